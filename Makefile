@@ -1,0 +1,94 @@
+# Every target sets itself up: a virtual environment in .venv, nothing global.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+OUT := src
+PROTOS := $(wildcard protos/peerloom/v1/*.proto)
+
+.PHONY: bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos ns3 images base-image clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up .venv (a few minutes the first time)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Peerloom needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[train,dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/peerloom demo
+
+# Two at once, file by file; those that share the machine's networks and Docker stay on one side.
+test: $(READY)
+	@$(BIN)/python -m pytest -n 2 --dist loadscope
+
+test-unit: $(READY)
+	@$(BIN)/python -m pytest tests/unit
+
+lint: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/buf lint protos
+
+types: $(READY)
+	@$(BIN)/mypy
+
+# Regenerates the code in OUT (src/peerloom/v1) from protos/.
+proto: $(READY)
+	@mkdir -p $(OUT)
+	@$(BIN)/python -m grpc_tools.protoc -I protos --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+	  --python_out=$(OUT) --mypy_out=quiet:$(OUT) --grpc_python_out=$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+	@touch $(OUT)/peerloom/v1/__init__.py
+
+check-proto: $(READY)
+	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && $(MAKE) --no-print-directory proto OUT=$$fresh && \
+	  diff -r --exclude=__pycache__ $$fresh/peerloom/v1 src/peerloom/v1 || { echo "src/peerloom/v1 isn't what protos/ gives: run make proto"; exit 1; }
+
+# Builds the wheel, installs it into an empty environment and starts each service from there.
+wheel-test: $(READY)
+	@$(BIN)/python -m pytest tests/integration/test_wheel.py
+
+# Each benchmark writes benchmarks/results/NAME.json. NAMES="selection" runs some, QUICK=1 a small size for trying.
+bench: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(NAMES)
+
+# What each selection policy is worth, over 30 seeds; the same seeds give the same figures.
+experiments-selection: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) policies
+
+# What the emulated networks carry; needs root, ns-3 (make ns3) and iperf3, and make images for containers.
+bench-network: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) network
+
+# What a question to a trained model costs in each of the three ways, and after a stage was killed.
+bench-inference: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) inference
+
+# From a fault to the next committed step, beside torchrun elastic and torchft; some 20 minutes. PARTS="kill freeze"
+# runs some; PARTS=patience, 10 minutes more, counts false alarms on busy cores. Cutting nodes off needs root.
+bench-recovery: $(READY)
+	@$(BIN)/python -m benchmarks.recovery $(if $(QUICK),--quick)
+
+# Turns all results into docs/benchmarks.md and its pictures.
+bench-report: $(READY)
+	@$(BIN)/python -m benchmarks.report
+
+# Random faults against a training job, then the promises are checked; CHAOS_SEED, CHAOS_SECONDS.
+chaos: $(READY)
+	@$(BIN)/python -m benchmarks.chaos
+
+# The network emulator (C++); needs Debian's ns-3: ns3/install.sh.
+ns3:
+	@cmake -S ns3 -B ns3/build >/dev/null && cmake --build ns3/build --parallel
+
+# The images of registry, selector, trainer and node, from wheels collected here and a base image made by debootstrap;
+# deploy/build.sh tells its settings.
+images: $(READY)
+	@deploy/build.sh
+
+base-image:
+	@deploy/build.sh base
+
+clean:
+	rm -rf .venv build ns3/build dist src/*.egg-info

@@ -1,0 +1,51 @@
+"""What must hold after a run: pure checks of what was seen, each broken promise a sentence."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+STEPS_PER_EPOCH, TRAINING_SAMPLES = 45, 1437  # of the digits
+GROWTH_ALLOWED_BYTES = 64 * 2**20
+# Losses of one seed differ by the order of sums alone; other seeds show how much chance there is at all.
+NOISE_FLOOR, NOISE_WINDOW = 0.005, 3
+
+
+def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epochs: int) -> list[str]:
+    """The promises about a job that has ended: its record as JSON, and its events."""
+    broken = []
+    if job["state"] != "succeeded":
+        # That the final parameters are the same on all workers is a condition of success.
+        broken.append(f"{job['id']} ended as {job['state']}: {job['reason']}")
+    if [event["sequence"] for event in events] != list(range(1, len(events) + 1)):
+        broken.append(f"the watch of {job['id']} has a gap or a repeat")
+    steps = [event["step"] for event in events if event["event"] == "step_committed"]
+    wanted = list(range(1, epochs * STEPS_PER_EPOCH + 1))
+    ledger = job["ledger"] or {"is_exact": False, "verdict": "there is none", "discarded_samples": 0}
+    if not ledger["is_exact"]:
+        broken.append(f"the ledger of {job['id']}: {ledger['verdict']}")
+    if not ledger["discarded_samples"] and steps != wanted:
+        broken.append(f"the committed steps of {job['id']} are not 1 to {len(wanted)}: {len(steps)} of them")
+    return broken
+
+
+def check_losses(
+    found: Sequence[float], undisturbed: Sequence[float], other_seeds: Sequence[Sequence[float]]
+) -> list[str]:
+    """Each epoch's mean loss beside an undisturbed run's of the same seed, and other seeds' beside that."""
+    for epoch, loss in enumerate(found):
+        near = range(max(0, epoch - NOISE_WINDOW), min(len(undisturbed), epoch + NOISE_WINDOW + 1))
+        noise = max([abs(other[e] - undisturbed[e]) for other in other_seeds for e in near] + [NOISE_FLOOR])
+        if abs(loss - undisturbed[epoch]) > noise:
+            return [
+                f"the loss of epoch {epoch + 1} is {loss:.4f}, undisturbed it is {undisturbed[epoch]:.4f}, "
+                f"and seeds differ by {noise:.4f}"
+            ]
+    return []
+
+
+def check_memory(before: Mapping[int, int], after: Mapping[int, int], names: Mapping[int, str]) -> list[str]:
+    """Resident bytes by pid, of the processes that lived from the first job's end to the last one's."""
+    return [
+        f"{names[pid]} (pid {pid}) has grown by {(after[pid] - before[pid]) / 2**20:.0f} MB"
+        for pid in sorted(before.keys() & after.keys())
+        if after[pid] - before[pid] > GROWTH_ALLOWED_BYTES
+    ]

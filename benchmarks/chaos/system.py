@@ -1,0 +1,86 @@
+"""The processes of the system under chaos, found by what they inherited and how they were called."""
+
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+MARK = "PEERLOOM_CHAOS"
+COORDINATORS = ("registry", "selector", "trainer")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process: a coordinator or an agent by its name, a worker by its node's."""
+
+    name: str
+    process: psutil.Process
+    is_worker: bool = False
+
+
+@dataclass
+class Parts:
+    """All processes with our mark; `seen` remembers each one that ever was."""
+
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    seen: set[psutil.Process] = field(default_factory=set)
+
+    def mark(self) -> None:
+        """Whatever is started from now on is found."""
+        os.environ[MARK] = self.token
+
+    def processes(self) -> list[psutil.Process]:
+        """All that are there now but this one."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and process.environ().get(MARK) == self.token:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        self.seen.update(found)
+        return found
+
+    def find(self) -> list[Part]:
+        """Coordinators, agents and the workers that have a job, in a fixed order."""
+        parts = []
+        for process in self.processes():
+            try:
+                part = _part(process)
+            except (psutil.Error, OSError):
+                continue  # it has just ended
+            parts += [part] if part is not None else []
+        return sorted(parts, key=lambda part: (part.name, part.process.pid))
+
+    def addresses(self) -> set[tuple[str, int]]:
+        """Where the system listens on this machine's own interfaces."""
+        found = set()
+        for process in self.processes():
+            try:
+                connections = process.net_connections("tcp")
+            except psutil.Error:
+                continue
+            found |= {tuple(one.laddr) for one in connections if one.status == psutil.CONN_LISTEN}
+        return found
+
+
+def _part(process: psutil.Process) -> Part | None:
+    words = process.cmdline()
+    module = words[words.index("-m") + 1] if "-m" in words[:-1] else ""
+    service = module.removeprefix("peerloom.services.")
+    if service in COORDINATORS:
+        return Part(service, process)
+    if service == "node_agent":
+        return Part(words[words.index("--name") + 1], process)
+    if module == "peerloom.worker" and _has_job(process):
+        parent = process.parent()
+        agent = _part(parent) if parent is not None else None
+        return None if agent is None else Part(agent.name, process, is_worker=True)
+    return None
+
+
+def _has_job(process: psutil.Process) -> bool:
+    # One that waits for a job writes to its agent, one that has a job to its log.
+    return Path(os.readlink(f"/proc/{process.pid}/fd/1")).name.startswith("worker-")

@@ -1,0 +1,35 @@
+"""The same training without anybody else: what the loss would have been without faults."""
+
+import torch
+
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
+from peerloom.worker.balance import Balance
+from peerloom.worker.group import Group
+from peerloom.worker.joining import Joining
+from peerloom.worker.loop import Training, train_generation
+from peerloom.worker.task import load_task
+
+
+def losses_of(task_name: str, epochs: int, seed: int) -> list[float]:
+    """Each epoch's mean loss in a job with the task's own batch size and learning rate."""
+    torch.set_num_threads(1)
+    task = load_task(task_name, {})
+    spec = JobSpec(
+        task=task_name,
+        epochs=epochs,
+        batch_size=task.batch_size,
+        learning_rate=task.learning_rate,
+        seed=seed,
+    )
+    losses: list[float] = []
+
+    def report(progress: StepProgress | EpochProgress) -> None:
+        if isinstance(progress, EpochProgress):
+            losses.append(progress.loss)
+
+    device = torch.device("cpu")
+    alone = Group(ConfigureGeneration(world_size=1), device, "127.0.0.1:0")
+    training = Training(task, spec, device)
+    members, balance = Joining(alone, training.state), Balance([1], is_fixed=True)
+    train_generation(training, alone, members, balance, report, lambda step: None)
+    return losses

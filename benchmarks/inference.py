@@ -1,0 +1,219 @@
+"""What inference on the swarm costs: beside a bare gRPC echo, beside an ideal pipeline, and when stages die.
+
+On loopback, but for the last part, the nodes without slots. The models are made by chance from a seed: what
+they answer doesn't matter here, only that it is the same each time.
+"""
+
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import torch
+from safetensors.torch import save_file
+
+from benchmarks import inference_networks
+from benchmarks.inference_sweep import sweep
+from benchmarks.measure import ROOT, Goal, Measurement, measurement, percentile
+from benchmarks.processes import running
+from peerloom import AsyncClient, Embedded
+from peerloom.errors import PeerloomError
+from peerloom.kit.artifact_transfer import put_file
+from peerloom.kit.channel import Peer
+from peerloom.kit.tensors import message_of
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
+from peerloom.v1.inference_pb2 import InferRequest
+from peerloom.v1.inference_pb2_grpc import InferenceServiceStub
+from peerloom.worker.description import ModelOrigin
+from peerloom.worker.task import load_task
+
+STAGES, MICRO_BATCHES, WAIT_S = 3, 8, 0.03
+WAITING = "benchmarks.inference_models:Waiting"
+TEXT = {"width": "64", "depth": "4", "heads": "4", "context": "160"}
+
+
+def run(quick: bool) -> list[Measurement]:
+    """All figures; a few minutes, most of them for stages that die and servers that start again."""
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        with Embedded(Path(folder) / "state", (0,) * 6, log_level="error") as system:
+            found = asyncio.run(_measure(system, Path(folder), quick))
+        model = _made(Path(folder), "digits", {}, (1, 8, 8), "float32")
+        return found + inference_networks.measure(model, 1 if quick else 5)
+
+
+def profile(quick: bool) -> str:
+    """Nothing to add to the figures."""
+    return ""
+
+
+async def _measure(system: Embedded, folder: Path, quick: bool) -> list[Measurement]:
+    digits = await _give(system, folder, "digits", {}, (1, 8, 8), "float32")
+    waiting_arguments = {"layers": str(STAGES), "seconds": str(WAIT_S), "width": "256"}
+    waiting = await _give(system, folder, WAITING, waiting_arguments, (256,), "float32")
+    text = await _give(system, folder, "text", TEXT, (160,), "int64")
+    async with AsyncClient(system.address) as client:
+        found = await _remote_cost(client, digits, 200 if quick else 2000)
+        found += await _pipeline_cost(client, waiting, 3 if quick else 15)
+        found += await _many_clients(system.address, client, digits, 64, 2 if quick else 20)
+        found += await sweep(client, digits, 1 if quick else 5)
+        found += await _killed_stages(system, client, text, 2 if quick else 50)
+    return found
+
+
+async def _remote_cost(client: AsyncClient, digest: str, calls: int) -> list[Measurement]:
+    """Our calls and the echo's in turn, so that both meet the same machine."""
+    inputs = np.random.default_rng(0).standard_normal((1, 1, 8, 8), dtype=np.float32)
+    await client.infer(digest, inputs, "remote")
+    ours, bare = [], []
+    request = InferRequest(digest=digest, inputs=message_of(inputs))
+    with running("benchmarks.inference_echo", core=1) as process:
+        echo = Peer(InferenceServiceStub, "echo", process.address)
+        for _ in range(calls):
+            started_s = time.perf_counter()
+            answer = await client.infer(digest, inputs, "remote", hedge=False)
+            ours.append((time.perf_counter() - started_s - answer.model_s) * 1e3)
+            started_s = time.perf_counter()
+            await echo.call("Infer", request)
+            bare.append((time.perf_counter() - started_s) * 1e3)
+        await echo.close()
+    name, rival = "a remote call over the model's own time", "bare grpc.aio echo of the same bytes"
+    return [
+        measurement(
+            f"{name}, p50", "ms", ours, goal=Goal(2, at_least=False), rival=rival, rival_samples=bare
+        ),
+        measurement(
+            f"{name}, p99", "ms", [percentile(ours, 99)], rival=rival, rival_samples=[percentile(bare, 99)]
+        ),
+    ]
+
+
+async def _pipeline_cost(client: AsyncClient, digest: str, rounds: int) -> list[Measurement]:
+    """One micro-batch through 3 stages crosses 4 lines; 8 of them take 10 waits where nothing is lost."""
+    inputs = np.ones((MICRO_BATCHES, 256), dtype=np.float32)
+    await client.infer(digest, inputs, "split", stages=STAGES)
+    hops, parts = [], []
+    for _ in range(rounds):
+        started_s = time.perf_counter()
+        await client.infer(digest, inputs[:1], "split", stages=STAGES)
+        alone_s = time.perf_counter() - started_s
+        started_s = time.perf_counter()
+        await client.infer(digest, inputs, "split", stages=STAGES, micro_batches=MICRO_BATCHES)
+        together_s = time.perf_counter() - started_s
+        hops.append((alone_s - STAGES * WAIT_S) / (STAGES + 1) * 1e3)
+        parts.append((MICRO_BATCHES + STAGES - 1) * WAIT_S / together_s)
+    return [
+        measurement(
+            "a hop of a split model, the opening of its session included",
+            "ms",
+            hops,
+            goal=Goal(2, at_least=False),
+        ),
+        measurement(
+            "8 micro-batches over 3 stages, of the ideal pipeline", "", parts, goal=Goal(0.8, at_least=True)
+        ),
+    ]
+
+
+async def _many_clients(
+    address: str, first: AsyncClient, digest: str, clients: int, calls: int
+) -> list[Measurement]:
+    inputs = np.random.default_rng(0).standard_normal((1, 1, 8, 8), dtype=np.float32)
+    expected = (await first.infer(digest, inputs, "remote")).outputs
+    latencies_s: list[float] = []
+    lost = 0
+
+    async def ask() -> None:
+        nonlocal lost
+        async with AsyncClient(address) as own:
+            for _ in range(calls):
+                started_s = time.perf_counter()
+                try:
+                    answer = await own.infer(digest, inputs, "remote", timeout_s=60.0)
+                except PeerloomError:
+                    lost += 1
+                    continue
+                latencies_s.append(time.perf_counter() - started_s)
+                lost += not np.allclose(answer.outputs, expected, rtol=1e-4, atol=1e-5)
+
+    started_s = time.perf_counter()
+    await asyncio.gather(*(ask() for _ in range(clients)))
+    rate = clients * calls / (time.perf_counter() - started_s)
+    return [
+        measurement(
+            f"{clients} clients at once: answers lost or wrong", "", [lost], goal=Goal(0, at_least=False)
+        ),
+        measurement(f"{clients} clients at once: answers", "1/s", [rate]),
+        measurement(
+            f"{clients} clients at once: p95 of an answer", "ms", [percentile(latencies_s, 95) * 1e3]
+        ),
+    ]
+
+
+async def _killed_stages(system: Embedded, client: AsyncClient, digest: str, kills: int) -> list[Measurement]:
+    """Each time another of the three stages is killed in mid-generation: the gap until the next token."""
+    prompt = "What is lost on the way"
+    expected = [token.token async for token in client.generate(digest, prompt, tokens=16, mode="local")]
+    gaps_s, usual_s, same = list[float](), list[float](), 0
+    for number in range(kills):
+        await _all_serving(client, digest)
+        made: list[int] = []
+        async for token in client.generate(digest, prompt, tokens=16, mode="split", stages=STAGES):
+            made.append(token.token)
+            (gaps_s if token.replaced else usual_s).append(token.seconds)
+            if len(made) == 8:
+                _kill_server(system.pids[token.nodes[number % STAGES]])
+        same += made == expected
+    return [
+        measurement("a killed stage: until the next token, p50", "s", gaps_s),
+        measurement(
+            f"a killed stage: until the next token, p95 of {kills} kills",
+            "s",
+            [percentile(gaps_s, 95)],
+            goal=Goal(3, at_least=False),
+        ),
+        measurement("a token otherwise, p50", "s", [statistics.median(usual_s)]),
+        measurement(
+            "a killed stage: outputs identical, of all kills", "", [same / kills], goal=Goal(1, at_least=True)
+        ),
+    ]
+
+
+async def _all_serving(client: AsyncClient, digest: str) -> None:
+    """Waits until every node's server runs again: spares have to be there when a stage dies."""
+    deadline_s = time.monotonic() + 120
+    servers = client._inference().servers
+    while time.monotonic() < deadline_s:
+        if len(await servers.ready(digest, 6)) == 6:
+            return
+        await asyncio.sleep(0.5)
+    raise TimeoutError("the killed servers didn't come back")
+
+
+def _kill_server(agent_pid: int) -> None:
+    for child in psutil.Process(agent_pid).children():
+        if "peerloom.inference" in child.cmdline():
+            child.kill()
+
+
+async def _give(
+    system: Embedded, folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str
+) -> str:
+    path = _made(folder, task, arguments, shape, dtype)
+    header = Artifact(kind=ArtifactKind.ARTIFACT_KIND_MODEL, name="benchmark")
+    async with Peer(ArtifactServiceStub, "node agent", system.addresses["node-1"]) as agent:
+        return (await put_file(agent, path, header)).digest
+
+
+def _made(folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str) -> Path:
+    torch.manual_seed(11)
+    path = folder / "model.safetensors"
+    model = load_task(task, arguments).model()
+    save_file(model.state_dict(), path, ModelOrigin(task, arguments, shape, dtype).to_metadata())
+    return path

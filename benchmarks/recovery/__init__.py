@@ -1,0 +1,40 @@
+"""`make bench-recovery`: how soon a job goes on after a fault, what it keeps of its throughput; its rivals.
+
+Each part runs alone: PARTS="kill freeze". Every time is from the signal (or the cut) to the next step that
+was committed without the victim, on the clock of this machine. `patience` runs only when it is named.
+"""
+
+import importlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # rivals' workers import this package too, where there is nothing but torch
+    from benchmarks.measure import Measurement
+
+PARTS = ("kill", "freeze", "cut", "throughput", "leaks", "rivals")
+ALONE = ("patience",)
+
+
+def chosen_parts() -> tuple[str, ...]:
+    """What PARTS names, all but `patience` when it is empty. Raises SystemExit for an unknown name."""
+    chosen = tuple(os.environ.get("PARTS", "").split()) or PARTS
+    unknown = sorted(set(chosen) - set(PARTS + ALONE))
+    if unknown:
+        raise SystemExit(f"there is no part {', '.join(unknown)}; there are {', '.join(PARTS + ALONE)}")
+    return chosen
+
+
+def run(quick: bool) -> "list[Measurement]":
+    """All chosen parts, one after the other."""
+    measured: list[Measurement] = []
+    for part in chosen_parts():
+        print(f"-- {part}", flush=True)
+        measured += importlib.import_module(f"benchmarks.recovery.{part}").run(quick)
+    return measured
+
+
+def profile() -> str:
+    """One killed worker told by the job's events: where the time to the next step goes."""
+    from benchmarks.recovery.kill import profile_one
+
+    return profile_one()

@@ -1,0 +1,50 @@
+"""`python -m benchmarks.recovery.follow`: hands in the job and tells its events as lines of JSON.
+
+A process of its own, because on a testbed only those inside the emulated network reach the trainer. The
+job is cancelled when standard input ends.
+"""
+
+import json
+import os
+import sys
+import threading
+
+from benchmarks.recovery.small_model import WORKERS
+from peerloom.client.client import Client
+from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
+
+TASK = "benchmarks.recovery.small_task:Small"
+
+
+def main() -> None:
+    with Client(os.environ["PEERLOOM_ADDRESS"], patience_s=60) as client:
+        job = client.train(TASK, requests=WORKERS, max_workers=WORKERS, backend="gloo")
+
+        def end() -> None:
+            sys.stdin.read()
+            job.cancel()
+
+        threading.Thread(target=end, daemon=True).start()
+        for event in job.watch():
+            told = tell(event)
+            if told:
+                print(json.dumps(told), flush=True)
+
+
+def tell(event: JobEvent) -> dict[str, object]:
+    """What the benchmark wants to know of an event; nothing of most."""
+    assert event.time is not None, "the trainer stamps each event"
+    told: dict[str, object] = {"at_s": event.time.timestamp(), "kind": type(event).__name__}
+    match event:
+        case GenerationFormed():
+            return {**told, "workers": [[worker.id, worker.node_name] for worker in event.workers]}
+        case StepCommitted():
+            return {**told, "step": event.step, "step_s": event.step_s}
+        case StateChanged():
+            return {**told, "text": str(event), "final": event.is_final}
+        case _:
+            return {**told, "text": str(event)}
+
+
+if __name__ == "__main__":
+    main()

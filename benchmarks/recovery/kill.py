@@ -1,0 +1,37 @@
+"""SIGKILL of a worker, and the pause when its replacement joins."""
+
+import signal
+import time
+
+from benchmarks.measure import Goal, Measurement, measurement
+from benchmarks.recovery.running_job import process_of, running_job
+from benchmarks.recovery.series import recovery_times, signal_worker, told
+
+
+def run(quick: bool) -> list[Measurement]:
+    with running_job() as running:
+        times = recovery_times(running, 5 if quick else 50, signal_worker(signal.SIGKILL))
+        running.wait_until_full()
+        stops = running.stops_at_joins()
+    joins = measurement(
+        "pause when a newcomer joins, in steps",
+        "steps",
+        [max(0.0, (pause_s - step_s) / step_s) for pause_s, step_s in stops],
+        goal=Goal(1, at_least=False),
+    )
+    in_seconds = measurement("the same in time", "s", [pause_s - step_s for pause_s, step_s in stops])
+    what = "from SIGKILL of a worker to the survivors' next committed step"
+    return [*told(what, times, 0.1, 0.25), joins, in_seconds]
+
+
+def profile_one() -> str:
+    """The events from one kill to the first steps after it, in milliseconds."""
+    with running_job() as running:
+        worker, _ = running.wait_until_full().workers[0]
+        process = process_of(worker)
+        begin_s = time.time()
+        process.kill()
+        running.wait_for("step after the fault", lambda: running.recovered_at_s(worker, begin_s) is not None)
+        events = running.after(begin_s)[:12]
+    lines = [f"{1000 * (event.at_s - begin_s):8.1f} ms  {event.kind} {event.text}" for event in events]
+    return "\n".join(["one killed worker, time since the signal", "", *lines, ""])

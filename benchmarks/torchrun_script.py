@@ -1,0 +1,43 @@
+"""The rival of the training benchmark: the same model and data under plain DDP, as torchrun starts it.
+
+Prints "first" when the first optimiser step is done, and at the end the samples a second over all steps after
+the warm-up.
+"""
+
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.wide_model import BATCH, LEARNING_RATE, POOL, SEED, make_model, make_pool
+
+
+def main(steps: int, warm_up: int) -> None:
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(SEED)
+    model = DistributedDataParallel(make_model(), gradient_as_bucket_view=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    inputs, targets = make_pool()
+    order = torch.randperm(steps * BATCH, generator=torch.Generator().manual_seed(SEED))
+    begin_s = 0.0
+    for step in range(steps):
+        if step == warm_up:
+            begin_s = time.perf_counter()
+        indices = order[step * BATCH + rank : (step + 1) * BATCH : world] % POOL
+        loss = functional.cross_entropy(model(inputs[indices]), targets[indices])
+        loss.backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        if step == 0 and rank == 0:
+            print("first", flush=True)
+    if rank == 0:
+        print((steps - warm_up) * BATCH / (time.perf_counter() - begin_s), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,132 @@
+"""Unequal machines: one worker of several is slowed to a third; how much of all the speed is used.
+
+A sample costs waiting, not computing, so that 3 and 5 workers on few cores have the speeds they are given.
+What could be had at best is the sum of the workers' own speeds: one fast one alone, as many times as there
+are fast ones, and the slow one alone. Beside it plain DDP under torchrun, as slow as the slowest.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.unequal_task import BATCH
+from peerloom.client.client import Client
+from peerloom.client.types import StateChanged, StepCommitted
+from peerloom.embedded import Embedded
+
+RIVAL = "torchrun, DDP, gloo"
+SHARE_OF_SUM = 0.9
+
+
+def run(quick: bool) -> list[Measurement]:
+    """For 3 and 5 workers: each alone, all together, and all under torchrun, in turn."""
+    rounds, sizes = (1, (3,)) if quick else (3, (3, 5))
+    measurements = []
+    for workers in sizes:
+        with _system(workers) as (client, folder):
+            together, sums, rivals = [], [], []
+            for _ in range(rounds):
+                slow = _rate(client, folder, 1, is_slow=True)
+                fast = _rate(client, folder, 1, is_slow=False)
+                sums.append(slow + (workers - 1) * fast)
+                together.append(_rate(client, folder, workers, is_slow=True))
+                rivals.append(_torchrun(workers))
+        measurements += [
+            measurement(
+                f"{workers} workers, one at a third of the speed",
+                "samples/s",
+                together,
+                goal=Goal(SHARE_OF_SUM, at_least=True, of_ratio=True),
+                rival="the sum of the workers' own speeds",
+                rival_samples=sums,
+            ),
+            measurement(
+                f"the same {workers} workers beside plain DDP",
+                "samples/s",
+                together,
+                rival=RIVAL,
+                rival_samples=rivals,
+            ),
+        ]
+    return measurements
+
+
+def profile(quick: bool) -> str:
+    """One job step by step: how its speed follows its shares."""
+    with _system(3) as (client, folder):
+        committed = _steps(client, folder, 3, 40 if quick else 200, is_slow=True)
+    lines = [
+        f"step {one.step:4d}: {1000 * one.step_s:7.1f} ms, computing {1000 * one.compute_s:7.1f} ms, "
+        f"waiting {1000 * one.communication_s:7.1f} ms"
+        for one in committed[::5]
+    ]
+    return "\n".join(["one job of 3 workers, as rank 0 reports it", "", *lines, ""])
+
+
+@contextmanager
+def _system(workers: int) -> Iterator[tuple[Client, Path]]:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Embedded(Path(folder) / "state", slots=(1,) * workers, log_level="error") as system,
+        Client(system.address) as client,
+    ):
+        yield client, Path(folder)
+
+
+def _sizes(workers: int) -> tuple[int, int]:
+    """Steps, and those of them before the measurement: shares need two looks of 2 s to settle."""
+    return (40, 5) if workers == 1 else (60 + 30 * workers, 30 * workers)
+
+
+def _rate(client: Client, folder: Path, workers: int, *, is_slow: bool) -> float:
+    steps, warm_up = _sizes(workers)
+    committed = _steps(client, folder, workers, steps, is_slow=is_slow)
+    first, last = committed[warm_up - 1].time, committed[-1].time
+    assert first is not None, "the trainer stamps each event"
+    assert last is not None, "the trainer stamps each event"
+    return (steps - warm_up) * BATCH / (last - first).total_seconds()
+
+
+def _steps(client: Client, folder: Path, workers: int, steps: int, *, is_slow: bool) -> list[StepCommitted]:
+    claim = str(folder / f"claim-{time.monotonic_ns()}") if is_slow else ""  # one of the workers makes it
+    job = client.train(
+        "benchmarks.unequal_task:Waiting",
+        requests=workers,
+        min_workers=workers,
+        max_workers=workers,
+        arguments={"steps": str(steps), "claim": claim},
+        backend="gloo",
+    )
+    committed = []
+    for event in job.watch():
+        if isinstance(event, StepCommitted):
+            committed.append(event)
+        if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
+            raise SystemExit(f"the job ended as {event}: {[str(one) for one in job.status().answers]}")
+    return committed
+
+
+def _torchrun(workers: int) -> float:
+    steps, warm_up = 50, 10
+    torchrun = str(Path(sys.executable).parent / "torchrun")
+    command = [torchrun, "--standalone", f"--nproc-per-node={workers}", "-m", "benchmarks.unequal_script"]
+    done = subprocess.run(
+        [*command, str(steps), str(warm_up)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"torchrun failed with status {done.returncode}: run {' '.join(command)}")
+    return float(done.stdout.strip())

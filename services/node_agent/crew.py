@@ -1,0 +1,194 @@
+"""The workers of this node: started in reserved slots, watched, ended; and who is told of it."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from peerloom.errors import AlreadyExistsError, PeerloomError, UnavailableError
+from peerloom.kit.logs import get_logger
+from peerloom.services.node_agent.processes import WorkerProcess
+from peerloom.services.node_agent.slots import SlotTable
+from peerloom.services.node_agent.warm_pool import WarmPool
+from peerloom.services.node_agent.worker_logs import LogFolder
+from peerloom.worker.assignment import Assignment
+
+T = TypeVar("T")
+_log = get_logger()
+_JOBS_REMEMBERED = 100
+_TRIM_INTERVAL_S = 1.0
+
+
+@dataclass
+class Worker:
+    """One worker process of a job. `exit_code` is None while it runs; negative: the signal that killed it."""
+
+    worker_id: str
+    job_id: str
+    slot: int
+    process: WorkerProcess
+    log_path: Path
+    exit_code: int | None = None
+
+
+@dataclass
+class WorkerEvent:
+    """A worker started, or ended."""
+
+    worker: Worker
+    ended: bool
+
+
+@dataclass
+class _Job:
+    workers: dict[str, Worker] = field(default_factory=dict)
+    events: list[WorkerEvent] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, event: WorkerEvent) -> None:
+        self.events.append(event)
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    @property
+    def running(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if worker.exit_code is None]
+
+
+class Crew:
+    """Turns reservations into workers. `assign` makes a worker's assignment of what only the agent knows."""
+
+    def __init__(
+        self, slots: SlotTable, pool: WarmPool, logs: LogFolder, assign: Callable[[Worker, str], Assignment]
+    ) -> None:
+        self._slots, self._pool, self._logs, self._assign = slots, pool, logs, assign
+        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._starting = asyncio.Lock()
+        self._closed = asyncio.Event()
+
+    async def start(
+        self, reservation_id: str, worker_ids: Sequence[str], trainer_address: str, now_s: float
+    ) -> list[Worker]:
+        """Starts one worker in each reserved slot; a repeat gets those started before. Goes on if cancelled.
+
+        Raises what `SlotTable.start` raises, AlreadyExistsError for a worker that the job has had, and
+        FailedPreconditionError when a process can't be started; then none of them runs.
+        """
+        starting = self._start(reservation_id, worker_ids, trainer_address, now_s)
+        return await asyncio.shield(self._keep(asyncio.create_task(starting)))
+
+    async def stop(self, job_id: str, grace_s: float) -> int:
+        """Ends a job's workers and frees its slots; returns how many were running. Goes on if cancelled."""
+        self._slots.cancel(job_id)
+        running = self._jobs[job_id].running if job_id in self._jobs else []
+        ending = [self._keep(asyncio.create_task(self._end(worker, grace_s))) for worker in running]
+        if ending:
+            await asyncio.shield(asyncio.gather(*ending))
+        return len(running)
+
+    async def watch(self, job_id: str) -> AsyncIterator[WorkerEvent]:
+        """Each start and end of the job's workers, the past ones first; until the crew is closed."""
+        job, seen = self._job(job_id), 0
+        while True:
+            while seen < len(job.events):
+                yield job.events[seen]
+                seen += 1
+            if self._closed.is_set() and not job.running:
+                return
+            await job.changed.wait()
+
+    def is_running(self, job_id: str) -> bool:
+        """Whether the job has a worker that runs."""
+        return job_id in self._jobs and bool(self._jobs[job_id].running)
+
+    async def keep_logs_short(self) -> None:
+        """Looks at the running workers' output every second, until cancelled."""
+        while True:
+            await asyncio.sleep(_TRIM_INTERVAL_S)
+            for worker in self.running():
+                try:
+                    await asyncio.to_thread(self._logs.trim, worker.log_path)
+                except PeerloomError as error:
+                    _log.warning("log_not_trimmed", worker_id=worker.worker_id, reason=error.message)
+
+    async def close(self, grace_s: float) -> None:
+        """Ends all workers, then the watches."""
+        self._closed.set()
+        await asyncio.gather(*(self._end(worker, grace_s) for worker in self.running()))
+        for job in self._jobs.values():
+            job.changed.set()
+
+    async def _start(
+        self, reservation_id: str, worker_ids: Sequence[str], trainer_address: str, now_s: float
+    ) -> list[Worker]:
+        async with self._starting:
+            if self._closed.is_set():
+                raise UnavailableError("This node is being stopped and starts no workers.", reason="STOPPING")
+            held, repeated = self._slots.start(reservation_id, worker_ids, now_s)
+            job = self._job(held.job_id)
+            if repeated:
+                return [job.workers[worker_id] for worker_id in worker_ids if worker_id in job.workers]
+            started: list[Worker] = []
+            try:
+                _refuse_known(held.job_id, job, worker_ids)
+                for worker_id, slot in zip(worker_ids, held.slots, strict=True):
+                    started.append(await self._start_one(held.job_id, worker_id, slot, trainer_address))
+            except PeerloomError:
+                self._slots.undo(held, len(started))
+                await asyncio.gather(*(worker.process.stop(0) for worker in started))
+                raise
+            return started
+
+    async def _start_one(self, job_id: str, worker_id: str, slot: int, trainer_address: str) -> Worker:
+        running = {worker.job_id for worker in self.running()}
+        log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
+        process = await self._pool.take()
+        worker = Worker(worker_id, job_id, slot, process, log_path)
+        process.assign(self._assign(worker, trainer_address))
+        job = self._job(job_id)
+        job.workers[worker_id] = worker
+        job.tell(WorkerEvent(worker, ended=False))
+        self._keep(asyncio.create_task(self._wait(worker, job)))
+        _log.info("worker_started", job_id=job_id, worker_id=worker_id, slot=slot, pid=process.pid)
+        return worker
+
+    async def _wait(self, worker: Worker, job: _Job) -> None:
+        await worker.process.ended.wait()
+        worker.exit_code = worker.process.exit_code
+        self._slots.end(worker.slot)
+        job.tell(WorkerEvent(worker, ended=True))
+        self._pool.refill()
+        ids = {"job_id": worker.job_id, "worker_id": worker.worker_id}
+        _log.info("worker_ended", **ids, exit_code=worker.exit_code)
+
+    async def _end(self, worker: Worker, grace_s: float) -> None:
+        await worker.process.stop(grace_s)
+        job = self._job(worker.job_id)
+        while worker.exit_code is None:
+            await job.changed.wait()
+
+    def _job(self, job_id: str) -> _Job:
+        """The record of a job; the oldest that don't run are forgotten."""
+        job = self._jobs.setdefault(job_id, _Job())
+        for old in list(self._jobs)[:-_JOBS_REMEMBERED]:
+            if old != job_id and not self._jobs[old].running:
+                del self._jobs[old]
+        return job
+
+    def running(self) -> list[Worker]:
+        """All workers that run, of each job in the order of their start."""
+        return [worker for job in self._jobs.values() for worker in job.running]
+
+    def _keep(self, task: "asyncio.Task[T]") -> "asyncio.Task[T]":
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _refuse_known(job_id: str, job: _Job, worker_ids: Sequence[str]) -> None:
+    for worker_id in worker_ids:
+        if worker_id in job.workers:
+            raise AlreadyExistsError(f"The job {job_id} has had a worker {worker_id} here. Choose a new id.")

@@ -1,0 +1,166 @@
+"""The agent's decisions: pure functions of what it knows now, each with its reason."""
+
+from dataclasses import dataclass
+
+from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.v1.registry_pb2 import NODE_STATE_SUSPECT, NodeState
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 5.0
+
+
+@dataclass(frozen=True)
+class WorkRequest:
+    """What a trainer asks for."""
+
+    job_id: str
+    max_slots: int
+    accelerator_kind: str
+    memory_bytes: int
+    task: str
+    brings_code: bool = False
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What the node knows of itself when the request arrives.
+
+    `waiting_bytes` is the memory of accepted workers that haven't started, so it isn't yet missing from
+    `available_bytes`; `promised_bytes` is that of all accepted workers. `memory_limit_bytes` 0: no limit.
+    `withheld` says why the owner lends nothing just now; empty while the machine is lent.
+    """
+
+    total_slots: int
+    free_slots: int
+    accelerator_kind: str
+    device_memory_bytes: int
+    available_bytes: int
+    waiting_bytes: int
+    promised_bytes: int
+    memory_limit_bytes: int
+    draining: bool
+    withheld: str
+    torch_installed: bool
+    task_known: bool
+    allow_code: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How many slots are given, and why; 0 with a refusal."""
+
+    slots: int
+    refusal: "Refusal.ValueType"
+    reason: str
+
+
+def decide(request: WorkRequest, node: NodeView) -> Decision:
+    """Accepts as many slots as there are and fit, or refuses."""
+    refused = _refuse_at_all(request, node) or _refuse_now(request, node)
+    if refused is not None:
+        return refused
+    by_memory, by_owner = _workers_that_fit(request, node)
+    if by_memory == 0:
+        return _refusal(
+            Refusal.REFUSAL_NO_MEMORY,
+            f"A worker needs {request.memory_bytes:,} bytes of memory, and "
+            f"{max(0, node.available_bytes - node.waiting_bytes):,} are free.",
+        )
+    if by_owner == 0:
+        return _refusal(
+            Refusal.REFUSAL_OWNER_LIMITS,
+            f"The owner lends {node.memory_limit_bytes:,} bytes of memory and {node.promised_bytes:,} are "
+            f"promised: {request.memory_bytes:,} more don't fit.",
+        )
+    slots = min(request.max_slots, node.free_slots, by_memory, by_owner)
+    reason = f"{node.free_slots} of {node.total_slots} slots were free, {request.max_slots} were asked for"
+    if slots < min(request.max_slots, node.free_slots):
+        reason += f", and memory suffices for {slots}"
+    return Decision(slots, Refusal.REFUSAL_UNSPECIFIED, f"{reason}.")
+
+
+def _refuse_at_all(request: WorkRequest, node: NodeView) -> Decision | None:
+    """Refusals that waiting doesn't change."""
+    if node.total_slots == 0:
+        return _refusal(Refusal.REFUSAL_NO_COMPUTE, "The node lends no slots; it stores and relays only.")
+    if not node.torch_installed:
+        return _refusal(
+            Refusal.REFUSAL_NO_COMPUTE, "PyTorch isn't installed on the node: pip install 'peerloom[train]'."
+        )
+    if request.accelerator_kind not in ("", node.accelerator_kind):
+        return _refusal(
+            Refusal.REFUSAL_NO_ACCELERATOR,
+            f"The job wants {request.accelerator_kind} slots; the node's are {node.accelerator_kind}.",
+        )
+    if request.brings_code and not node.allow_code:
+        return _refusal(
+            Refusal.REFUSAL_OWNER_LIMITS,
+            "The job brings code, and the node's owner runs only what is installed there (--allow-code).",
+        )
+    if not node.task_known and not request.brings_code:
+        package = request.task.partition(":")[0].partition(".")[0]
+        return _refusal(
+            Refusal.REFUSAL_UNKNOWN_TASK,
+            f"The node can't import {package!r} for the task {request.task!r}. Install it there.",
+        )
+    if request.memory_bytes > node.device_memory_bytes:
+        return _refusal(
+            Refusal.REFUSAL_NO_MEMORY,
+            f"A worker needs {request.memory_bytes:,} bytes; a slot has {node.device_memory_bytes:,}.",
+        )
+    return None
+
+
+def _refuse_now(request: WorkRequest, node: NodeView) -> Decision | None:
+    """Refusals that pass with time."""
+    if node.draining:
+        return _refusal(Refusal.REFUSAL_DRAINING, "The node is being drained and takes no new work.")
+    if node.withheld:
+        return _refusal(Refusal.REFUSAL_OWNER_LIMITS, node.withheld)
+    if node.free_slots == 0:
+        return _refusal(Refusal.REFUSAL_BUSY, f"All {node.total_slots} slots are taken.")
+    return None
+
+
+def _workers_that_fit(request: WorkRequest, node: NodeView) -> tuple[int, int]:
+    """How many workers the free memory and the owner's limit have room for."""
+    if request.memory_bytes == 0:
+        return request.max_slots, request.max_slots
+    by_memory = max(0, node.available_bytes - node.waiting_bytes) // request.memory_bytes
+    if node.memory_limit_bytes == 0:
+        return by_memory, request.max_slots
+    return by_memory, max(0, node.memory_limit_bytes - node.promised_bytes) // request.memory_bytes
+
+
+def _refusal(refusal: "Refusal.ValueType", reason: str) -> Decision:
+    return Decision(0, refusal, reason)
+
+
+def refuted_incarnation(state: "NodeState.ValueType", believed: int, own: int) -> int:
+    """The incarnation to go on with: above the believed one if it is suspected, else our `own`."""
+    return believed + 1 if state == NODE_STATE_SUSPECT and believed >= own else own
+
+
+def spares_wanted(limit: int, total_slots: int, running_workers: int, *, is_withheld: bool = False) -> int:
+    """How many idle processes to keep: none beyond the slots that could use one, or while nothing is lent.
+
+    So no process is started while all slots are busy, when it would only take time from the training.
+    """
+    return 0 if is_withheld else min(limit, max(0, total_slots - running_workers))
+
+
+def pause_s(failures: int, longest_s: float = LONGEST_PAUSE_S) -> float:
+    """How long to wait after so many failures in a row (1 or more): 0.2 s, doubling, to `longest_s`."""
+    return float(min(longest_s, FIRST_PAUSE_S * 2 ** min(failures - 1, 20)))
+
+
+FIRST_MEASURING_S = 60.0
+
+
+def next_measuring_s(interval_s: float, *, is_new: bool, chance: float) -> float:
+    """Seconds until the machine is measured again, spread by `chance` (0 to 1) so that neighbours take turns.
+
+    `is_new`: there is no result yet, or the last try was broken off.
+    """
+    wait_s = min(interval_s, FIRST_MEASURING_S) if is_new else interval_s
+    return wait_s * (0.5 + 0.5 * chance)

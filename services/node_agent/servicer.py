@@ -1,0 +1,217 @@
+"""NodeAgentService: translates between messages and the agent's own types."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from grpc import aio
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.kit.artifact_store import ArtifactStore
+from peerloom.kit.checks import check_address, check_name, check_range, check_text
+from peerloom.kit.clock import Clock
+from peerloom.kit.logs import get_logger
+from peerloom.services.node_agent.crew import Crew, Worker, WorkerEvent
+from peerloom.services.node_agent.inference import InferenceProcess
+from peerloom.services.node_agent.lender import Lender
+from peerloom.services.node_agent.machine import Machine
+from peerloom.services.node_agent.membership import Membership
+from peerloom.services.node_agent.rules import NodeView, WorkRequest, decide
+from peerloom.services.node_agent.slots import Reservation, SlotTable
+from peerloom.services.node_agent.tasks import is_installed, is_known_task
+from peerloom.services.node_agent.worker_logs import LogFolder
+from peerloom.v1.node_agent_pb2 import (
+    GetWorkerLogsRequest,
+    GetWorkerLogsResponse,
+    HandshakeRequest,
+    HandshakeResponse,
+    RequestWorkRequest,
+    RequestWorkResponse,
+    StartInferenceRequest,
+    StartInferenceResponse,
+    StartWorkersRequest,
+    StartWorkersResponse,
+    StopWorkersRequest,
+    StopWorkersResponse,
+    WatchWorkersRequest,
+    WatchWorkersResponse,
+    WorkerProcess,
+)
+from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceServicer
+from peerloom.v1.registry_pb2 import NodeSpec
+
+_log = get_logger()
+_Context = aio.ServicerContext[Any, Any]
+_DEFAULT_GRACE_S = 5.0
+_FOLLOW_INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Agent:
+    """All that makes up a running agent."""
+
+    machine: Machine
+    spec: NodeSpec
+    slots: SlotTable
+    crew: Crew
+    lender: Lender
+    logs: LogFolder
+    artifacts: ArtifactStore
+    membership: Membership
+    inference: InferenceProcess | None
+    clock: Clock
+    stopping: asyncio.Event
+    version: str
+    memory_limit_bytes: int
+    allow_code: bool
+    reservation_s: float
+
+
+class NodeAgentServicer(NodeAgentServiceServicer):
+    """Translates; `rules` decides, `slots` and `crew` do."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def Handshake(self, request: HandshakeRequest, context: _Context) -> HandshakeResponse:
+        check_text("caller", request.caller, high=128)
+        agent, spec = self._agent, self._agent.spec
+        _log.debug("hands_shaken", caller=request.caller)
+        return HandshakeResponse(
+            node_id=agent.membership.node_id,
+            name=spec.name,
+            slots=agent.slots.count(agent.clock.monotonic_s()),
+            accelerators=spec.accelerators,
+            speed=spec.speed,
+            artifact_count=agent.artifacts.count,
+            version=agent.version,
+            draining=agent.membership.draining or bool(agent.lender.withheld),
+        )
+
+    async def RequestWork(self, request: RequestWorkRequest, context: _Context) -> RequestWorkResponse:
+        check_name("job_id", request.job_id)
+        check_range("max_slots", request.max_slots, 1, 2**32 - 1)  # as the schema says: we give what we can
+        check_text("task", request.task, low=1, high=256)
+        check_text("request_id", request.request_id, low=1, high=128)
+        task_known = await asyncio.to_thread(is_known_task, request.task)
+        slots, now_s = self._agent.slots, self._agent.clock.monotonic_s()
+        held = slots.find_request(request.request_id, now_s)
+        if held is not None:
+            return self._accepted(held, "The same request was accepted before.")
+        wanted = WorkRequest(
+            request.job_id,
+            request.max_slots,
+            request.accelerator_kind,
+            request.memory_bytes,
+            request.task,
+            request.brings_code,
+        )
+        decision = decide(wanted, self._view(request.job_id, task_known, now_s))
+        _log.info("work_answered", job_id=request.job_id, accepted=decision.slots, reason=decision.reason)
+        if not decision.slots:
+            return RequestWorkResponse(refusal=decision.refusal, reason=decision.reason)
+        hold_s = self._agent.reservation_s
+        held = slots.reserve(
+            request.job_id, request.request_id, decision.slots, request.memory_bytes, now_s, hold_s
+        )
+        return self._accepted(held, decision.reason)
+
+    async def StartWorkers(self, request: StartWorkersRequest, context: _Context) -> StartWorkersResponse:
+        check_address("trainer_address", request.trainer_address)
+        for worker_id in request.worker_ids:
+            check_name("worker_ids", worker_id)
+        workers = await self._agent.crew.start(
+            request.reservation_id,
+            tuple(request.worker_ids),
+            request.trainer_address,
+            self._agent.clock.monotonic_s(),
+        )
+        return StartWorkersResponse(workers=[_process_of(worker) for worker in workers])
+
+    async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
+        check_name("job_id", request.job_id)
+        check_range("grace_s", request.grace_s, 0, 600)
+        stopped = await self._agent.crew.stop(request.job_id, request.grace_s or _DEFAULT_GRACE_S)
+        return StopWorkersResponse(stopped=stopped)
+
+    async def WatchWorkers(
+        self, request: WatchWorkersRequest, context: _Context
+    ) -> AsyncIterator[WatchWorkersResponse]:
+        check_name("job_id", request.job_id)
+        async for event in self._agent.crew.watch(request.job_id):
+            yield _message_of(event)
+
+    async def GetWorkerLogs(
+        self, request: GetWorkerLogsRequest, context: _Context
+    ) -> AsyncIterator[GetWorkerLogsResponse]:
+        check_name("job_id", request.job_id)
+        agent = self._agent
+        reader = await asyncio.to_thread(agent.logs.read, request.job_id, request.tail_lines)
+        last = False
+        while not last:
+            running = agent.crew.is_running(request.job_id)
+            last = not (request.follow and running) or agent.stopping.is_set()
+            for worker_id, line in await asyncio.to_thread(reader.read_new, last=last):
+                yield GetWorkerLogsResponse(worker_id=worker_id, line=line)
+            if not last:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(agent.stopping.wait(), _FOLLOW_INTERVAL_S)
+
+    async def StartInference(
+        self, request: StartInferenceRequest, context: _Context
+    ) -> StartInferenceResponse:
+        agent = self._agent
+        if agent.inference is None:
+            raise FailedPreconditionError(
+                f"The owner of {agent.spec.name} lends it to no inference (inference = false).",
+                reason="NO_INFERENCE",
+            )
+        if agent.membership.draining or agent.stopping.is_set():
+            raise FailedPreconditionError(
+                f"{agent.spec.name} takes no new work: it is being drained.", reason="DRAINING"
+            )
+        if agent.lender.withheld:
+            raise FailedPreconditionError(agent.lender.withheld, reason="OWNER_LIMITS")
+        address, start_s = await agent.inference.start()
+        return StartInferenceResponse(address=address, start_s=start_s)
+
+    def _view(self, job_id: str, task_known: bool, now_s: float) -> NodeView:
+        agent = self._agent
+        return NodeView(
+            total_slots=agent.slots.total,
+            free_slots=len(agent.slots.free(now_s)),
+            accelerator_kind=agent.machine.accelerator_kind,
+            device_memory_bytes=agent.machine.device_memory_bytes,
+            available_bytes=psutil.virtual_memory().available,
+            waiting_bytes=agent.slots.waiting_bytes(now_s),
+            promised_bytes=agent.slots.promised_bytes(now_s),
+            memory_limit_bytes=agent.memory_limit_bytes,
+            draining=agent.membership.draining or agent.stopping.is_set(),
+            withheld=agent.lender.why_not(job_id),
+            torch_installed=is_installed("torch"),
+            task_known=task_known,
+            allow_code=agent.allow_code,
+        )
+
+    def _accepted(self, held: Reservation, reason: str) -> RequestWorkResponse:
+        return RequestWorkResponse(
+            accepted_slots=len(held.slots),
+            reservation_id=held.reservation_id,
+            reservation_s=self._agent.reservation_s,
+            reason=reason,
+            accelerator_kind=self._agent.machine.accelerator_kind,
+        )
+
+
+def _process_of(worker: Worker) -> WorkerProcess:
+    return WorkerProcess(
+        worker_id=worker.worker_id, job_id=worker.job_id, pid=worker.process.pid, slot=worker.slot
+    )
+
+
+def _message_of(event: WorkerEvent) -> WatchWorkersResponse:
+    exit_code = event.worker.exit_code or 0 if event.ended else 0
+    return WatchWorkersResponse(worker=_process_of(event.worker), ended=event.ended, exit_code=exit_code)

@@ -1,0 +1,98 @@
+"""What the registry can be told, and what each choice costs."""
+
+from dataclasses import dataclass
+
+from peerloom.errors import ConfigurationError, nearest
+from peerloom.kit.config import knob
+from peerloom.services.registry.rules import Timing
+
+PRESETS = {
+    "local": Timing(1.0, 4.0, 10.0, 5.0),
+    "lan": Timing(1.0, 5.0, 15.0, 10.0),
+    "wan": Timing(5.0, 20.0, 60.0, 30.0),
+}
+
+
+@dataclass(frozen=True)
+class RegistryConfig:
+    """Knows which nodes exist and which of them live."""
+
+    listen: str = knob("127.0.0.1:7400", "host:port; port 0 takes a free one")
+    state: str = knob(".peerloom", "folder for the database")
+    database: str = knob("", "SQLAlchemy URL; empty: registry.sqlite in the state folder")
+    preset: str = knob(
+        "local",
+        "local, lan or wan: how patient to be; a slower network needs a later one of these, "
+        "and then the dead are found later",
+    )
+    heartbeat_interval_s: float | None = knob(
+        None,
+        "how often a node beats, None: the preset's; raising saves work and finds late nodes later, "
+        "lowering costs the registry a message a node each time",
+    )
+    suspect_after_s: float | None = knob(
+        None,
+        "silence until a node is suspected, None: the preset's; raising finds trouble later, "
+        "lowering suspects nodes that are merely slow",
+    )
+    dead_after_s: float | None = knob(
+        None,
+        "silence until a session is closed as an interruption, None: the preset's; raising keeps "
+        "dead nodes listed longer, lowering leaves a slow node less time to refute",
+    )
+    restart_grace_s: float | None = knob(
+        None,
+        "how long after its start the registry counts nobody's silence, None: the preset's; raising "
+        "finds the dead later after a restart, lowering suspects nodes that have not yet found it again",
+    )
+    service_lease_s: float = knob(
+        15.0,
+        "how long an announced service is listed; raising lists dead services longer, lowering makes "
+        "the services announce more often",
+    )
+    node_limit: int = knob(
+        100_000,
+        "nodes it accepts at most; raising costs about 4 kB of memory a node, lowering refuses newcomers",
+    )
+    tls_certificate: str = knob("", "PEM file; with it and the key the registry speaks TLS only")
+    tls_key: str = knob("", "PEM file of the certificate's key")
+    tls_ca: str = knob("", "accepted as every service does, without effect: the registry calls nobody")
+    allow_plain: bool = knob(
+        False, "serve without TLS beyond loopback; everybody on that network is then trusted"
+    )
+    log_level: str = knob("info", "debug, info, warning or error")
+
+    def database_url(self) -> str:
+        """Where the database lies."""
+        return self.database or f"sqlite:///{self.state}/registry.sqlite"
+
+    def timing(self) -> Timing:
+        """The preset with the explicit knobs put over it. Raises ConfigurationError for a wrong order."""
+        if self.preset not in PRESETS:
+            near = nearest(self.preset, PRESETS) or sorted(PRESETS)
+            raise ConfigurationError(f"preset is {self.preset!r}. Did you mean {' or '.join(near)}?")
+        preset = PRESETS[self.preset]
+        timing = Timing(
+            _or(self.heartbeat_interval_s, preset.heartbeat_interval_s),
+            _or(self.suspect_after_s, preset.suspect_after_s),
+            _or(self.dead_after_s, preset.dead_after_s),
+            _or(self.restart_grace_s, preset.restart_grace_s),
+        )
+        _check(timing)
+        return timing
+
+
+def _or(given: float | None, preset: float) -> float:
+    return preset if given is None else given
+
+
+def _check(timing: Timing) -> None:
+    if not 0 < timing.heartbeat_interval_s < timing.suspect_after_s < timing.dead_after_s < float("inf"):
+        raise ConfigurationError(
+            f"heartbeat_interval_s ({timing.heartbeat_interval_s:g}), "
+            f"suspect_after_s ({timing.suspect_after_s:g}) and dead_after_s ({timing.dead_after_s:g}) "
+            "must be above 0 and grow in this order: a node must miss a beat "
+            "to be suspected, and have time to refute before it is declared dead."
+        )
+    if not 0 <= timing.restart_grace_s < float("inf"):
+        raise ConfigurationError(f"restart_grace_s is {timing.restart_grace_s:g}, but must be 0 or more.")

@@ -1,0 +1,122 @@
+"""The durable side of the registry: SQL, called from one thread."""
+
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.services.registry import rows, tables
+from peerloom.services.registry.records import (
+    Event,
+    Loaded,
+    Moment,
+    SessionRow,
+    Transition,
+)
+from peerloom.services.registry.rules import EventKind
+
+# Runs a store's method where SQL may block: SqlThread.run, or in place.
+RunSql = Callable[..., Awaitable[Any]]
+
+
+class Store:
+    """Nodes, sessions and events in one SQL database, with one writer."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def load(self, now: Moment) -> Loaded:
+        """All nodes and open sessions; gives the registry its id on the first start.
+
+        A session's monotonic start is counted back from `now` by the wall clock.
+        """
+        with self._engine.begin() as connection:
+            registry_id = _registry_id(connection, now.wall_s)
+            newest = connection.scalar(sa.select(sa.func.max(tables.events.c.sequence))) or 0
+            records = [rows.record(row) for row in connection.execute(sa.select(tables.nodes))]
+            is_open = tables.sessions.c.end_s.is_(None)
+            found = connection.execute(sa.select(tables.sessions).where(is_open))
+            return Loaded(registry_id, newest, records, [rows.open_session(row, now) for row in found])
+
+    def append(self, transitions: Sequence[Transition], after_sequence: int) -> list[Event]:
+        """Stores changes and their events, numbered from `after_sequence` + 1, in one transaction.
+
+        Raises FailedPreconditionError when somebody else writes into the database.
+        """
+        events = [rows.event_of(number, t) for number, t in enumerate(transitions, after_sequence + 1)]
+        try:
+            with self._engine.begin() as connection:
+                _write_nodes_and_sessions(connection, transitions)
+                told = [rows.event_row(e, t.record.node_id) for e, t in zip(events, transitions, strict=True)]
+                connection.execute(sa.insert(tables.events), told)
+        except sa.exc.IntegrityError as error:
+            raise FailedPreconditionError(
+                "Another process writes into this registry's database. Stop it, then restart this one.",
+                reason="DATABASE_SHARED",
+            ) from error
+        return events
+
+    def events_after(self, sequence: int, limit: int) -> list[Event]:
+        """The first `limit` events beyond `sequence`, oldest first."""
+        query = sa.select(tables.events).where(tables.events.c.sequence > sequence)
+        with self._engine.connect() as connection:
+            found = connection.execute(query.order_by(tables.events.c.sequence).limit(limit))
+            return [
+                Event(r.sequence, EventKind(r.kind), r.time_s, r.reason, r.online_s, r.snapshot)
+                for r in found
+            ]
+
+    def sessions(
+        self, node_id: str | None, *, interrupted_only: bool, before: int | None, limit: int
+    ) -> list[SessionRow]:
+        """The `limit` newest sessions numbered below `before`, of one node or of all."""
+        columns = tables.sessions.c
+        query = sa.select(tables.sessions).order_by(columns.number.desc()).limit(limit)
+        if node_id is not None:
+            query = query.where(columns.node_id == node_id)
+        if interrupted_only:
+            query = query.where(columns.interrupted == sa.true())
+        if before is not None:
+            query = query.where(columns.number < before)
+        return self._session_rows(query)
+
+    def find_session(self, session_id: str) -> SessionRow | None:
+        """The session that a lease names, if there ever was one."""
+        query = sa.select(tables.sessions).where(tables.sessions.c.session_id == session_id)
+        return next(iter(self._session_rows(query)), None)
+
+    def find_request(self, node_id: str, request_id: str) -> SessionRow | None:
+        """The session that a registration attempt opened, if it did."""
+        columns = tables.sessions.c
+        query = sa.select(tables.sessions).where(columns.node_id == node_id, columns.request_id == request_id)
+        return next(iter(self._session_rows(query)), None)
+
+    def _session_rows(self, query: sa.Select[Any]) -> list[SessionRow]:
+        with self._engine.connect() as connection:
+            return [rows.session_row(row) for row in connection.execute(query)]
+
+
+def _registry_id(connection: sa.Connection, wall_s: float) -> str:
+    found = connection.scalar(sa.select(tables.registry.c.registry_id))
+    if found is not None:
+        return str(found)
+    registry_id = str(uuid.uuid4())
+    connection.execute(sa.insert(tables.registry), [{"registry_id": registry_id, "created_s": wall_s}])
+    return registry_id
+
+
+def _write_nodes_and_sessions(connection: sa.Connection, transitions: Sequence[Transition]) -> None:
+    # Each kind goes in one executemany. Within a kind the order is kept, so of two changes of one
+    # node the later wins; a session is opened before it may be closed.
+    nodes, sessions = tables.nodes, tables.sessions
+    if first := [rows.node_row(t.record) for t in transitions if t.is_first]:
+        connection.execute(sa.insert(nodes), first)
+    if opened := [rows.opened_row(t.opened) for t in transitions if t.opened is not None]:
+        connection.execute(sa.insert(sessions), opened)
+    if closed := [rows.closed_row(t) for t in transitions if t.closed is not None]:
+        close = sa.update(sessions).where(sessions.c.session_id == sa.bindparam("of_session"))
+        connection.execute(close, closed)
+    if known := [rows.node_change(t.record) for t in transitions if not t.is_first]:
+        connection.execute(sa.update(nodes).where(nodes.c.node_id == sa.bindparam("of_node")), known)

@@ -1,0 +1,158 @@
+"""The service's face: checks what comes in, translates, and decides nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.checks import check_labels, check_range, check_text
+from peerloom.kit.clock import Clock
+from peerloom.kit.database import SqlThread
+from peerloom.kit.paging import decode_token, encode_token, page_size_of
+from peerloom.services.selector.choice import candidates_of, choose
+from peerloom.services.selector.columns import NodeColumns
+from peerloom.services.selector.evidence import check_report
+from peerloom.services.selector.explanations import Explanations
+from peerloom.services.selector.last_choices import LastChoices
+from peerloom.services.selector.ledger import Ledger
+from peerloom.services.selector.messages import (
+    belief_message,
+    choice_message,
+    evidence_from_message,
+    explained_message,
+)
+from peerloom.services.selector.policies import POLICIES, find_policy
+from peerloom.services.selector.policies.interface import Policy, SelectionRequest
+from peerloom.services.selector.track import HALF_LIFE_S
+from peerloom.v1 import selector_pb2 as pb
+from peerloom.v1.selector_pb2_grpc import SelectorServiceServicer
+
+MAX_BUDGET = 1000
+MAX_SLOTS = 1024
+MAX_EXCLUDED = 10_000
+MAX_WANTED_SLOTS = 1_000_000
+MAX_HORIZON_S = 1e9
+
+
+@dataclass(frozen=True)
+class SelectorServicer(SelectorServiceServicer):
+    """Answers from memory where it chooses, from the database where it explains."""
+
+    columns: NodeColumns
+    ledger: Ledger
+    explanations: Explanations
+    sql: SqlThread
+    clock: Clock
+    default_policy: str
+    policies: Mapping[str, Policy] = field(default_factory=lambda: POLICIES)
+    half_life_s: float = HALF_LIFE_S
+    last: LastChoices = field(default_factory=LastChoices)
+
+    async def SelectNodes(self, request: pb.SelectNodesRequest, context: Any) -> pb.SelectNodesResponse:
+        wish = _wish(request)
+        policy = find_policy(request.policy or self.default_policy, self.policies)
+        rng = np.random.default_rng(request.seed if request.HasField("seed") else None)
+        now_s = self.clock.wall_s()
+        choice = choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
+        self.last.note(choice, policy.name, now_s, self.columns)
+        return choice_message(choice, self.columns, policy.name)
+
+    async def GetBelief(self, request: pb.GetBeliefRequest, context: Any) -> pb.GetBeliefResponse:
+        node_id = self._node_id(request.node)
+        policy = find_policy(request.policy or self.default_policy, self.policies)
+        explanation = await self.sql.run(self.explanations.of_node, node_id)
+        row = self.columns.find(node_id)
+        assert row is not None, "rows are never removed"
+        seen = candidates_of(
+            self.columns, np.arange(len(self.columns)), self.clock.wall_s(), self.half_life_s
+        )
+        terms = policy.explain(seen, SelectionRequest(budget=1), row)
+        return explained_message(explanation, policy.name, terms, self.last.of(row))
+
+    async def ListBeliefs(self, request: pb.ListBeliefsRequest, context: Any) -> pb.ListBeliefsResponse:
+        size, after = page_size_of(request.page_size), _belief_key(request.page_token)
+        found = await self.sql.run(self.explanations.highest_first, size + 1, after)
+        token = encode_token([found[size - 1].belief, found[size - 1].node_id]) if len(found) > size else ""
+        beliefs = [belief_message(one) for one in found[:size]]
+        return pb.ListBeliefsResponse(beliefs=beliefs, next_page_token=token)
+
+    async def ListBeliefHistory(
+        self, request: pb.ListBeliefHistoryRequest, context: Any
+    ) -> pb.ListBeliefHistoryResponse:
+        node_id = self._node_id(request.node)
+        size, before = page_size_of(request.page_size), _number_key(request.page_token)
+        found = await self.sql.run(self.explanations.newest_first, node_id, size + 1, before)
+        token = encode_token(found[size - 1].updates) if len(found) > size else ""
+        updates = [belief_message(one) for one in found[:size]]
+        return pb.ListBeliefHistoryResponse(updates=updates, next_page_token=token)
+
+    async def ReportEvidence(
+        self, request: pb.ReportEvidenceRequest, context: Any
+    ) -> pb.ReportEvidenceResponse:
+        evidence = [evidence_from_message(one, self.clock.wall_s()) for one in request.evidence]
+        check_report(evidence)
+        return pb.ReportEvidenceResponse(applied=await self.ledger.report(evidence))
+
+    async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Any) -> pb.ListPoliciesResponse:
+        policies = [
+            pb.Policy(
+                name=name,
+                description=policy.description,
+                source=policy.source,
+                is_default=name == self.default_policy,
+            )
+            for name, policy in sorted(self.policies.items())
+        ]
+        return pb.ListPoliciesResponse(policies=policies)
+
+    def _node_id(self, node: str) -> str:
+        check_text("node", node, low=1, high=64)
+        return self.columns.node_id_of(node)
+
+
+def _wish(request: pb.SelectNodesRequest) -> SelectionRequest:
+    needs = request.requirements
+    check_range("request_budget", request.request_budget, 1, MAX_BUDGET)
+    check_range("requirements.min_slots", needs.min_slots, 0, MAX_SLOTS)
+    check_text("requirements.accelerator_kind", needs.accelerator_kind, high=63)
+    check_labels("requirements.labels", needs.labels)
+    check_range("slots", request.slots, 0, MAX_WANTED_SLOTS)
+    check_range("horizon_s", request.horizon_s, 0, MAX_HORIZON_S)
+    if len(request.excluded_nodes) > MAX_EXCLUDED:
+        count, limit = f"{len(request.excluded_nodes)} entries", f"at most {MAX_EXCLUDED} entries"
+        raise InvalidArgumentError.of_field("excluded_nodes", count, limit)
+    return SelectionRequest(
+        budget=request.request_budget,
+        min_slots=needs.min_slots,
+        accelerator_kind=needs.accelerator_kind,
+        labels=dict(needs.labels),
+        excluded=frozenset(request.excluded_nodes),
+        slots=request.slots,
+        horizon_s=request.horizon_s,
+    )
+
+
+def _belief_key(token: str) -> tuple[float, str] | None:
+    match decode_token(token):
+        case None:
+            return None
+        case [float(belief), str(node_id)]:
+            return belief, node_id
+    raise _foreign(token)
+
+
+def _number_key(token: str) -> int | None:
+    match decode_token(token):
+        case None:
+            return None
+        case int(number) if 0 < number < 2**63:
+            return number
+    raise _foreign(token)
+
+
+def _foreign(token: str) -> InvalidArgumentError:
+    return InvalidArgumentError.of_field(
+        "page_token", token[:80], "a next_page_token from an earlier answer to the same call"
+    )

@@ -1,0 +1,45 @@
+"""The trainer's knobs."""
+
+from dataclasses import dataclass
+
+from peerloom.kit.config import knob
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """Takes jobs from submission to a model."""
+
+    listen: str = knob("127.0.0.1:7402", "host:port to serve at; port 0 takes a free one")
+    advertise: str = knob("", "host:port that others reach it at; empty: the listening address")
+    registry: str = knob("127.0.0.1:7400", "host:port of the registry")
+    state: str = knob("./trainer-state", "folder for the database and the models")
+    database: str = knob("", "SQLAlchemy URL; empty: SQLite in the state folder")
+    request_timeout_s: float = knob(
+        5.0, "wait for a node's answer; higher: slow nodes get a chance; lower: dead ones hold up less"
+    )
+    start_timeout_s: float = knob(
+        60.0, "wait for started workers to come; higher: slow imports are forgiven; lower: jobs fail sooner"
+    )
+    reconnect_timeout_s: float = knob(
+        15.0, "wait for a worker whose line broke; higher: forgives the network; lower: goes on sooner"
+    )
+    agent_timeout_s: float = knob(
+        1.0, "wait for a worker whose line broke and whose agent is away too; lower: goes on sooner"
+    )
+    checkpoint_interval_s: float = knob(
+        10.0, "between checkpoints; lower: less is done again when all workers die; higher: less traffic"
+    )
+    collective_timeout_s: float = knob(
+        60.0, "last resort for a collective that nobody aborted; higher: slow links are forgiven"
+    )
+    transfer_timeout_s: float = knob(
+        120.0, "limit for moving one model; higher: slow links are forgiven; lower: dead ones hold up less"
+    )
+    model_limit_bytes: int = knob(
+        20 * 2**30, "room for models; lower: the least recently used ones go sooner"
+    )
+    tls_certificate: str = knob("", "PEM file; empty: plain, on loopback only")
+    tls_key: str = knob("", "PEM file")
+    tls_ca: str = knob("", "PEM file that other services' certificates are checked with; empty: plain")
+    allow_plain: bool = knob(False, "serve without TLS beyond loopback, on a network that you trust")
+    log_level: str = knob("info", "debug, info, warning or error")

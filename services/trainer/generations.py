@@ -1,0 +1,255 @@
+"""When to form, break or end a generation: pure functions of who is there.
+
+A worker is STARTING until it has loaded the task, then IDLE (it waits for a generation), WORKING in the
+current one, LEAVING once told to leave it until it answers, SILENT when its signs of life stopped though
+its line stands, FINISHED with its last step, or LOST for good. One that was SILENT and speaks again is
+IDLE: it was only slow. `decide` is asked after every change. Workers lost in an earlier generation aren't
+shown to it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peerloom.services.trainer.members import (
+    OBSERVED,
+    Limits,
+    Member,
+    Phase,
+    away_deadline,
+    has_passed,
+    is_due,
+    next_deadline,
+)
+
+SAVE_LIMIT_S = 10.0  # to store the state of one who has to go; then it is asked again
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do before the next change, or before `until_s` (monotonic)."""
+
+    reason: str
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The job waits for nodes: too few workers are left, but the state is safe with them."""
+
+    reason: str
+    until_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Silence:
+    """These workers show no sign of life: go on without them, until they speak again."""
+
+    worker_ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class GiveUpOn:
+    """These workers stayed away for too long: count them as lost."""
+
+    worker_ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Tell these workers to leave the generation: at once, or politely at the next step boundary."""
+
+    worker_ids: tuple[str, ...]
+    reason: str
+    is_polite: bool = False
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """Let these workers go: their nodes asked for it, and nobody works with them now."""
+
+    worker_ids: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Save:
+    """This worker alone has the state and has to go: it shall store that first."""
+
+    worker_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form the next generation from these workers, ranked in this order."""
+
+    worker_ids: tuple[str, ...]
+    state_rank: int
+    first_step: int
+    transfer_state: bool
+    reason: str
+    from_checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class Complete:
+    """All have finished; the model is with `worker_id`."""
+
+    worker_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Nobody is left who has the state."""
+
+    reason: str
+
+
+Decision = Wait | Hold | Silence | GiveUpOn | Abort | Dismiss | Save | Form | Complete | Fail
+
+
+def decide(
+    members: Sequence[Member],
+    generation: int,
+    limits: Limits,
+    now_s: float,
+    checkpoint_step: int | None = None,
+    committed_step: int = 0,
+) -> Decision:
+    """What to do next, and why; asked again until it says Wait, Hold, Complete or Fail.
+
+    `generation` is the newest one, 0 before the first;
+    `checkpoint_step` is how far the newest durable checkpoint goes, None when there is none;
+    `committed_step` is the last step that was ever reported.
+    """
+    overdue = [m for m in members if has_passed(away_deadline(m, limits), now_s)]
+    if overdue:
+        return GiveUpOn(_ids(overdue), "nothing was heard of it for too long")
+    quiet = [m for m in members if has_passed(m.quiet_at_s, now_s) and m.phase in OBSERVED]
+    if quiet:
+        return Silence(_ids(quiet), "it shows no sign of life")
+    until_s = next_deadline(members, limits, now_s)
+    alive = [m for m in members if m.phase is not Phase.LOST]
+    if any(m.phase is Phase.WORKING for m in alive):
+        return _while_working(members, limits, until_s, now_s)
+    if any(m.phase is Phase.LEAVING for m in alive):
+        return Wait("workers are leaving the generation", until_s)
+    departing = _all_depart(alive, checkpoint_step, now_s)
+    if departing is not None:
+        return departing
+    return _between_generations(alive, generation, limits, until_s, checkpoint_step, committed_step)
+
+
+def _while_working(
+    members: Sequence[Member], limits: Limits, until_s: float | None, now_s: float
+) -> Decision:
+    working = [m for m in members if m.phase is Phase.WORKING]
+    gone = (Phase.LOST, Phase.IDLE, Phase.SILENT)
+    missing = [m for m in members if m.is_in_generation and m.phase in gone]
+    if missing:
+        how = "fell silent" if any(m.phase is Phase.SILENT for m in missing) else "left the generation"
+        return Abort(_ids(working), f"{missing[0].worker_id} {how}")
+    if any(m.is_departing and is_due(m, now_s) for m in working):
+        if any(m.is_ready and not m.is_departing for m in working):
+            return Abort(_ids(working), "a node wants its slots back", is_polite=True)
+        if all(m.is_departing and m.step for m in working):
+            return Abort(_ids(working), "nobody stays, so the state is stored", is_polite=True)
+    idle = [m for m in members if m.phase is Phase.IDLE]
+    if any(m.is_departing for m in idle):
+        return Dismiss(_ids([m for m in idle if m.is_departing]), "its node asked it to leave")
+    newcomers = [m for m in idle if not m.is_departing]
+    if newcomers and sum(not m.is_departing for m in working) >= limits.max_workers:
+        # E.g. one that had fallen silent is back, and its place is taken.
+        return Dismiss(_ids(newcomers), "the job has all the workers it can use")
+    if newcomers:
+        return Abort(_ids(working), "a worker joins", is_polite=True)
+    return Wait("the generation works", until_s)
+
+
+def _all_depart(alive: Sequence[Member], checkpoint_step: int | None, now_s: float) -> Decision | None:
+    """What to do when all who are there have to go and nobody comes: the state is stored before they do."""
+    present = [m for m in alive if m.phase in (Phase.IDLE, Phase.FINISHED)]
+    holder = max(present, key=lambda m: m.step, default=None)
+    if holder is None or not holder.step or any(m.has_model for m in present):
+        return None
+    if not all(m.is_departing and is_due(m, now_s) for m in present):
+        return None
+    if checkpoint_step is not None and checkpoint_step >= holder.step:
+        return Dismiss(_ids(present), f"its state is kept in the checkpoint of step {checkpoint_step}")
+    if holder.save_asked_s is not None and now_s < holder.save_asked_s + SAVE_LIMIT_S:
+        return Hold("waiting for the state to be stored", holder.save_asked_s + SAVE_LIMIT_S)
+    return Save(holder.worker_id, "its node wants it to leave, and nobody else has its state")
+
+
+def _between_generations(
+    alive: Sequence[Member],
+    generation: int,
+    limits: Limits,
+    until_s: float | None,
+    checkpoint_step: int | None,
+    committed_step: int,
+) -> Decision:
+    worked = [m for m in alive if m.is_in_generation]
+    holder = next((m for m in worked if m.has_model), None)
+    if holder is not None and all(m.phase is Phase.FINISHED for m in worked):
+        return Complete(holder.worker_id, "all workers have finished")
+    if generation == 0 and any(m.phase is Phase.STARTING for m in alive):
+        return Wait("workers are starting", until_s)
+    present = [m for m in alive if m.phase in (Phase.IDLE, Phase.FINISHED)]
+    newest = max((m.step for m in present), default=0)
+    # A member of a generation may be without the state: the one who was to hand it over has died.
+    if generation > 0 and newest < max(min(committed_step, 1), checkpoint_step or 0):
+        return _without_state(alive, present, limits, until_s, checkpoint_step)
+    if not alive:
+        return Fail("no worker is left")
+    staying = [m for m in present if not m.is_departing]
+    if len(staying) < len(present) and any(m.step == newest for m in staying):
+        departing = [m for m in present if m.is_departing]
+        return Dismiss(_ids(departing), "its node asked it to leave")
+    # Here whoever wants to go holds the newest state alone: it hands that to a newcomer first.
+    if len(present) < limits.min_workers or not present:
+        wanted = max(1, limits.min_workers)
+        return Hold(f"waiting for nodes: {len(present)} of at least {wanted} workers are there", until_s)
+    if len(staying) > limits.max_workers:
+        spare = sorted(staying, key=lambda m: (-m.step, not m.is_in_generation))[limits.max_workers :]
+        return Dismiss(_ids(spare), "the job has all the workers it can use")
+    return _form(present)
+
+
+def _without_state(
+    alive: Sequence[Member],
+    present: Sequence[Member],
+    limits: Limits,
+    until_s: float | None,
+    checkpoint_step: int | None,
+) -> Decision:
+    if any(m.phase is Phase.SILENT for m in alive):
+        return Hold("waiting for a silent worker, which alone has the state", until_s)
+    if checkpoint_step is None:
+        return Fail("nobody is left who has the state")
+    reason = f"from the checkpoint of step {checkpoint_step}"
+    if any(m.phase is Phase.STARTING for m in alive) or len(present) < max(1, limits.min_workers):
+        wanted = max(1, limits.min_workers)
+        return Hold(f"waiting for at least {wanted} workers, to go on {reason}", until_s)
+    went_on = f"{len(present)} workers go on {reason}"
+    return Form(_ids(present), 0, checkpoint_step, False, went_on, from_checkpoint=True)
+
+
+def _form(ready: Sequence[Member]) -> Form:
+    # The most advanced first: it becomes rank 0, so no state travels if all are equal.
+    ranked = sorted(ready, key=lambda m: -m.step)
+    newest = ranked[0].step
+    return Form(
+        worker_ids=_ids(ranked),
+        state_rank=0,
+        first_step=newest,
+        transfer_state=any(m.step != newest for m in ranked),
+        reason=f"{len(ranked)} workers go on from step {newest}",
+    )
+
+
+def _ids(members: Sequence[Member]) -> tuple[str, ...]:
+    return tuple(m.worker_id for m in members)

@@ -1,0 +1,147 @@
+"""Translates between the trainer's messages and its jobs; decides nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit.checks import check_text
+from peerloom.kit.database import SqlThread
+from peerloom.kit.paging import decode_token, page_size_of, page_token_after
+from peerloom.services.trainer.hub import Hub
+from peerloom.services.trainer.jobs import Jobs
+from peerloom.services.trainer.journal import Journals
+from peerloom.services.trainer.ledger import judge
+from peerloom.services.trainer.logs import JobLogs
+from peerloom.services.trainer.store import TrainerStore
+from peerloom.v1.trainer_pb2 import (
+    CancelJobRequest,
+    CancelJobResponse,
+    GetJobLogsRequest,
+    GetJobLogsResponse,
+    GetJobRequest,
+    GetJobResponse,
+    Job,
+    JobState,
+    ListJobsRequest,
+    ListJobsResponse,
+    ListModelsRequest,
+    ListModelsResponse,
+    Model,
+    RecordJobTrafficRequest,
+    RecordJobTrafficResponse,
+    ResumeJobRequest,
+    ResumeJobResponse,
+    SubmitJobRequest,
+    SubmitJobResponse,
+    WatchJobRequest,
+    WatchJobResponse,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+)
+from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer
+
+LINK_LIMIT = 1000
+
+
+class TrainerServicer(TrainerServiceServicer):
+    """TrainerService over the jobs that live here."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        journals: Journals,
+        store: TrainerStore,
+        sql: SqlThread,
+        hub: Hub,
+        logs: JobLogs,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._jobs = jobs
+        self._journals = journals
+        self._store = store
+        self._sql = sql
+        self._hub = hub
+        self._logs = logs
+        self._stopping = stopping
+
+    async def SubmitJob(self, request: SubmitJobRequest, context: Any) -> SubmitJobResponse:
+        check_text("request_id", request.request_id, low=1, high=128)
+        return SubmitJobResponse(job=await self._jobs.submit(request.spec, request.request_id))
+
+    async def GetJob(self, request: GetJobRequest, context: Any) -> GetJobResponse:
+        job = await self._find(request.job_id)
+        whole = job.spec.epochs if job.state == JobState.JOB_STATE_SUCCEEDED else None
+        job.ledger.is_exact, job.ledger.verdict = judge(job.ledger, whole)
+        return GetJobResponse(job=job)
+
+    async def ListJobs(self, request: ListJobsRequest, context: Any) -> ListJobsResponse:
+        size, before = page_size_of(request.page_size), decode_token(request.page_token)
+        page = await self._sql.run(self._store.list_jobs, list(request.states), size, before)
+        return ListJobsResponse(
+            jobs=[job for _, job in page],
+            next_page_token=page_token_after(page, size, page[-1][0] if page else None),
+        )
+
+    async def ResumeJob(self, request: ResumeJobRequest, context: Any) -> ResumeJobResponse:
+        job = await self._find(request.job_id)
+        return ResumeJobResponse(job=await self._jobs.resume(job.job_id))
+
+    async def CancelJob(self, request: CancelJobRequest, context: Any) -> CancelJobResponse:
+        job = await self._find(request.job_id)
+        await self._jobs.cancel(job.job_id)
+        return CancelJobResponse(job=await self._find(job.job_id))
+
+    async def RecordJobTraffic(
+        self, request: RecordJobTrafficRequest, context: Any
+    ) -> RecordJobTrafficResponse:
+        if len(request.traffic.links) > LINK_LIMIT:
+            limit = f"at most {LINK_LIMIT} links"
+            raise InvalidArgumentError.of_field("traffic.links", len(request.traffic.links), limit)
+        job = await self._find(request.job_id)
+        await self._jobs.record_traffic(job.job_id, request.traffic)
+        return RecordJobTrafficResponse()
+
+    async def WatchJob(self, request: WatchJobRequest, context: Any) -> AsyncIterator[WatchJobResponse]:
+        job = await self._find(request.job_id)
+        async for event in self._journals.watch(job.job_id, request.after_sequence, self._stopping):
+            yield event
+
+    async def GetJobLogs(self, request: GetJobLogsRequest, context: Any) -> AsyncIterator[GetJobLogsResponse]:
+        job = await self._find(request.job_id)
+        async for line in self._logs.read(job, request.follow, request.tail_lines):
+            yield line
+
+    async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
+        size, before = page_size_of(request.page_size), decode_token(request.page_token)
+        page = await self._sql.run(self._store.list_models, size, before)
+        return ListModelsResponse(
+            models=[_model(job, name, version) for _, job, name, version in page],
+            next_page_token=page_token_after(page, size, page[-1][0] if page else None),
+        )
+
+    async def WorkerSession(
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        async for response in self._hub.serve(request_iterator):
+            yield response
+
+    async def _find(self, job_id: str) -> Job:
+        if not job_id:
+            raise NotFoundError("A job's id, or the beginning of one, is needed.", reason="JOB_NOT_FOUND")
+        job, _ = await self._sql.run(self._store.find_job, job_id)
+        return job
+
+
+def _model(job: Job, name: str, version: int) -> Model:
+    return Model(
+        artifact=job.result.model,
+        job_id=job.job_id,
+        task=job.spec.task,
+        metric_name=job.progress.metric_name,
+        metric=job.progress.metric,
+        create_time=job.end_time,
+        name=name,
+        version=version,
+        initial_model_digest=job.spec.initial_model_digest,
+    )

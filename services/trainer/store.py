@@ -1,0 +1,150 @@
+"""What the trainer keeps: jobs with their events, and evidence until the selector has it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.services.trainer.rules import model_name
+from peerloom.services.trainer.tables import evidence_outbox, job_events, jobs, model_versions
+from peerloom.v1.selector_pb2 import Evidence
+from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
+
+
+@dataclass
+class Change:
+    """What is written together: a job as it is now, its new events, and evidence it gave rise to."""
+
+    job: Job
+    events: list[WatchJobResponse] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+
+
+class TrainerStore:
+    """Jobs, events and outgoing evidence in one database. Synchronous: call it through SqlThread."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def add_job(self, job: Job, request_id: str) -> tuple[Job, bool]:
+        """Stores a new job; returns it and True, or the one this request made before and False."""
+        with self._engine.begin() as connection:
+            query = sa.select(jobs.c.record).where(jobs.c.request_id == request_id)
+            known = connection.execute(query).scalar_one_or_none()
+            if known is not None:
+                return Job.FromString(known), False
+            row = {"job_id": job.job_id, "request_id": request_id, "last_sequence": 0, **_columns(job)}
+            connection.execute(sa.insert(jobs).values(row))
+        return job, True
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Writes all changes in one transaction."""
+        with self._engine.begin() as connection:
+            for change in changes:
+                values = _columns(change.job)
+                if change.events:
+                    values["last_sequence"] = change.events[-1].sequence
+                connection.execute(sa.update(jobs).where(jobs.c.job_id == change.job.job_id).values(values))
+                if change.job.result.model.digest:
+                    _name_model(connection, change.job)
+                events = [
+                    {"job_id": e.job_id, "sequence": e.sequence, "event": e.SerializeToString()}
+                    for e in change.events
+                ]
+                if events:
+                    connection.execute(sa.insert(job_events), events)
+                for item in change.evidence:
+                    values = {"evidence_id": item.evidence_id, "evidence": item.SerializeToString()}
+                    connection.execute(sa.insert(evidence_outbox).values(values))
+
+    def find_job(self, beginning: str) -> tuple[Job, int]:
+        """The job whose id begins so, with its last sequence number.
+
+        Raises NotFoundError, or InvalidArgumentError when several do.
+        """
+        query = sa.select(jobs.c.job_id, jobs.c.record, jobs.c.last_sequence)
+        with self._engine.connect() as connection:
+            found = connection.execute(
+                query.where(jobs.c.job_id.startswith(beginning, autoescape=True)).limit(2)
+            ).all()
+            exact = [row for row in found if row.job_id == beginning]
+            if len(found) == 1 or exact:
+                row = (exact or found)[0]
+                return Job.FromString(row.record), row.last_sequence
+            if found and beginning:
+                limit = "a longer beginning: several jobs begin so"
+                raise InvalidArgumentError.of_field("job_id", beginning, limit)
+            newest = connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.number.desc()).limit(1000))
+            raise NotFoundError.of_name("job", beginning, newest.scalars())
+
+    def list_jobs(self, states: Sequence[int], limit: int, before: int | None) -> list[tuple[int, Job]]:
+        """At most `limit` jobs with their numbers, newest first, older than number `before`."""
+        query = sa.select(jobs.c.number, jobs.c.record).order_by(jobs.c.number.desc()).limit(limit)
+        if states:
+            query = query.where(jobs.c.state.in_(states))
+        return self._page(query, before)
+
+    def list_models(self, limit: int, before: int | None) -> list[tuple[int, Job, str, int]]:
+        """At most `limit` jobs that left a model, newest first: number, job, the model's name and version."""
+        query = (
+            sa.select(jobs.c.number, jobs.c.record, model_versions.c.name, model_versions.c.version)
+            .join(model_versions, model_versions.c.job_id == jobs.c.job_id)
+            .order_by(jobs.c.number.desc())
+            .limit(limit)
+        )
+        if before is not None:
+            query = query.where(jobs.c.number < before)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return [(row.number, Job.FromString(row.record), row.name, row.version) for row in rows]
+
+    def read_events(self, job_id: str, after: int, limit: int) -> list[WatchJobResponse]:
+        """At most `limit` events of a job after a sequence number, in order."""
+        query = (
+            sa.select(job_events.c.event)
+            .where(job_events.c.job_id == job_id, job_events.c.sequence > after)
+            .order_by(job_events.c.sequence)
+            .limit(limit)
+        )
+        with self._engine.connect() as connection:
+            return [WatchJobResponse.FromString(data) for data in connection.execute(query).scalars()]
+
+    def pending_evidence(self, limit: int) -> list[Evidence]:
+        """The oldest evidence that the selector has not acknowledged, at most `limit`."""
+        query = sa.select(evidence_outbox.c.evidence).order_by(evidence_outbox.c.number).limit(limit)
+        with self._engine.connect() as connection:
+            return [Evidence.FromString(data) for data in connection.execute(query).scalars()]
+
+    def forget_evidence(self, evidence_ids: Sequence[str]) -> None:
+        """Takes acknowledged evidence out."""
+        with self._engine.begin() as connection:
+            connection.execute(
+                sa.delete(evidence_outbox).where(evidence_outbox.c.evidence_id.in_(evidence_ids))
+            )
+
+    def _page(self, query: sa.Select[tuple[int, bytes]], before: int | None) -> list[tuple[int, Job]]:
+        if before is not None:
+            query = query.where(jobs.c.number < before)
+        with self._engine.connect() as connection:
+            return [(row.number, Job.FromString(row.record)) for row in connection.execute(query)]
+
+
+def _name_model(connection: sa.Connection, job: Job) -> None:
+    """Gives a job's model the next version of its name, once."""
+    known = sa.select(model_versions.c.version).where(model_versions.c.job_id == job.job_id)
+    if connection.execute(known).first() is not None:
+        return
+    name = model_name(job.spec)
+    newest = sa.select(sa.func.max(model_versions.c.version)).where(model_versions.c.name == name)
+    version = (connection.execute(newest).scalar_one() or 0) + 1
+    row = {"name": name, "version": version, "job_id": job.job_id}
+    connection.execute(sa.insert(model_versions).values(row))
+
+
+def _columns(job: Job) -> dict[str, object]:
+    return {
+        "state": job.state,
+        "model_digest": job.result.model.digest,
+        "record": job.SerializeToString(),
+    }

@@ -1,0 +1,159 @@
+"""Peerloom weaves the spare GPUs and CPUs of an unreliable peer-to-peer network into one machine.
+
+    import peerloom
+
+    with peerloom.Client() as client:
+        job = client.train("digits", requests=3)
+        for event in job.watch():
+            print(event)
+        print(job.result())
+
+All public names are here. They are loaded when first used, so that the import costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from peerloom.client.async_client import AsyncClient
+    from peerloom.client.async_job import AsyncJobHandle
+    from peerloom.client.client import Client
+    from peerloom.client.job import JobHandle
+    from peerloom.client.types import (
+        Accelerator,
+        Artifact,
+        ArtifactHolder,
+        ArtifactManifest,
+        Belief,
+        BeliefTerms,
+        BeliefWeights,
+        EpochFinished,
+        Evidence,
+        ExplainedBelief,
+        GenerationFormed,
+        Job,
+        JobEvent,
+        JobResult,
+        JobSpec,
+        KeptArtifact,
+        Ledger,
+        LedgerStretch,
+        LinkTraffic,
+        LogLine,
+        MachineSpeed,
+        Model,
+        NetworkTraffic,
+        Node,
+        NodeAnswer,
+        NodeAnswered,
+        PastChoice,
+        Policy,
+        Progress,
+        ScoreTerm,
+        ServiceEndpoint,
+        Session,
+        StateChanged,
+        StepCommitted,
+        Worker,
+        WorkerLost,
+    )
+    from peerloom.embedded import Embedded
+    from peerloom.errors import (
+        AlreadyExistsError,
+        CancelledError,
+        ConfigurationError,
+        DataLossError,
+        DeadlineError,
+        FailedPreconditionError,
+        InternalError,
+        InvalidArgumentError,
+        NotFoundError,
+        PeerloomError,
+        PermissionDeniedError,
+        ResourceExhaustedError,
+        UnavailableError,
+    )
+
+    __version__: str
+
+__all__ = [
+    "Accelerator",
+    "AlreadyExistsError",
+    "Artifact",
+    "ArtifactHolder",
+    "ArtifactManifest",
+    "AsyncClient",
+    "AsyncJobHandle",
+    "Belief",
+    "BeliefTerms",
+    "BeliefWeights",
+    "CancelledError",
+    "Client",
+    "ConfigurationError",
+    "DataLossError",
+    "DeadlineError",
+    "Embedded",
+    "EpochFinished",
+    "Evidence",
+    "ExplainedBelief",
+    "FailedPreconditionError",
+    "GenerationFormed",
+    "InternalError",
+    "InvalidArgumentError",
+    "Job",
+    "JobEvent",
+    "JobHandle",
+    "JobResult",
+    "JobSpec",
+    "KeptArtifact",
+    "Ledger",
+    "LedgerStretch",
+    "LinkTraffic",
+    "LogLine",
+    "MachineSpeed",
+    "Model",
+    "NetworkTraffic",
+    "Node",
+    "NodeAnswer",
+    "NodeAnswered",
+    "NotFoundError",
+    "PastChoice",
+    "PeerloomError",
+    "PermissionDeniedError",
+    "Policy",
+    "Progress",
+    "ResourceExhaustedError",
+    "ScoreTerm",
+    "ServiceEndpoint",
+    "Session",
+    "StateChanged",
+    "StepCommitted",
+    "UnavailableError",
+    "Worker",
+    "WorkerLost",
+    "__version__",
+]
+
+_HOMES = {
+    "AsyncClient": "peerloom.client.async_client",
+    "AsyncJobHandle": "peerloom.client.async_job",
+    "Client": "peerloom.client.client",
+    "Embedded": "peerloom.embedded",
+    "JobHandle": "peerloom.client.job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "__version__":
+        value: Any = import_module("importlib.metadata").version("peerloom")
+    else:
+        home = "peerloom.errors" if name.endswith("Error") else _HOMES.get(name, "peerloom.client.types")
+        value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""One module a command; `peerloom.cli.main` names them."""

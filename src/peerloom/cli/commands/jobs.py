@@ -1,0 +1,216 @@
+"""`peerloom jobs`."""
+
+from datetime import datetime
+
+import click
+
+from peerloom import Job, Worker
+from peerloom.cli.exits import code_of_job
+from peerloom.cli.group import LazyGroup
+from peerloom.cli.invocation import Invocation, listing_options, system_options
+from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
+from peerloom.cli.summary import print_result
+from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
+from peerloom.cli.watching import watch_job
+
+_STATES = (
+    *("queued", "selecting", "starting", "running", "waiting", "finishing"),
+    *("succeeded", "failed", "cancelled", "no_compute"),
+)
+_HERE = "peerloom.cli.commands.jobs"
+
+
+def steps_of(job: Job) -> str:
+    """E.g. "120/450"."""
+    progress = job.progress
+    return f"{progress.step}/{progress.total_steps or '?'}" if progress else "-"
+
+
+def test_of(job: Job) -> str:
+    """The metric on the test set."""
+    return metric_of(job.progress.metric_name, job.progress.metric) if job.progress else "-"
+
+
+def working_on(job: Job) -> str:
+    """How many workers it has now."""
+    return "-" if job.ended else str(len([worker for worker in job.workers if not worker.ended]))
+
+
+COLUMNS = (
+    Column("JOB", lambda job: job.id),
+    Column("NAME", lambda job: job.spec.name or "-"),
+    Column("TASK", lambda job: job.spec.task),
+    Column("STATE", lambda job: job.state.replace("_", " ")),
+    Column("STEPS", steps_of, right=True),
+    Column("TEST", test_of),
+    Column("WORKERS", lambda job: working_on(job), right=True),
+    Column("SUBMITTED", lambda job: human_age(job.submit_time)),
+)
+_ANSWER_COLUMNS = (
+    Column("ASKED", lambda answer: answer.name),
+    Column("BELIEF", lambda answer: f"{answer.belief:.4f}", right=True),
+    Column("GAVE", lambda answer: f"{answer.accepted_slots}/{answer.slots}", right=True),
+    Column("CHOSEN BECAUSE", lambda answer: answer.chosen_because),
+    Column("ITS ANSWER", lambda answer: answer.reason),
+)
+
+
+@click.group(
+    cls=LazyGroup,
+    table={
+        "list": (f"{_HERE}:list_jobs", "All jobs, newest first."),
+        "show": (f"{_HERE}:show_job", "One job: who was asked, who works, what came out."),
+        "watch": (f"{_HERE}:watch", "Follow a job until it ends."),
+        "logs": (f"{_HERE}:logs", "What a job's workers printed."),
+        "cancel": (f"{_HERE}:cancel", "End a job."),
+        "resume": (f"{_HERE}:resume", "Go on with an ended job from its checkpoint."),
+    },
+)
+def jobs() -> None:
+    """Training jobs. JOB is an id or the beginning of one."""
+
+
+@click.command("list")
+@click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="Only jobs in this state.")
+@listing_options
+@click.pass_obj
+def list_jobs(invocation: Invocation, states: tuple[str, ...]) -> None:
+    """All jobs, newest first."""
+    with invocation.client() as client:
+        found = client.jobs(states=states)
+    hint = "no jobs like that" if states else "no jobs yet; submit one with: peerloom train digits"
+    print_list(found, COLUMNS, invocation.output, hint)
+
+
+@click.command("show")
+@click.argument("job")
+@listing_options
+@click.pass_obj
+def show_job(invocation: Invocation, job: str) -> None:
+    """One job: who was asked, who works, what came out."""
+    with invocation.client() as client:
+        found = client.job(job).status()
+    if invocation.output != "table":
+        print_document(found, invocation.output)
+        return
+    _print_job(found)
+    for rows, columns in ((found.answers, _ANSWER_COLUMNS), (found.workers, _worker_columns(found))):
+        if rows:
+            click.echo()
+            for line in table_lines(rows, columns):
+                click.echo(line)
+    if found.result and found.result.succeeded:
+        click.echo()
+        print_result(found.result)
+
+
+def _worker_columns(job: Job) -> tuple[Column, ...]:
+    def state(worker: Worker) -> str:
+        if worker.ended:
+            return worker.end_reason or "ended"
+        return "ended with the job" if job.ended else "working"
+
+    return (
+        Column("RANK", lambda worker: str(worker.rank), right=True),
+        Column("WORKER", lambda worker: worker.id),
+        Column("NODE", lambda worker: worker.node_name),
+        Column("STATE", state),
+    )
+
+
+def _print_job(job: Job) -> None:
+    spec, first, end = job.spec, job.first_step_time, job.end_time
+    state = job.state.replace("_", " ")
+    print_fields(
+        [
+            ("job", job.id),
+            ("name", spec.name),
+            ("task", " ".join([spec.task, *(f"{key}={value}" for key, value in spec.arguments.items())])),
+            ("state", f"{state}: {job.reason}" if job.reason else state),
+            ("asked for", f"{plural(spec.requests, 'request')}" if spec.requests else ""),
+            ("epochs", str(spec.epochs or "")),
+            ("batch size", str(spec.batch_size or "")),
+            ("learning rate", f"{spec.learning_rate:g}" if spec.learning_rate else ""),
+            ("policy", spec.policy),
+            ("seed", str(spec.seed)),
+            ("steps", steps_of(job)),
+            ("test", test_of(job)),
+            ("backend", str(job.backend or "")),
+            ("generation", str(job.generation or "")),
+            ("ledger", job.ledger.verdict if job.ledger else ""),
+            ("network", _network(job)),
+            ("submitted", human_age(job.submit_time)),
+            ("first step", _after(job.submit_time, first)),
+            ("ended", _after(job.submit_time, end)),
+        ]
+    )
+
+
+def _network(job: Job) -> str:
+    if job.traffic is None:
+        return ""
+    traffic = job.traffic
+    sent = human_bytes(sum(link.sent_bytes for link in traffic.links if link.host))
+    lag = "" if traffic.lag_worst_s is None else f", {1000 * traffic.lag_worst_s:.1f} ms behind at worst"
+    return f"{sent} over {traffic.backend} ({traffic.medium}){lag}"
+
+
+def _after(start: datetime | None, then: datetime | None) -> str:
+    if start is None or then is None:
+        return ""
+    return f"{human_duration((then - start).total_seconds())} after it was submitted"
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, help="Begin after the event of this sequence number."
+)
+@listing_options
+@click.pass_context
+def watch(ctx: click.Context, job: str, after: int) -> None:
+    """Follow a job until it ends. With '-o json' each event is one JSON object on a line.
+
+    Ctrl-C leaves the job running.
+    """
+    with ctx.obj.client() as client:
+        handle = client.job(job)
+        state = watch_job(handle, ctx.obj.output, after=after)
+        if ctx.obj.output != "json":
+            print_result(handle.status().result, ctx.obj.output)
+    ctx.exit(code_of_job(state))
+
+
+@click.command()
+@click.argument("job")
+@click.option("-f", "--follow", is_flag=True, help="Go on as more is printed, until the job ends.")
+@click.option("--tail", type=click.IntRange(1), help="At most so many last lines of each worker.")
+@system_options
+@click.pass_obj
+def logs(invocation: Invocation, job: str, follow: bool, tail: int | None) -> None:
+    """What a job's workers printed, each line after the node and the worker."""
+    with invocation.client() as client:
+        for line in client.job(job).logs(follow=follow, tail=tail or 0):
+            click.echo(f"{click.style(f'{line.node_name} {line.worker_id}', dim=True)}  {line.line}")
+
+
+@click.command()
+@click.argument("job")
+@listing_options
+@click.pass_obj
+def cancel(invocation: Invocation, job: str) -> None:
+    """End a job; one that has ended stays as it is."""
+    with invocation.client() as client:
+        ended = client.job(job).cancel()
+    print_list([ended], COLUMNS, invocation.output, "")
+
+
+@click.command()
+@click.argument("job")
+@listing_options
+@click.pass_obj
+def resume(invocation: Invocation, job: str) -> None:
+    """Go on with a job that ended without a model, from its newest checkpoint."""
+    with invocation.client() as client:
+        resumed = client.job(job).resume()
+    print_list([resumed], COLUMNS, invocation.output, "")

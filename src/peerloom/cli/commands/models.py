@@ -1,0 +1,86 @@
+"""`peerloom models`."""
+
+from pathlib import Path
+
+import click
+
+from peerloom.cli.group import LazyGroup
+from peerloom.cli.invocation import Invocation, listing_options, system_options
+from peerloom.cli.output import Column, print_document, print_fields, print_list
+from peerloom.cli.units import human_age, human_bytes, metric_of
+
+_HERE = "peerloom.cli.commands.models"
+
+
+_COLUMNS = (
+    Column("MODEL", lambda model: model.reference),
+    Column("DIGEST", lambda model: model.digest[:12]),
+    Column("TASK", lambda model: model.task),
+    Column("TEST", lambda model: metric_of(model.metric_name, model.metric)),
+    Column("SIZE", lambda model: human_bytes(model.size_bytes), right=True),
+    Column("JOB", lambda model: model.job_id),
+    Column("MADE", lambda model: human_age(model.create_time)),
+)
+
+
+@click.group(
+    cls=LazyGroup,
+    table={
+        "list": (f"{_HERE}:list_models", "All models, newest first."),
+        "show": (f"{_HERE}:show_model", "A model with its lineage, and who holds it."),
+        "get": (f"{_HERE}:get_model", "Fetch a model as a safetensors file."),
+    },
+)
+def models() -> None:
+    """What finished jobs left."""
+
+
+@click.command("list")
+@listing_options
+@click.pass_obj
+def list_models(invocation: Invocation) -> None:
+    """All models, newest first."""
+    with invocation.client() as client:
+        found = client.models()
+    print_list(found, _COLUMNS, invocation.output, "no models yet; make one with: peerloom train digits")
+
+
+@click.command("show")
+@click.argument("model")
+@listing_options
+@click.pass_obj
+def show_model(invocation: Invocation, model: str) -> None:
+    """MODEL (NAME, NAME:latest, NAME:VERSION, a digest, its beginning, or a job) with its lineage."""
+    with invocation.client() as client:
+        found = client.model(model)
+        holders = client.artifacts.where(found.digest)
+    if invocation.output != "table":
+        print_document({"model": found, "holders": holders}, invocation.output)
+        return
+    print_fields(
+        [
+            ("model", found.reference),
+            ("digest", found.digest),
+            ("size", human_bytes(found.size_bytes)),
+            ("task", found.task),
+            ("test", metric_of(found.metric_name, found.metric)),
+            ("job", found.job_id),
+            ("made", human_age(found.create_time)),
+            ("began with", found.initial_model),
+            ("held by", ", ".join(holder.name for holder in holders) or "nobody that can be reached"),
+        ]
+    )
+
+
+@click.command("get")
+@click.argument("model")
+@click.argument("path", type=click.Path(path_type=Path), required=False)
+@system_options
+@click.pass_obj
+def get_model(invocation: Invocation, model: str, path: Path | None) -> None:
+    """Fetch MODEL (NAME, NAME:VERSION, a digest, its beginning, or a job) to PATH, checked by its SHA-256.
+
+    Without PATH it becomes MODEL.safetensors here. Prints where it lies.
+    """
+    with invocation.client() as client:
+        click.echo(str(client.fetch_model(model, path or Path(f"{model.replace(':', '-')}.safetensors"))))

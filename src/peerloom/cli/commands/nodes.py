@@ -1,0 +1,180 @@
+"""`peerloom nodes`."""
+
+from collections.abc import Sequence
+
+import click
+
+from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
+from peerloom.cli.group import LazyGroup
+from peerloom.cli.invocation import Invocation, listing_options
+from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
+from peerloom.cli.parameters import Pair
+from peerloom.cli.units import human_age, human_bytes, human_duration
+from peerloom.errors import NotFoundError, UnavailableError
+
+_STATES = ("alive", "suspect", "dead", "left")
+_SESSIONS_SHOWN = 10
+_HERE = "peerloom.cli.commands.nodes"
+
+
+def state_of(node: Node) -> str:
+    """Its state, and whether it is draining."""
+    return f"{node.state}, draining" if node.draining else node.state
+
+
+def free_of(node: Node) -> str:
+    """Free slots of all slots; of a node that is away nothing is free."""
+    free = node.free_slots if node.state in ("alive", "suspect") else 0
+    return f"{'?' if free is None else free}/{node.slots}"
+
+
+COLUMNS = (
+    Column("NODE", lambda node: node.name),
+    Column("STATE", state_of),
+    Column("FREE", free_of, right=True),
+    Column("DEVICE", lambda node: device_of(node)),
+    Column("ONLINE", lambda node: human_duration(node.online_s) if node.online_s else "-", right=True),
+    Column("ADDRESS", lambda node: node.address),
+)
+_MEASURING_POLICY = "survival"
+_SEEN_COLUMNS = (
+    Column("TERM", lambda term: term.name),
+    Column("VALUE", lambda term: f"{term.value:.4g} {term.unit}"),
+    Column("BECAUSE", lambda term: term.evidence),
+)
+_SESSION_COLUMNS = (
+    Column("BEGAN", lambda session: human_age(session.start_time)),
+    Column("LENGTH", lambda session: human_duration(session.online_s), right=True),
+    Column("END", lambda session: end_of(session)),
+)
+
+
+def device_of(node: Node) -> str:
+    """Its accelerators, e.g. "2 x NVIDIA H200"."""
+    return ", ".join(f"{each.count} x {each.model or each.kind}" for each in node.accelerators) or "-"
+
+
+def end_of(session: Session) -> str:
+    """How a session ended."""
+    if session.end_time is None:
+        return "still open"
+    how = "interrupted" if session.interrupted else "left"
+    return f"{how}: {session.end_reason}" if session.end_reason else how
+
+
+@click.group(
+    cls=LazyGroup,
+    table={
+        "list": (f"{_HERE}:list_nodes", "All nodes, by name."),
+        "show": (f"{_HERE}:show_node", "One node with its online periods."),
+        "drain": (f"{_HERE}:drain_node", "Take a node out of service, or back in."),
+    },
+)
+def nodes() -> None:
+    """The machines that lend themselves."""
+
+
+@click.command("list")
+@click.option(
+    "--state", "states", type=click.Choice(_STATES), multiple=True, help="Only nodes in this state."
+)
+@click.option("--label", "labels", type=Pair(), multiple=True, help="Only nodes that carry this label.")
+@listing_options
+@click.pass_obj
+def list_nodes(invocation: Invocation, states: tuple[str, ...], labels: tuple[tuple[str, str], ...]) -> None:
+    """All nodes, by name."""
+    with invocation.client() as client:
+        found = client.nodes(states=states, labels=dict(labels))
+    chosen = " like that" if states or labels else ""
+    hint = f"no nodes{chosen}; start one with: peerloom node --registry HOST:PORT --name NAME"
+    print_list(found, COLUMNS, invocation.output, hint)
+
+
+@click.command("show")
+@click.argument("node")
+@listing_options
+@click.pass_obj
+def show_node(invocation: Invocation, node: str) -> None:
+    """One node, by name or id, with its online periods."""
+    with invocation.client() as client:
+        found, sessions = client.node(node), client.sessions(node)
+        seen = _seen_by_others(client, found)
+    if invocation.output != "table":
+        print_document({"node": found, "seen": seen, "sessions": sessions}, invocation.output)
+        return
+    _print_node(found)
+    _print_seen(seen)
+    click.echo()
+    for line in table_lines(sessions[:_SESSIONS_SHOWN], _SESSION_COLUMNS):
+        click.echo(line)
+    if len(sessions) > _SESSIONS_SHOWN:
+        click.echo(f"... and {len(sessions) - _SESSIONS_SHOWN} earlier ones; -o json has them all", err=True)
+
+
+def _seen_by_others(client: Client, node: Node) -> list[ScoreTerm]:
+    """What evidence says of it; nothing when the selector can't be asked, or hasn't met it yet."""
+    try:
+        return client.explain_belief(node.id, _MEASURING_POLICY).score_terms
+    except (NotFoundError, UnavailableError):
+        return []
+
+
+def _print_seen(terms: Sequence[ScoreTerm]) -> None:
+    if not terms:
+        return
+    click.echo("\nAs seen by those who asked it for work, which is what the policy survival goes by:")
+    for line in table_lines(terms, _SEEN_COLUMNS):
+        click.echo(line)
+
+
+def _measured_of(speed: MachineSpeed | None) -> list[tuple[str, str]]:
+    """What a node measured of itself; lines with nothing to say are left out by whoever prints them."""
+    if speed is None:
+        return []
+    training, heartbeat_s = speed.training_gflops, speed.heartbeat_s
+    return [
+        (
+            "measured",
+            f"{human_age(speed.measured_time)}, by itself" if speed.measured_time else "at its start",
+        ),
+        ("matmul", f"{speed.matmul_gflops:,.1f} GFLOP/s a slot"),
+        (
+            "training",
+            f"{training:,.1f} GFLOP/s a slot" if training else "not measured yet: it waits to be idle",
+        ),
+        ("memory", f"{human_bytes(speed.memory_bytes_per_s)}/s"),
+        ("disk", f"{human_bytes(speed.disk_bytes_per_s)}/s"),
+        ("heartbeat", f"answered in {1000 * heartbeat_s:,.1f} ms" if heartbeat_s else ""),
+    ]
+
+
+def _print_node(node: Node) -> None:
+    print_fields(
+        [
+            ("name", node.name),
+            ("id", node.id),
+            ("address", node.address),
+            ("state", f"{state_of(node)}: {node.reason}" if node.reason else state_of(node)),
+            ("not lent", node.withheld),
+            ("slots", f"{free_of(node)} free"),
+            ("device", device_of(node)),
+            *_measured_of(node.speed),
+            ("labels", ", ".join(f"{key}={value}" for key, value in node.labels.items())),
+            ("online", human_duration(node.online_s) if node.online_s else ""),
+            ("first seen", human_age(node.registered_time)),
+            ("last seen", human_age(node.last_seen_time)),
+            ("incarnation", str(node.incarnation)),
+        ]
+    )
+
+
+@click.command("drain")
+@click.argument("node")
+@click.option("--undo", is_flag=True, help="Take the node back into service.")
+@listing_options
+@click.pass_obj
+def drain_node(invocation: Invocation, node: str, undo: bool) -> None:
+    """Give a node no new work; what runs there is handed over to others, and nothing is lost."""
+    with invocation.client() as client:
+        changed = client.drain(node, undo=undo)
+    print_list([changed], COLUMNS, invocation.output, "")

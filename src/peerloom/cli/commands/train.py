@@ -1,0 +1,77 @@
+"""`peerloom train`."""
+
+from typing import Any
+
+import click
+
+from peerloom.cli.exits import code_of_job
+from peerloom.cli.invocation import listing_options
+from peerloom.cli.output import print_document
+from peerloom.cli.parameters import Pair
+from peerloom.cli.summary import print_result
+from peerloom.cli.watching import watch_job
+
+
+@click.command()
+@click.argument("task")
+@click.option("--requests", type=int, help="How many nodes may be asked for compute.  [default: 3]")
+@click.option("--epochs", type=int, help="Passes over the training set.  [default: the task's]")
+@click.option("--batch-size", type=int, help="Samples in a step, over all workers.  [default: the task's]")
+@click.option("--learning-rate", type=float, help="Step size of the optimiser.  [default: the task's]")
+@click.option("--policy", default="", help="How to choose nodes; see 'peerloom policies'.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Same workers, same seed: same model.")
+@click.option("--min-workers", type=int, help="Fewest workers to go on with.  [default: 1]")
+@click.option("--max-workers", type=int, help="Most workers to use.  [default: all that the nodes give]")
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "gloo", "nccl"]),
+    default="auto",
+    show_default=True,
+    help="Collective library; auto: NCCL where every slot is a GPU, else gloo.",
+)
+@click.option("--name", default="", help="A name for people.")
+@click.option(
+    "--min-slots", type=int, default=1, show_default=True, help="Slots a node must lend; 0: ask blindly."
+)
+@click.option(
+    "--equal-shares", is_flag=True, help="Equal parts of a batch for all workers, however slow: repeatable."
+)
+@click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
+@click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")
+@click.option(
+    "--set",
+    "arguments",
+    type=Pair(),
+    multiple=True,
+    help="An argument of the task, data=/data/mnist or data=artifact:DIGEST.",
+)
+@click.option(
+    "--initial-model", default="", help="Digest of the parameters to begin with.  [default: fresh ones]"
+)
+@click.option(
+    "--code",
+    default="",
+    help="Folder or digest of the task's modules, for nodes that allow it.  [default: none]",
+)
+@click.option("--detach", is_flag=True, help="Print the job's id and return.")
+@listing_options
+@click.pass_context
+def train(ctx: click.Context, /, task: str, detach: bool, **options: Any) -> None:
+    """Submit a training job and watch it.
+
+    TASK is digits, mnist, cifar10, or module:Class importable on the nodes. Ctrl-C leaves the job running.
+    """
+    output = ctx.obj.output
+    for name in ("labels", "arguments"):
+        options[name] = dict(options[name])
+    with ctx.obj.client() as client:
+        job = client.train(task, **options)
+        if detach:
+            if output == "table":
+                click.echo(job.id)
+            else:
+                print_document(job.status(), output)
+            return
+        state = watch_job(job, greeting=f"{job.id} submitted")
+        print_result(job.status().result, output)
+    ctx.exit(code_of_job(state))

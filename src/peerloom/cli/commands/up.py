@@ -1,0 +1,113 @@
+"""`peerloom up`."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from peerloom.cli.output import Column, table_lines
+from peerloom.cli.parameters import nodes_option, state_option
+from peerloom.cli.stopping import stop_signals
+from peerloom.cli.units import plural
+
+_DETACH_LIMIT_S = 120.0
+_POLL_S = 0.05
+
+
+@click.command()
+@nodes_option
+@state_option
+@click.option("--detach", is_flag=True, help="Return when all is up, and leave it running.")
+@click.option(
+    "--log-level", default="info", show_default=True, help="Of all services: debug, info or warning."
+)
+def up(slots: tuple[int, ...], state: Path, detach: bool, log_level: str) -> None:
+    """Start registry, selector, trainer and some nodes as processes on this machine.
+
+    Stops them all on Ctrl-C. Logs lie in DIR/logs.
+    """
+    with stop_signals():
+        if detach:
+            _start_detached(slots, state, log_level)
+        else:
+            _run(slots, state, log_level)
+
+
+def _run(slots: tuple[int, ...], state: Path, log_level: str) -> None:
+    from peerloom.embedded import Embedded
+
+    system = Embedded(state, slots, log_level=log_level)
+    click.echo(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
+    with system:
+        show_system(system.address, system.addresses, slots, state)
+        click.echo("Ctrl-C stops it all.", err=True)
+        try:
+            system.wait()
+        except KeyboardInterrupt:
+            click.echo("stopping ...", err=True)
+    click.echo("stopped; nothing is left running", err=True)
+
+
+def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...], state: Path) -> None:
+    """Prints what is up and how to reach it."""
+    lent = {f"node-{number}": str(count) for number, count in enumerate(slots, start=1)}
+    columns = [
+        Column("NAME", lambda row: row[0]),
+        Column("ADDRESS", lambda row: row[1]),
+        Column("SLOTS", lambda row: lent.get(row[0], ""), right=True),
+    ]
+    for line in table_lines(addresses.items(), columns):
+        click.echo(line)
+    click.echo()
+    click.echo(f"state    {state.expanduser().absolute()}")
+    click.echo(f"address  {address}    (export PEERLOOM_ADDRESS={address})")
+
+
+def _start_detached(slots: tuple[int, ...], state: Path, log_level: str) -> None:
+    from peerloom.embedded.folder import StateFolder
+
+    folder = StateFolder(state)
+    os.close(folder.lock())  # tells now, in the foreground, that the folder is in use or can't be written
+    command = [
+        sys.executable,
+        "-m",
+        "peerloom.cli",
+        "up",
+        "--state",
+        str(folder.path),
+        "--log-level",
+        log_level,
+    ]
+    command += ["--nodes", ",".join(str(count) for count in slots)]
+    log = folder.log_path("up")
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        _wait_until_up(folder.path, process, log)
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    note = folder.read_note()
+    assert note is not None, "it was there a moment ago"
+    show_system(note.registry, note.services, slots, state)
+    click.echo(f"running in the background; stop it with: peerloom down --state {folder.path}", err=True)
+
+
+def _wait_until_up(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    from peerloom.embedded.folder import StateFolder
+    from peerloom.embedded.process import last_error
+    from peerloom.errors import DeadlineError, UnavailableError
+
+    folder, deadline_s = StateFolder(state), time.monotonic() + _DETACH_LIMIT_S
+    while not ((note := folder.read_note()) and note.pid == process.pid):
+        if process.poll() is not None:
+            raise UnavailableError(last_error(log) or f"The system did not come up; {log} has more.")
+        if time.monotonic() > deadline_s:
+            raise DeadlineError(f"The system was not up within {_DETACH_LIMIT_S:.0f} s; {log} has more.")
+        time.sleep(_POLL_S)

@@ -1,0 +1,79 @@
+"""What the flags shared by many commands say: where the system is, and in which form to answer."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from peerloom import Client
+
+Command = Callable[..., Any]
+FORMATS = ("table", "json", "yaml")
+
+
+@dataclass
+class Invocation:
+    """Filled by the flags as click reads them; handed to each command as its `obj`."""
+
+    address: str = ""
+    tls_ca: str = ""
+    output: str = "table"
+
+    def client(self) -> "Client":
+        """A client of the system that the flags, the environment or the state folder name."""
+        from peerloom import Client  # here, because it brings gRPC, and --help is quick without
+
+        return Client(self.address or None, tls_ca=self.tls_ca)
+
+
+def default_state() -> Path:
+    """PEERLOOM_STATE, or ~/.peerloom."""
+    return Path(os.environ.get("PEERLOOM_STATE") or "~/.peerloom").expanduser()
+
+
+def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        invocation = ctx.ensure_object(Invocation)
+        if value:
+            setattr(invocation, name, value)
+
+    return store
+
+
+def system_options(command: Command) -> Command:
+    """Adds --address and --tls-ca."""
+    command = click.option(
+        "--tls-ca",
+        metavar="FILE",
+        expose_value=False,
+        callback=_keep("tls_ca"),
+        help="Certificate authority (PEM) of a system that speaks TLS.",
+    )(command)
+    return click.option(
+        "--address",
+        metavar="HOST:PORT",
+        expose_value=False,
+        callback=_keep("address"),
+        help="The registry.  [default: PEERLOOM_ADDRESS, else the system that is up on PEERLOOM_STATE]",
+    )(command)
+
+
+def output_option(command: Command) -> Command:
+    """Adds -o."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(FORMATS),
+        expose_value=False,
+        callback=_keep("output"),
+        help="Form of the answer.  [default: table]",
+    )(command)
+
+
+def listing_options(command: Command) -> Command:
+    """Adds what every listing or showing command takes."""
+    return system_options(output_option(command))

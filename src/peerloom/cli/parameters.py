@@ -1,0 +1,64 @@
+"""Kinds of values that several commands take."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from peerloom.cli.invocation import Command, default_state
+
+
+class SlotList(click.ParamType[tuple[int, ...]]):
+    """Numbers with commas between them: the slots of node-1, node-2, ..."""
+
+    name = "slots"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            return tuple(int(part) for part in str(value).split(",") if part.strip())
+        except ValueError:
+            self.fail(f"{value!r} is not a list of whole numbers such as 3,2,2,1,1.", param, ctx)
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """key=value."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not key or not equals:
+            self.fail(f"{value!r} is not of the form key=value.", param, ctx)
+        return key, text
+
+
+def nodes_option(command: Command) -> Command:
+    """Adds --nodes."""
+    return click.option(
+        "--nodes",
+        "slots",
+        type=SlotList(),
+        default="3,2,2,1,1",
+        show_default=True,
+        metavar="SLOTS,...",
+        help="One node for each number, which is how many slots it lends.",
+    )(command)
+
+
+def state_option(command: Command) -> Command:
+    """Adds --state."""
+    return click.option(
+        "--state",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=default_state,
+        metavar="DIR",
+        help="The folder that holds everything.  [default: PEERLOOM_STATE or ~/.peerloom]",
+    )(command)

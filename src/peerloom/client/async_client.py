@@ -1,0 +1,293 @@
+"""What can be asked of a Peerloom system, as coroutines."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from peerloom.client.address import find_address
+from peerloom.client.artifacts import AsyncArtifacts
+from peerloom.client.async_job import AsyncJobHandle
+from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_of
+from peerloom.client.conversions.jobs import job_of
+from peerloom.client.conversions.nodes import node_of, session_of
+from peerloom.client.conversions.services import endpoints_of
+from peerloom.client.download import fetch_model
+from peerloom.client.job_inputs import code_digest, resolved_arguments
+from peerloom.client.models import find_model, list_models
+from peerloom.client.requests import job_spec, job_states, node_states
+from peerloom.client.services import Services
+from peerloom.client.types import Belief, ExplainedBelief, Job, Model, Node, Policy, ServiceEndpoint, Session
+from peerloom.client.types.inference import Combination, Inference, Mode, Token
+from peerloom.kit.ids import new_request_id
+from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from peerloom.client.inference.ways import Ways
+
+
+class AsyncClient:
+    """A Peerloom system behind one address, the registry's; use it as an async context manager.
+
+    `address` is host:port; without one: PEERLOOM_ADDRESS, else the embedded system that runs, else
+    127.0.0.1:7400. `tls_ca` is a PEM file; with it all lines are TLS. `patience_s` is how long a watch
+    goes on trying while the trainer is away. `as_node` is the name of the node for which it asks, if any:
+    nodes that answer its inference then report that node too. Nothing connects before the first call. All
+    methods raise subclasses of PeerloomError; UnavailableError names the service, its address and what to
+    start.
+    """
+
+    def __init__(
+        self, address: str | None = None, *, tls_ca: str = "", patience_s: float = 60.0, as_node: str = ""
+    ) -> None:
+        found = find_address(address)
+        self.address = found.text
+        self._patience_s = patience_s
+        self._services = Services(found, tls_ca, as_node)
+        self._ways: Ways | None = None
+        self.artifacts = AsyncArtifacts(self._services)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.address}>"
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes all lines; calls under way end. Jobs go on."""
+        if self._ways is not None:
+            await self._ways.close()
+        await self._services.close()
+
+    async def nodes(
+        self, *, states: Sequence[str] = (), labels: Mapping[str, str] | None = None
+    ) -> list[Node]:
+        """All nodes in one of `states` (e.g. "alive"; empty: any) that carry all `labels`, by name."""
+        request = registry_pb2.ListNodesRequest(states=node_states(states), labels=labels or {})
+        return [
+            node_of(each) for each in await self._services.pages("registry", "ListNodes", request, "nodes")
+        ]
+
+    async def node(self, name: str) -> Node:
+        """One node by name or id. Raises NotFoundError with the nearest names."""
+        request = registry_pb2.GetNodeRequest(node=name)
+        return node_of((await self._services.call("registry", "GetNode", request)).node)
+
+    async def drain(self, name: str, *, undo: bool = False) -> Node:
+        """Gives a node no new work, its running work goes on; `undo` takes it back into service."""
+        request = registry_pb2.DrainRequest(node=name, undo=undo)
+        return node_of((await self._services.call("registry", "Drain", request)).node)
+
+    async def sessions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
+        """Online periods of a node, or of all, newest first; at most `limit`."""
+        request = registry_pb2.ListSessionsRequest(node=node)
+        found = await self._services.pages("registry", "ListSessions", request, "sessions", limit)
+        return [session_of(each) for each in found]
+
+    async def interruptions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
+        """Sessions that ended without notice, of a node or of all, newest first; at most `limit`."""
+        request = registry_pb2.ListInterruptionsRequest(node=node)
+        found = await self._services.pages("registry", "ListInterruptions", request, "interruptions", limit)
+        return [session_of(each) for each in found]
+
+    async def services(self) -> list[ServiceEndpoint]:
+        """The registry and all services that announced themselves there, each asked for its health."""
+        request = registry_pb2.ListServicesRequest()
+        answer = await self._services.call("registry", "ListServices", request)
+        endpoints = endpoints_of(self.address, answer)
+        health = await asyncio.gather(*(self._services.health(each.name, each.address) for each in endpoints))
+        return [each.with_health(*found) for each, found in zip(endpoints, health, strict=True)]
+
+    async def beliefs(self) -> list[Belief]:
+        """What the selector believes of all nodes, highest first."""
+        request = selector_pb2.ListBeliefsRequest()
+        found = await self._services.pages("selector", "ListBeliefs", request, "beliefs")
+        return [belief_of(each) for each in found]
+
+    async def belief(self, node: str) -> Belief:
+        """What the selector believes of a node (name or id), with every term of the formula."""
+        request = selector_pb2.GetBeliefRequest(node=node)
+        return belief_of((await self._services.call("selector", "GetBelief", request)).belief)
+
+    async def explain_belief(self, node: str, policy: str = "") -> ExplainedBelief:
+        """A belief, what a policy (empty: the default) makes of the node, and whether it was chosen last."""
+        request = selector_pb2.GetBeliefRequest(node=node, policy=policy)
+        return explained_of(await self._services.call("selector", "GetBelief", request))
+
+    async def belief_history(self, node: str, limit: int | None = 100) -> list[Belief]:
+        """The updates of a node's belief, newest first, at most `limit` (None: all)."""
+        request = selector_pb2.ListBeliefHistoryRequest(node=node)
+        found = await self._services.pages("selector", "ListBeliefHistory", request, "updates", limit)
+        return [belief_of(each) for each in found]
+
+    async def policies(self) -> list[Policy]:
+        """The selection policies one can ask for, by name."""
+        answer = await self._services.call("selector", "ListPolicies", selector_pb2.ListPoliciesRequest())
+        return [policy_of(each) for each in answer.policies]
+
+    async def train(
+        self,
+        task: str,
+        *,
+        requests: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        policy: str = "",
+        seed: int = 0,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        backend: str = "auto",
+        name: str = "",
+        initial_model: str = "",
+        code: str | Path = "",
+        min_slots: int = 1,
+        equal_shares: bool = False,
+        accelerator: str = "",
+        labels: Mapping[str, str] | None = None,
+        arguments: Mapping[str, str] | None = None,
+    ) -> AsyncJobHandle:
+        """Hands in a job and returns as soon as the trainer has stored it.
+
+        `task` is "digits", "mnist", "cifar10" or a "module:Class" importable on the nodes, `arguments` are
+        its own (e.g. {"data": "/data/mnist"}; "artifact:DIGEST" sends an artifact to the nodes and gives its
+        path). `code` is a folder with the task's modules, or the digest of one put in before, for nodes that
+        allow it. `requests` is how many nodes may be asked, 1 to 1000, 3 when
+        None. `epochs` (1 to 1,000,000), `batch_size` (samples in one step over all workers together, 1 to
+        16,777,216) and `learning_rate` (above 0) are the task's when None. `policy` chooses the nodes
+        (empty: the selector's default), among those with `min_slots` (0 to 1024), the `accelerator` (e.g.
+        "cuda") and all `labels`. `backend` is "auto", "gloo" or "nccl". `seed` makes a run repeatable, with
+        `equal_shares` also where the workers' speeds differ or vary, which shares would follow;
+        `initial_model` is the digest of the parameters to begin with. Raises InvalidArgumentError naming the
+        argument and its limit, NotFoundError for an unknown policy.
+        """
+        spec = job_spec(
+            task,
+            requests=requests,
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            policy=policy,
+            seed=seed,
+            min_workers=min_workers,
+            max_workers=max_workers,
+            backend=backend,
+            name=name,
+            initial_model=initial_model,
+            code=await code_digest(self.artifacts, code),
+            min_slots=min_slots,
+            equal_shares=equal_shares,
+            accelerator=accelerator,
+            labels=labels,
+            arguments=await resolved_arguments(self.artifacts, arguments or {}),
+        )
+        request = trainer_pb2.SubmitJobRequest(spec=spec, request_id=new_request_id())
+        answer = await self._services.call("trainer", "SubmitJob", request)
+        return AsyncJobHandle(self._services, answer.job.job_id, self._patience_s)
+
+    async def job(self, job_id: str) -> AsyncJobHandle:
+        """A handle on a job by its id or the beginning of it. Raises NotFoundError with the nearest ids."""
+        request = trainer_pb2.GetJobRequest(job_id=job_id)
+        answer = await self._services.call("trainer", "GetJob", request)
+        return AsyncJobHandle(self._services, answer.job.job_id, self._patience_s)
+
+    async def jobs(self, *, states: Sequence[str] = (), limit: int | None = None) -> list[Job]:
+        """Jobs in one of `states` (e.g. "running"; empty: any), newest first, at most `limit`."""
+        request = trainer_pb2.ListJobsRequest(states=job_states(states))
+        return [
+            job_of(each) for each in await self._services.pages("trainer", "ListJobs", request, "jobs", limit)
+        ]
+
+    async def models(self, *, limit: int | None = None) -> list[Model]:
+        """The models that finished jobs left with the trainer, newest first, at most `limit`."""
+        return await list_models(self._services, limit)
+
+    async def model(self, model: str) -> Model:
+        """One model by NAME, NAME:latest, NAME:VERSION, digest, the beginning of one, or job.
+
+        Raises NotFoundError with the nearest ones.
+        """
+        return await find_model(self._services, model)
+
+    async def fetch_model(self, model: str, path: str | Path) -> Path:
+        """Writes a model (safetensors) to `path`, a file or a folder, and checks it; returns the file's path.
+
+        `model` is NAME, NAME:VERSION, its digest, a beginning of it, or a job's id. Raises NotFoundError with
+        the nearest digests, FailedPreconditionError for a job without a model, DataLossError for damaged
+        bytes.
+        """
+        return await fetch_model(self._services, model, path)
+
+    async def infer(
+        self,
+        model: str,
+        inputs: "ArrayLike",
+        mode: Mode = "auto",
+        *,
+        nodes: int = 1,
+        aggregate: Combination = "mean",
+        stages: int = 0,
+        micro_batches: int = 8,
+        hedge: bool = True,
+        timeout_s: float = 60.0,
+    ) -> Inference:
+        """What a model answers to a batch of inputs [n, ...], n from 1 to 65,536.
+
+        `model` is a name (with or without version), a digest, the beginning of one, or a job. `mode` is
+        "remote" (a node that holds the model), "split" (its layers on several nodes, in `stages`, 0: as many
+        as are fastest, the inputs in `micro_batches`), "local" (in this process) or "auto", which takes the
+        fastest by measured figures and says why. With `nodes` over 1 so many answer the same, and their
+        class probabilities are combined by `aggregate`, "mean" or "vote". `hedge`: a second node is asked
+        when the first is late. Raises InvalidArgumentError for inputs that don't fit, saying what does,
+        NotFoundError for an unknown model, ResourceExhaustedError for one that fits no set of nodes, and
+        DeadlineError after `timeout_s` seconds.
+        """
+        return await self._inference().infer(
+            model,
+            inputs,
+            mode,
+            timeout_s,
+            nodes=nodes,
+            aggregate=aggregate,
+            stages=stages,
+            micro_batches=micro_batches,
+            hedge=hedge,
+        )
+
+    async def generate(
+        self,
+        model: str,
+        prompt: str | bytes,
+        *,
+        tokens: int = 100,
+        temperature: float = 0.0,
+        seed: int = 0,
+        mode: Mode = "auto",
+        stages: int = 0,
+    ) -> AsyncGenerator[Token, None]:
+        """The tokens with which a model of text continues the prompt, until its context is full.
+
+        `temperature` 0 takes the most probable token each time; above, chance from `seed` chooses. `mode`
+        "remote" runs on one node, "split" on `stages` nodes (0: 3), "local" here, "auto" on the fewest that
+        hold the model. A node lost on the way is replaced, and the tokens are those that would have come.
+        Raises FailedPreconditionError for a model that doesn't continue sequences.
+        """
+        from peerloom.client.inference.generation import generate  # here, because it brings numpy
+
+        ways = self._inference()
+        async with aclosing(generate(ways, model, prompt, tokens, temperature, seed, mode, stages)) as made:
+            async for token in made:
+                yield token
+
+    def _inference(self) -> "Ways":
+        if self._ways is None:
+            from peerloom.client.inference.ways import Ways  # here, because it brings numpy
+
+            self._ways = Ways(self._services)
+        return self._ways

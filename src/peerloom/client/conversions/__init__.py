@@ -1,0 +1,1 @@
+"""Messages as the SDK's values: what is unset on the wire becomes None."""

@@ -1,0 +1,59 @@
+"""Events of a job."""
+
+from peerloom.client.conversions.jobs import answer_of, backend_of, state_of, worker_of
+from peerloom.client.conversions.scalars import time_of
+from peerloom.client.types import (
+    EpochFinished,
+    GenerationFormed,
+    JobEvent,
+    NodeAnswered,
+    StateChanged,
+    StepCommitted,
+    WorkerLost,
+)
+from peerloom.v1.trainer_pb2 import WatchJobResponse
+
+
+def event_of(message: WatchJobResponse) -> JobEvent | None:
+    """An event as a value; None for a kind that is newer than we are."""
+    at = (message.sequence, message.job_id, time_of(message, "time"))
+    match message.WhichOneof("event"):
+        case "state_change":
+            change = message.state_change
+            return StateChanged(*at, state_of(change.state), change.reason)
+        case "answer":
+            return NodeAnswered(*at, answer_of(message.answer))
+        case "generation_formed":
+            formed = message.generation_formed
+            workers = tuple(worker_of(each) for each in formed.workers)
+            return GenerationFormed(
+                *at, formed.generation, workers, backend_of(formed.backend), formed.first_step
+            )
+        case "step":
+            return _step(message)
+        case "epoch":
+            done = message.epoch
+            return EpochFinished(*at, done.epoch, done.metric_name, done.metric, done.loss, done.test_samples)
+        case "worker_lost":
+            lost = message.worker_lost
+            return WorkerLost(*at, worker_of(lost.worker), lost.reason)
+    return None
+
+
+def _step(message: WatchJobResponse) -> StepCommitted:
+    step = message.step
+    return StepCommitted(
+        sequence=message.sequence,
+        job_id=message.job_id,
+        time=time_of(message, "time"),
+        step=step.step,
+        total_steps=step.total_steps or None,
+        epoch=step.epoch,
+        loss=step.loss,
+        samples=step.samples,
+        samples_per_s=step.samples_per_s,
+        step_s=step.step_s,
+        compute_s=step.compute_s,
+        communication_s=step.communication_s,
+        communicated_bytes=step.communicated_bytes,
+    )

@@ -1,0 +1,213 @@
+"""Jobs, their results, models and lines of output."""
+
+from peerloom.client.conversions.scalars import enum_word, given, time_of
+from peerloom.client.types import (
+    FINAL_STATES,
+    Artifact,
+    Backend,
+    Job,
+    JobResult,
+    JobSpec,
+    JobState,
+    Ledger,
+    LedgerStretch,
+    LinkTraffic,
+    LogLine,
+    Model,
+    NetworkTraffic,
+    NodeAnswer,
+    Progress,
+    Worker,
+)
+from peerloom.v1 import artifact_pb2, trainer_pb2
+
+
+def job_of(message: trainer_pb2.Job) -> Job:
+    """A Job message as a value."""
+    state = state_of(message.state)
+    return Job(
+        id=message.job_id,
+        spec=_spec(message.spec),
+        state=state,
+        reason=message.state_reason,
+        answers=tuple(answer_of(each) for each in message.answers),
+        workers=tuple(worker_of(each) for each in message.workers),
+        generation=message.generation,
+        backend=backend_of(message.backend),
+        progress=_progress(message.progress) if message.HasField("progress") else None,
+        result=_result(message, state) if state in FINAL_STATES else None,
+        submit_time=time_of(message, "submit_time"),
+        first_step_time=time_of(message, "first_step_time"),
+        end_time=time_of(message, "end_time"),
+        checkpoint_step=message.checkpoint.step if message.HasField("checkpoint") else None,
+        ledger=_ledger(message.ledger) if message.ledger.verdict and message.ledger.stretches else None,
+        traffic=_traffic(message.traffic) if message.HasField("traffic") else None,
+    )
+
+
+def state_of(number: "trainer_pb2.JobState.ValueType") -> JobState:
+    """A job's state as a word."""
+    state: JobState = enum_word(trainer_pb2.JobState, number, "JOB_STATE_")
+    return state
+
+
+def backend_of(number: "trainer_pb2.Backend.ValueType") -> Backend | None:
+    """A collective library as a word, None when none was chosen yet."""
+    word = enum_word(trainer_pb2.Backend, number, "BACKEND_")
+    return None if word == "unknown" else word
+
+
+def answer_of(message: trainer_pb2.NodeAnswer) -> NodeAnswer:
+    """A NodeAnswer message as a value."""
+    node = message.node
+    return NodeAnswer(
+        node_id=node.node_id,
+        name=node.name,
+        address=node.address,
+        slots=node.slots,
+        belief=node.belief,
+        chosen_because=node.reason,
+        accepted_slots=message.accepted_slots,
+        reason=message.reason,
+        answer_s=message.answer_s,
+    )
+
+
+def worker_of(message: trainer_pb2.Worker) -> Worker:
+    """A Worker message as a value."""
+    return Worker(
+        id=message.worker_id,
+        node_id=message.node_id,
+        node_name=message.node_name,
+        rank=message.rank,
+        ended=message.ended,
+        end_reason=message.end_reason,
+    )
+
+
+def model_of(message: trainer_pb2.Model) -> Model:
+    """A Model message as a value."""
+    return Model(
+        digest=message.artifact.digest,
+        size_bytes=message.artifact.size_bytes,
+        name=message.name,
+        version=message.version,
+        job_id=message.job_id,
+        task=message.task,
+        metric=message.metric if message.metric_name else None,
+        metric_name=message.metric_name or None,
+        create_time=time_of(message, "create_time"),
+        initial_model=message.initial_model_digest,
+    )
+
+
+def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
+    """A line of output as a value."""
+    return LogLine(message.node_name, message.worker_id, message.line)
+
+
+def _artifact(message: artifact_pb2.Artifact) -> Artifact:
+    return Artifact(message.digest, message.size_bytes, message.name)
+
+
+def _spec(message: trainer_pb2.JobSpec) -> JobSpec:
+    needs = message.requirements
+    return JobSpec(
+        task=message.task,
+        arguments=dict(message.task_arguments),
+        requests=given(message, "request_budget"),
+        epochs=given(message, "epochs"),
+        batch_size=given(message, "batch_size"),
+        learning_rate=given(message, "learning_rate"),
+        policy=message.policy,
+        seed=message.seed,
+        min_workers=given(message, "min_workers"),
+        max_workers=given(message, "max_workers"),
+        backend=backend_of(message.backend) or "auto",
+        name=message.name,
+        initial_model=message.initial_model_digest,
+        min_slots=needs.min_slots,
+        accelerator=needs.accelerator_kind,
+        labels=dict(needs.labels),
+        code=message.code_digest,
+    )
+
+
+def _ledger(message: trainer_pb2.Ledger) -> Ledger:
+    return Ledger(
+        is_exact=message.is_exact,
+        verdict=message.verdict,
+        training_samples=message.training_samples,
+        discarded_samples=message.discarded_samples,
+        stretches=tuple(
+            LedgerStretch(
+                generation=each.generation,
+                last_generation=each.last_generation,
+                workers=each.workers,
+                first_step=each.first_step,
+                last_step=each.last_step,
+                first_epoch=each.first_epoch,
+                first_sample=each.first_sample,
+                last_epoch=each.last_epoch,
+                end_sample=each.end_sample,
+            )
+            for each in message.stretches
+        ),
+    )
+
+
+def _traffic(message: trainer_pb2.NetworkTraffic) -> NetworkTraffic:
+    return NetworkTraffic(
+        backend=message.backend,
+        medium=message.medium,
+        seconds=message.seconds,
+        lag_worst_s=given(message, "lag_worst_s"),
+        lag_bound_s=message.lag_bound_s,
+        links=tuple(
+            LinkTraffic(
+                host=each.host,
+                node=each.node,
+                sent_bytes=each.sent_bytes,
+                sent_packets=each.sent_packets,
+                received_bytes=each.received_bytes,
+                received_packets=each.received_packets,
+                dropped_packets=each.dropped_packets,
+            )
+            for each in message.links
+        ),
+    )
+
+
+def _progress(message: trainer_pb2.JobProgress) -> Progress:
+    begun = message.step > 0
+    return Progress(
+        step=message.step,
+        total_steps=message.total_steps or None,
+        epoch=message.epoch,
+        total_epochs=message.total_epochs or None,
+        loss=message.loss if begun else None,
+        samples_per_s=message.samples_per_s if begun else None,
+        metric=message.metric if message.metric_name else None,
+        metric_name=message.metric_name or None,
+    )
+
+
+def _result(message: trainer_pb2.Job, state: JobState) -> JobResult:
+    left = message.result if message.HasField("result") else None
+    metric_name = message.progress.metric_name
+    return JobResult(
+        job_id=message.job_id,
+        state=state,
+        reason=message.state_reason,
+        model=_artifact(left.model) if left and left.HasField("model") else None,
+        model_path=(left.model_path or None) if left else None,
+        model_nodes=tuple(left.model_nodes) if left else (),
+        metric=message.progress.metric if metric_name else None,
+        metric_name=metric_name or None,
+        training_s=left.training_s if left else None,
+        samples=left.samples if left else None,
+        samples_per_s=left.samples_per_s if left else None,
+        compute_s_per_step=left.compute_s_per_step if left else None,
+        communication_s_per_step=left.communication_s_per_step if left else None,
+        communicated_bytes=left.communicated_bytes if left else None,
+    )

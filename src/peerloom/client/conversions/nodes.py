@@ -1,0 +1,57 @@
+"""Nodes, sessions and services."""
+
+from peerloom.client.conversions.scalars import enum_word, time_of
+from peerloom.client.types import Accelerator, MachineSpeed, Node, Session
+from peerloom.v1 import common_pb2, registry_pb2
+
+
+def node_of(message: registry_pb2.Node) -> Node:
+    """A Node message as a value."""
+    spec = message.spec
+    return Node(
+        id=message.node_id,
+        name=spec.name,
+        address=spec.address,
+        state=enum_word(registry_pb2.NodeState, message.state, "NODE_STATE_"),
+        reason=message.state_reason,
+        slots=spec.slots,
+        free_slots=message.slots.free if message.HasField("slots") else None,
+        accelerators=tuple(_accelerator(each) for each in spec.accelerators),
+        speed=_speed(spec.speed) if spec.HasField("speed") else None,
+        labels=dict(spec.labels),
+        draining=message.draining,
+        incarnation=message.incarnation,
+        registered_time=time_of(message, "registered_time"),
+        last_seen_time=time_of(message, "last_seen_time"),
+        online_s=message.online_s or None,
+        withheld=message.withheld,
+    )
+
+
+def session_of(message: registry_pb2.Session) -> Session:
+    """A Session message as a value."""
+    return Session(
+        id=message.session_id,
+        node_id=message.node_id,
+        node_name=message.node_name,
+        start_time=time_of(message, "start_time"),
+        end_time=time_of(message, "end_time"),
+        online_s=message.online_s,
+        interrupted=message.interrupted,
+        end_reason=message.end_reason,
+    )
+
+
+def _accelerator(message: common_pb2.Accelerator) -> Accelerator:
+    return Accelerator(message.kind, message.model, message.count, message.memory_bytes)
+
+
+def _speed(message: common_pb2.MachineSpeed) -> MachineSpeed:
+    return MachineSpeed(
+        message.matmul_gflops,
+        message.memory_bytes_per_s,
+        message.disk_bytes_per_s,
+        training_gflops=message.training_gflops or None,
+        heartbeat_s=message.heartbeat_s or None,
+        measured_time=time_of(message, "measured_time"),
+    )

@@ -1,0 +1,91 @@
+"""The model is fetched and run in this process: torch is imported here and nowhere else in the SDK."""
+
+import asyncio
+import importlib.util
+import os
+import sys
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from peerloom.client.artifacts import AsyncArtifacts
+from peerloom.client.inference.pace import Pace
+from peerloom.client.services import Services
+from peerloom.errors import FailedPreconditionError
+
+if TYPE_CHECKING:
+    from peerloom.inference.local import LocalModel
+
+Array = npt.NDArray[Any]
+IMPORT_GUESS_S = 3.0
+BUILD_GUESS_S = 0.05
+_KEPT = 4
+
+
+class Local:
+    """Models in this process: their files in the user's cache folder, the last 4 in memory."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._models: OrderedDict[str, LocalModel] = OrderedDict()
+        self._paces: dict[str, Pace] = {}
+        self._loading = asyncio.Lock()
+
+    def pace(self, digest: str, guess_s: float = 0.0) -> Pace:
+        """How long the model takes here."""
+        return self._paces.setdefault(digest, Pace(guess_s))
+
+    def why_not(self) -> str:
+        """Why no model can be run here; empty when it can."""
+        if importlib.util.find_spec("torch") is None or importlib.util.find_spec("safetensors") is None:
+            return "torch and safetensors aren't installed here: pip install peerloom[train]"
+        return ""
+
+    def ready_s(self, digest: str, size_bytes: int, bytes_per_s: float) -> tuple[float, float]:
+        """Seconds that fetching and making ready would take: 0 and 0 for a model in memory."""
+        if digest in self._models:
+            return 0.0, 0.0
+        fetch_s = 0.0 if cached_path(digest).is_file() else size_bytes / bytes_per_s
+        return fetch_s, BUILD_GUESS_S + (0.0 if "torch" in sys.modules else IMPORT_GUESS_S)
+
+    async def infer(self, digest: str, inputs: Array) -> tuple[Array, float]:
+        """Outputs and the seconds that the model took. Raises a PeerloomError."""
+        model = await self.model(digest)
+        outputs, model_s = await asyncio.to_thread(model.infer, inputs)
+        self.pace(digest).note(len(inputs), model_s)
+        return outputs, model_s
+
+    async def model(self, digest: str) -> "LocalModel":
+        """The model, fetched and built if it isn't here. Raises FailedPreconditionError without torch."""
+        async with self._loading:
+            if digest not in self._models:
+                if reason := self.why_not():
+                    raise FailedPreconditionError(f"No model can be run here: {reason}.", reason="NO_TORCH")
+                path = cached_path(digest)
+                if not path.is_file():
+                    await self._fetch(digest, path)
+                self._models[digest] = await asyncio.to_thread(_load, path, digest)
+            self._models.move_to_end(digest)
+            while len(self._models) > _KEPT:
+                self._models.popitem(last=False)
+            return self._models[digest]
+
+    async def _fetch(self, digest: str, path: Path) -> None:
+        await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+        await AsyncArtifacts(self._services).get(digest, path)
+
+
+def cached_path(digest: str) -> Path:
+    """Where a model's file lies in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(root) / "peerloom" / "models" / f"{digest}.safetensors"
+
+
+def _load(path: Path, digest: str) -> "LocalModel":
+    from peerloom.inference.local import LocalModel
+
+    os.utime(path, (time.time(), time.time()))
+    return LocalModel(path, digest)

@@ -1,0 +1,170 @@
+"""One node's inference server as this client has met it: its line, its figures, what it holds ready."""
+
+import asyncio
+import ipaddress
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peerloom.client.inference.costs import Place
+from peerloom.client.inference.pace import Pace
+from peerloom.kit.channel import Peer
+from peerloom.v1.artifact_pb2 import ArtifactHolder
+from peerloom.v1.inference_pb2 import (
+    GetInferenceStatusRequest,
+    GetInferenceStatusResponse,
+    InferRequest,
+    InferResponse,
+    LoadModelRequest,
+    ModelDescription,
+    Tensor,
+)
+from peerloom.v1.inference_pb2_grpc import InferenceServiceStub
+from peerloom.v1.node_agent_pb2 import StartInferenceRequest
+from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceStub
+
+START_LIMIT_S = 90.0
+LOAD_LIMIT_S = 600.0
+STATUS_LIMIT_S = 1.0
+START_GUESS_S = 4.0  # importing torch
+_LOOPBACK_BYTES_PER_S = 5e8
+_FAR_BYTES_PER_S = 1.25e7  # 100 Mbit/s, until a transfer has been measured
+_MEASURABLE_BYTES = 256 * 1024
+_REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class ServerNode:
+    """What registry and selector say of a node."""
+
+    node_id: str
+    name: str
+    agent_address: str
+    belief: float
+    gflops: float
+
+
+class Server:
+    """The line to one node; `open` before anything else."""
+
+    def __init__(self, node: ServerNode, tls_ca: str, as_node: str) -> None:
+        self.node = node
+        self.as_node = as_node
+        self.address = ""
+        self.round_trip_s = 0.0
+        self.bytes_per_s = _LOOPBACK_BYTES_PER_S if _is_loopback(node.agent_address) else _FAR_BYTES_PER_S
+        self.queue_s = 0.0
+        self.memory_left_bytes = 0
+        self.latencies_s: deque[float] = deque(maxlen=_REMEMBERED)
+        self.loaded: dict[str, ModelDescription] = {}
+        self.parts: set[tuple[str, int, int]] = set()
+        self.looked_s = 0.0
+        self._tls_ca = tls_ca
+        self._peer: Peer | None = None
+        self._paces: dict[str, Pace] = {}
+        self._opening = asyncio.Lock()
+
+    @property
+    def peer(self) -> Peer:
+        """The line to the inference server."""
+        assert self._peer is not None, "open comes first"
+        return self._peer
+
+    async def open(self) -> None:
+        """Starts the node's inference server and measures the way to it. Raises a PeerloomError."""
+        async with self._opening:
+            if self._peer is not None:
+                return
+            async with Peer(
+                NodeAgentServiceStub, "node agent", self.node.agent_address, self._tls_ca
+            ) as agent:
+                answer = await agent.call("StartInference", StartInferenceRequest(), START_LIMIT_S)
+            self.address = answer.address
+            self._peer = Peer(InferenceServiceStub, "inference server", self.address, self._tls_ca)
+            await self.look()  # opens the line, so that the next one measures the way alone
+            await self.look()
+
+    async def look(self) -> GetInferenceStatusResponse:
+        """Asks how busy it is, and measures the round trip by it. Raises a PeerloomError within a second."""
+        started_s = time.monotonic()
+        status: GetInferenceStatusResponse = await self.peer.call(
+            "GetInferenceStatus", GetInferenceStatusRequest(), STATUS_LIMIT_S
+        )
+        self.looked_s = time.monotonic()
+        seconds = self.looked_s - started_s
+        self.round_trip_s = min(self.round_trip_s or seconds, seconds)
+        self.queue_s = status.queue_s
+        self.memory_left_bytes = max(0, status.memory_limit_bytes - status.memory_used_bytes)
+        return status
+
+    async def load(
+        self,
+        digest: str,
+        holders: Sequence[ArtifactHolder],
+        part: tuple[int, int] = (0, 0),
+        *,
+        describe_only: bool = False,
+    ) -> ModelDescription:
+        """Has the model, or some of its layers, loaded there. Raises a PeerloomError."""
+        request = LoadModelRequest(
+            digest=digest,
+            first_layer=part[0],
+            end_layer=part[1],
+            describe_only=describe_only,
+            holders=holders,
+        )
+        answer = await self.peer.call("LoadModel", request, LOAD_LIMIT_S)
+        model: ModelDescription = answer.model
+        if part == (0, 0) and not describe_only:
+            self.loaded[digest] = model
+        elif not describe_only:
+            self.parts.add((digest, *part))
+        return model
+
+    async def infer(self, digest: str, inputs: Tensor, samples: int, timeout_s: float) -> InferResponse:
+        """Asks for a batch; what it took is remembered. Raises a PeerloomError."""
+        request, started_s = InferRequest(digest=digest, inputs=inputs, caller=self.as_node), time.monotonic()
+        answer: InferResponse = await self.peer.call("Infer", request, timeout_s)
+        seconds = time.monotonic() - started_s
+        self.latencies_s.append(seconds)
+        self.pace(digest).note(answer.batch_samples, answer.model_s)
+        moved_bytes = len(inputs.content) + len(answer.outputs.content)
+        self._note_transfer(moved_bytes, seconds - answer.queue_s - answer.model_s)
+        return answer
+
+    def pace(self, digest: str, guess_s: float = 0.0) -> Pace:
+        """How long the model takes there; `guess_s` is for one sample before anything was measured."""
+        return self._paces.setdefault(digest, Pace(guess_s))
+
+    def place(self, digest: str, samples: int, guess_s: float) -> Place:
+        """The node as the cost model sees it."""
+        return Place(
+            self.node.name,
+            self.round_trip_s,
+            self.bytes_per_s,
+            self.pace(digest, guess_s).predict_s(samples) / samples,
+            self.queue_s,
+            0.0 if self._peer is not None else START_GUESS_S,
+        )
+
+    async def close(self) -> None:
+        """Closes the line."""
+        if self._peer is not None:
+            await self._peer.close()
+            self._peer = None
+
+    def _note_transfer(self, moved_bytes: int, network_s: float) -> None:
+        if moved_bytes < _MEASURABLE_BYTES:
+            self.round_trip_s += 0.1 * (max(0.0, network_s) - self.round_trip_s)
+            return
+        measured = moved_bytes / max(1e-6, network_s - self.round_trip_s)
+        self.bytes_per_s += 0.3 * (measured - self.bytes_per_s)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

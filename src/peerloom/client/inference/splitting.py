@@ -1,0 +1,188 @@
+"""Inference by stages: the cut is placed on nodes, micro-batches overlap, lost stages are replaced."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from peerloom.client.inference.pipeline import Pipeline
+from peerloom.client.inference.server import Server
+from peerloom.client.inference.servers import Servers
+from peerloom.client.inference.stage import Placement
+from peerloom.client.inference.witness import Witness
+from peerloom.errors import DeadlineError, NotFoundError, PeerloomError, UnavailableError
+from peerloom.inference.cut import LayerCost, StageNode, cut
+from peerloom.kit.checks import check_range
+from peerloom.kit.tensors import LIMIT_BYTES, check_finite
+from peerloom.v1.inference_pb2 import ModelDescription
+
+Array = npt.NDArray[Any]
+MOST_STAGES = 4  # where the user doesn't say: more stages add a hop each and rarely speed
+_UNKNOWN_BYTES = 2 * 1024**3
+_UNABLE_LIMIT = 8  # nodes that can't load their part, until it is the model's fault
+
+
+@dataclass(frozen=True, eq=False)
+class SplitAnswer:
+    """Outputs, the nodes of the stages, what the last stage computed, lost stages, and why it was cut so."""
+
+    outputs: Array
+    nodes: tuple[str, ...]
+    model_s: float
+    replaced: int
+    reason: str
+
+
+class Splitter:
+    """Places stages and runs them."""
+
+    def __init__(self, servers: Servers, witness: Witness) -> None:
+        self._servers, self._witness = servers, witness
+
+    async def infer(
+        self, model: ModelDescription, inputs: Array, timeout_s: float, stages: int, micro_batches: int
+    ) -> SplitAnswer:
+        """All outputs, in order. Raises a PeerloomError."""
+        check_range("inputs' length", len(inputs), 1, 65536)
+        check_finite(inputs)
+        deadline_s = time.monotonic() + timeout_s
+        pipeline, reason = await self.place(model, stages, incremental=False)
+        parts = micro(inputs, model, micro_batches)
+        try:
+            await pipeline.open()
+            outputs, model_s = await _drive(
+                pipeline, parts, 2 * len(pipeline.nodes) + 2, deadline_s, timeout_s
+            )
+        finally:
+            await pipeline.close()
+        return SplitAnswer(np.concatenate(outputs), pipeline.nodes, model_s, pipeline.replaced, reason)
+
+    async def place(self, model: ModelDescription, stages: int, *, incremental: bool) -> tuple[Pipeline, str]:
+        """A pipeline over the best nodes, not opened yet, and why it is cut so. Raises a PeerloomError."""
+        placements, reason = await self._placements(model, stages)
+
+        async def replace(part: tuple[int, int], excluded: Sequence[str]) -> Placement:
+            return await self._replace(model, part, excluded, placements)
+
+        return Pipeline(model.digest, placements, replace, incremental=incremental), reason
+
+    async def _placements(self, model: ModelDescription, stages: int) -> tuple[list[Placement], str]:
+        """Stages on nodes that have loaded them; a node that can't is left out, and the cut made anew."""
+        wanted = stages or min(MOST_STAGES, len(model.layers))
+        unable: list[str] = []
+        while True:
+            servers = await self._meet(model.digest, wanted, unable)
+            plan, reason = cut(layer_costs(model), stage_nodes(servers), stages)
+            by_name = {server.node.name: server for server in servers}
+            placements = [Placement(by_name[stage.node], stage.first, stage.end) for stage in plan]
+            failure = await self._load(model, placements, unable)
+            if failure is None:
+                return placements, reason
+            if len(unable) > _UNABLE_LIMIT:
+                raise failure
+
+    async def _load(
+        self, model: ModelDescription, placements: Sequence[Placement], unable: list[str]
+    ) -> PeerloomError | None:
+        holders = await self._servers.holders()
+        for placement in placements:
+            if (model.digest, placement.first, placement.end) in placement.server.parts:
+                continue  # opening the stage loads it again should it have been dropped meanwhile
+            try:
+                await placement.server.load(model.digest, holders, (placement.first, placement.end))
+            except NotFoundError:
+                raise  # nobody has the model: another node would say the same
+            except PeerloomError as error:
+                unable.append(placement.server.node.name)
+                return error
+        return None
+
+    async def _meet(self, digest: str, wanted: int, unable: Sequence[str]) -> list[Server]:
+        met: list[Server] = []
+        for server in await self._servers.known(digest, unable):
+            if len(met) == wanted:
+                break
+            if await self._servers.meet(server):
+                met.append(server)
+        return met
+
+    async def _replace(
+        self,
+        model: ModelDescription,
+        part: tuple[int, int],
+        excluded: Sequence[str],
+        placements: Sequence[Placement],
+    ) -> Placement:
+        for placement in placements:
+            if excluded and placement.server.node.name == excluded[-1]:
+                detail = "a stage of a split model was lost with it"
+                self._witness.unfinished(placement.server.node.node_id, detail)
+                await self._servers.drop(placement.server)
+        failure: PeerloomError = UnavailableError("No node is left to replace a lost stage.")
+        in_use = {placement.server.node.name for placement in placements}
+        known = await self._servers.known(model.digest, excluded)
+        # A node that has no stage yet first, and among them one whose server runs: starting takes seconds.
+        known.sort(key=lambda server: (not server.address, server.node.name in in_use))
+        for server in known:
+            if not await self._servers.meet(server):
+                continue
+            try:
+                await server.load(model.digest, await self._servers.holders(), part)
+                return Placement(server, *part)
+            except PeerloomError as error:
+                failure = error
+        raise failure
+
+
+def micro(inputs: Array, model: ModelDescription, count: int) -> list[Array]:
+    """The inputs in at most `count` parts, or more where a part's activations wouldn't fit a message."""
+    widest = max([inputs[:1].nbytes, *(layer.output_bytes_per_sample for layer in model.layers)])
+    rows = max(1, min(math.ceil(len(inputs) / count), LIMIT_BYTES // max(1, widest)))
+    return [inputs[start : start + rows] for start in range(0, len(inputs), rows)]
+
+
+def layer_costs(model: ModelDescription) -> list[LayerCost]:
+    """The layers as the cut sees them; unmeasured ones cost by their parameters."""
+    measured = all(layer.seconds_per_sample > 0 for layer in model.layers)
+    return [
+        LayerCost(
+            layer.parameter_bytes, layer.seconds_per_sample if measured else 1e-9 * layer.parameter_bytes
+        )
+        for layer in model.layers
+    ]
+
+
+def stage_nodes(servers: Sequence[Server]) -> list[StageNode]:
+    """The nodes as the cut sees them; speed by the measured matrix multiplication, 1 for the first one's."""
+    first = next((server.node.gflops for server in servers if server.node.gflops > 0), 1.0)
+    return [
+        StageNode(
+            server.node.name,
+            server.memory_left_bytes if server.address else _UNKNOWN_BYTES,
+            server.node.gflops / first if server.node.gflops > 0 else 1.0,
+        )
+        for server in servers
+    ]
+
+
+async def _drive(
+    pipeline: Pipeline, parts: Sequence[Array], window: int, deadline_s: float, timeout_s: float
+) -> tuple[list[Array], float]:
+    outputs: list[Array] = []
+    model_s = 0.0
+    for part in parts[:window]:
+        pipeline.feed(part)
+    for index in range(len(parts)):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise DeadlineError(f"{index} of {len(parts)} micro-batches came within {timeout_s:g} s.")
+        output, compute_s = await pipeline.next(left_s)
+        outputs.append(output)
+        model_s += compute_s
+        if index + window < len(parts):
+            pipeline.feed(parts[index + window])
+    return outputs, model_s

@@ -1,0 +1,118 @@
+"""The client's line to one stage of a split model."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from peerloom.client.inference.server import Server
+from peerloom.errors import PeerloomError, UnavailableError
+from peerloom.v1.inference_pb2 import (
+    Acknowledge,
+    Activation,
+    OpenStage,
+    Relink,
+    RunStageRequest,
+    RunStageResponse,
+)
+
+OPEN_LIMIT_S = 60.0
+_GOODBYE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Layers `first` to `end`, one past the last, on a node."""
+
+    server: Server
+    first: int
+    end: int
+
+
+class StageLine:
+    """A session at one stage: `on_response` gets what it says, `on_lost` is called when the line ends."""
+
+    def __init__(
+        self,
+        session_id: str,
+        digest: str,
+        placement: Placement,
+        on_response: Callable[[RunStageResponse], None],
+        on_lost: Callable[[PeerloomError], None],
+    ) -> None:
+        self.session_id = session_id
+        self.server = placement.server
+        self.node = placement.server.node.name
+        self.address = placement.server.address
+        self.lost = False
+        self._digest, self._placement = digest, placement
+        self._on_response, self._on_lost = on_response, on_lost
+        self._outgoing: asyncio.Queue[RunStageRequest | None] = asyncio.Queue()
+        self._opened = asyncio.Event()
+        self._failure: PeerloomError | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    async def open(self, following: "StageLine | None", *, incremental: bool) -> None:
+        """Opens the session; outputs go to `following`, or to us. Raises a PeerloomError."""
+        request = OpenStage(
+            session_id=self.session_id,
+            digest=self._digest,
+            first_layer=self._placement.first,
+            end_layer=self._placement.end,
+            incremental=incremental,
+            caller=self.server.as_node,
+        )
+        if following is not None:
+            request.next_address, request.next_session_id = following.address, following.session_id
+        self._outgoing.put_nowait(RunStageRequest(open=request))
+        self._listening = asyncio.create_task(self._listen())
+        try:
+            await asyncio.wait_for(self._opened.wait(), OPEN_LIMIT_S)
+        except TimeoutError:
+            self._failure = UnavailableError(f"{self.node} opened no stage within {OPEN_LIMIT_S:g} s.")
+        if self._failure is not None:
+            await self.close()
+            raise self._failure
+
+    def feed(self, activation: Activation) -> None:
+        """An input; for the first stage only."""
+        self._outgoing.put_nowait(RunStageRequest(input=activation))
+
+    def relink(self, following: "StageLine") -> None:
+        """What it has kept, and what follows, goes to another stage."""
+        relink = Relink(next_address=following.address, next_session_id=following.session_id)
+        self._outgoing.put_nowait(RunStageRequest(relink=relink))
+
+    def acknowledge(self, sequence: int) -> None:
+        """It needn't keep outputs up to this one."""
+        self._outgoing.put_nowait(RunStageRequest(acknowledge=Acknowledge(sequence=sequence)))
+
+    async def close(self) -> None:
+        """Ends the session there: politely, so that nothing is under way, or after a while at once."""
+        self.lost = True
+        self._outgoing.put_nowait(None)
+        if self._listening is not None:
+            await asyncio.wait([self._listening], timeout=_GOODBYE_S)
+            self._listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._listening
+
+    async def _listen(self) -> None:
+        failure: PeerloomError = UnavailableError(f"{self.node} ended its stage.")
+        try:
+            async for response in self.server.peer.stream("RunStage", self._requests()):
+                if response.HasField("opened"):
+                    self._opened.set()
+                else:
+                    self._on_response(response)
+        except PeerloomError as error:
+            failure = error
+        if not self._opened.is_set():
+            self._failure = failure
+            self._opened.set()
+            return
+        self._on_lost(failure)
+
+    async def _requests(self) -> AsyncIterator[RunStageRequest]:
+        while (request := await self._outgoing.get()) is not None:
+            yield request

@@ -1,0 +1,293 @@
+"""The three ways to an answer, and the choice among them."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from peerloom.client.inference.costs import Place, Request, StagePlace, choose, local_s, remote_s, split_s
+from peerloom.client.inference.local import Local
+from peerloom.client.inference.remote import Remote, RemoteAnswer
+from peerloom.client.inference.server import Server
+from peerloom.client.inference.servers import Servers
+from peerloom.client.inference.several import combine
+from peerloom.client.inference.splitting import Splitter, layer_costs, stage_nodes
+from peerloom.client.inference.witness import Witness
+from peerloom.client.models import find_digest
+from peerloom.client.services import Services
+from peerloom.client.types.inference import Combination, Estimate, Inference, Mode
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
+from peerloom.inference.cut import Stage, StageNode, cut
+from peerloom.kit.checks import check_range
+from peerloom.v1.inference_pb2 import ModelDescription
+
+Array = npt.NDArray[Any]
+_MODES = ("auto", "remote", "split", "local")
+_COMPARED = 4  # candidates that "auto" looks at
+_CUTS_KEPT = 64
+
+
+class Ways:
+    """Inference for one client: what it has met, measured and learned. Belongs to one event loop."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.servers = Servers(services)
+        self.witness = Witness(services)
+        self.local = Local(services)
+        self._remote = Remote(self.servers, self.witness)
+        self.splitter = Splitter(self.servers, self.witness)
+        self._descriptions: dict[str, ModelDescription] = {}
+        self._cuts: dict[tuple[str, tuple[StageNode, ...]], tuple[list[Stage], str]] = {}
+        self._digests: dict[str, str] = {}
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Any,
+        mode: Mode,
+        timeout_s: float,
+        *,
+        nodes: int = 1,
+        aggregate: Combination = "mean",
+        stages: int = 0,
+        micro_batches: int = 8,
+        hedge: bool = True,
+    ) -> Inference:
+        """The outputs and how they came about; see AsyncClient.infer."""
+        started_s = time.monotonic()
+        _check(mode, timeout_s, nodes, stages, micro_batches)
+        digest = await self.digest(model)
+        batch = await self._as_batch(digest, inputs, mode)
+        if not batch.ndim or not len(batch):
+            raise InvalidArgumentError.of_field(
+                "inputs", f"{batch.dtype}{list(batch.shape)}", "1 or more samples"
+            )
+        reason, estimates = "you asked for it", tuple[Estimate, ...]()
+        if nodes > 1:
+            return await self._several(digest, batch, nodes, aggregate, timeout_s, started_s)
+        if mode == "auto":
+            estimates = await self._estimate(digest, batch, micro_batches)
+            mode, reason = choose(estimates)
+        if mode == "remote":
+            answer = await self._remote.infer(digest, batch, timeout_s, hedge=hedge)
+            return _of_remote(answer, reason, estimates, time.monotonic() - started_s)
+        if mode == "split":
+            description = await self.description(digest)
+            split = await self.splitter.infer(description, batch, timeout_s, stages, micro_batches)
+            seconds = time.monotonic() - started_s
+            why = split.reason if reason == "you asked for it" else reason
+            return Inference(
+                split.outputs,
+                mode,
+                why,
+                split.nodes,
+                seconds,
+                split.model_s,
+                0.0,
+                estimates,
+                False,
+                split.replaced,
+            )
+        outputs, model_s = await self.local.infer(digest, batch)
+        return Inference(outputs, "local", reason, (), time.monotonic() - started_s, model_s, 0.0, estimates)
+
+    async def digest(self, model: str) -> str:
+        """The digest behind a name, the beginning of a digest, or a job. Raises NotFoundError."""
+        # "latest" moves; a digest, even in part, doesn't.
+        if model in self._digests:
+            return self._digests[model]
+        found = await find_digest(self._services, model)
+        if found.startswith(model):
+            self._digests[model] = found
+        return found
+
+    async def description(self, digest: str) -> ModelDescription:
+        """What the model consists of, from a node that can describe it. Raises a PeerloomError."""
+        if digest in self._descriptions:
+            return self._descriptions[digest]
+        failure: PeerloomError = UnavailableError(
+            "No node is alive that takes work. See: peerloom nodes list"
+        )
+        for server in await self.servers.known(digest):
+            try:
+                await server.open()
+                holders = await self.servers.holders()
+                found = server.loaded.get(digest) or await server.load(digest, holders, describe_only=True)
+            except UnavailableError as error:
+                failure = error
+                await self.servers.drop(server)
+            except FailedPreconditionError as error:
+                failure = error  # this node can't: its owner's will, or the task isn't installed there
+            else:
+                self._descriptions[digest] = found
+                return found
+        raise failure
+
+    async def close(self) -> None:
+        """Hands over the last evidence and closes all lines."""
+        await self.witness.close()
+        await self.servers.close()
+
+    async def _as_batch(self, digest: str, inputs: Any, mode: Mode) -> Array:
+        if isinstance(inputs, np.ndarray):
+            return np.ascontiguousarray(inputs)
+        if mode == "local":
+            model = await self.local.model(digest)
+            return np.asarray(inputs, dtype=model.input_dtype)
+        return np.asarray(inputs, dtype=(await self.description(digest)).input_dtype)
+
+    async def _estimate(self, digest: str, batch: Array, micro_batches: int) -> tuple[Estimate, ...]:
+        try:
+            description = await self.description(digest)
+        except PeerloomError as error:
+            return (Estimate("remote", None, error.message), self._estimate_alone(digest, len(batch)))
+        samples, guess_s = len(batch), sum(layer.seconds_per_sample for layer in description.layers)
+        servers = (await self.servers.known(digest))[:_COMPARED]
+        self.servers.look(servers)
+        places = [server.place(digest, samples, guess_s) for server in servers]
+        request = Request(samples, batch.nbytes, samples * description.layers[-1].output_bytes_per_sample)
+        fastest_s = max((place.bytes_per_s for place in places), default=1.25e7)
+        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
+        return (
+            _estimate_remote(request, places),
+            self._estimate_local(digest, samples, guess_s, model_bytes, fastest_s),
+            self._estimate_split(request, description, servers, places, micro_batches),
+        )
+
+    def _estimate_alone(self, digest: str, samples: int) -> Estimate:
+        if reason := self.local.why_not():
+            return Estimate("local", None, reason)
+        return Estimate("local", self.local.pace(digest).predict_s(samples), "no node answers")
+
+    def _estimate_local(
+        self, digest: str, samples: int, guess_s: float, model_bytes: int, bytes_per_s: float
+    ) -> Estimate:
+        if reason := self.local.why_not():
+            return Estimate("local", None, reason)
+        fetch_s, ready_s = self.local.ready_s(digest, model_bytes, bytes_per_s)
+        sample_s = self.local.pace(digest, guess_s).predict_s(samples) / samples
+        seconds = local_s(Request(samples, 0, 0), fetch_s, ready_s, sample_s)
+        reason = (
+            f"fetching {fetch_s:.3g} s, making ready {ready_s:.3g} s, computing {samples * sample_s:.3g} s"
+        )
+        return Estimate("local", seconds, reason)
+
+    def _estimate_split(
+        self,
+        request: Request,
+        description: ModelDescription,
+        servers: Sequence[Server],
+        places: Sequence[Place],
+        micro_batches: int,
+    ) -> Estimate:
+        if len(description.layers) < 2 or len(servers) < 2:
+            return Estimate("split", None, "it takes two layers and two nodes")
+        try:
+            plan, reason = self._cut(description, servers)
+        except PeerloomError as error:
+            return Estimate("split", None, error.message)
+        by_name = {place.name: place for place in places}
+        # What the model takes as a whole is measured better than the layers one by one.
+        whole_s = sum(layer.seconds_per_sample for layer in description.layers) or 1.0
+        stages = [
+            StagePlace(
+                by_name[stage.node],
+                by_name[stage.node].sample_s * stage.seconds / whole_s,
+                description.layers[stage.end - 1].output_bytes_per_sample,
+            )
+            for stage in plan
+        ]
+        return Estimate("split", split_s(request, stages, micro_batches), reason)
+
+    def _cut(self, description: ModelDescription, servers: Sequence[Server]) -> tuple[list[Stage], str]:
+        nodes = tuple(stage_nodes(servers))
+        if (description.digest, nodes) not in self._cuts:
+            while len(self._cuts) >= _CUTS_KEPT:
+                self._cuts.popitem()
+            self._cuts[description.digest, nodes] = cut(layer_costs(description), nodes)
+        return self._cuts[description.digest, nodes]
+
+    async def _several(
+        self,
+        digest: str,
+        batch: Array,
+        nodes: int,
+        aggregate: Combination,
+        timeout_s: float,
+        started_s: float,
+    ) -> Inference:
+        servers = await self.servers.ready(digest, nodes)
+        results = await asyncio.gather(
+            *(self._remote.ask(server, digest, batch, timeout_s) for server in servers),
+            return_exceptions=True,
+        )
+        answers = {each.node: each for each in results if isinstance(each, RemoteAnswer)}
+        if len(answers) < 2:
+            failed = next((each for each in results if isinstance(each, BaseException)), None)
+            raise UnavailableError(
+                f"{nodes} nodes were to answer, {len(answers)} of {len(servers)} asked did"
+                f"{f': {failed}' if failed else '; no more hold or can hold the model.'}",
+                reason="TOO_FEW_ANSWERS",
+            )
+        combined = combine({name: answer.outputs for name, answer in answers.items()}, aggregate)
+        for server in servers:
+            if server.node.name in combined.deviating:
+                self.witness.unfinished(
+                    server.node.node_id, f"its answer stood apart from {len(answers)} others"
+                )
+        reason = f"{len(answers)} nodes asked, combined by {aggregate}"
+        return Inference(
+            combined.outputs,
+            "remote",
+            reason,
+            tuple(answers),
+            time.monotonic() - started_s,
+            max(answer.model_s for answer in answers.values()),
+            max(answer.queue_s for answer in answers.values()),
+            disagreement=combined.disagreement,
+            deviating=combined.deviating,
+        )
+
+
+def _estimate_remote(request: Request, places: Sequence[Place]) -> Estimate:
+    if not places:
+        return Estimate("remote", None, "no node is alive that takes work")
+    best = min(places, key=lambda place: remote_s(request, place))
+    computing_s = request.samples * best.sample_s
+    moved_bytes = request.input_bytes + request.output_bytes
+    reason = (
+        f"on {best.name}: way {best.round_trip_s * 1e3:.3g} ms, {moved_bytes:,} bytes at "
+        f"{best.bytes_per_s / 1e6:.3g} MB/s, queue {best.queue_s:.3g} s, computing {computing_s:.3g} s"
+    )
+    return Estimate("remote", remote_s(request, best), reason)
+
+
+def _of_remote(
+    answer: RemoteAnswer, reason: str, estimates: tuple[Estimate, ...], seconds: float
+) -> Inference:
+    return Inference(
+        answer.outputs,
+        "remote",
+        reason,
+        (answer.node,),
+        seconds,
+        answer.model_s,
+        answer.queue_s,
+        estimates,
+        answer.hedged,
+    )
+
+
+def _check(mode: str, timeout_s: float, nodes: int, stages: int, micro_batches: int) -> None:
+    if mode not in _MODES:
+        raise InvalidArgumentError.of_field("mode", mode, ", ".join(_MODES))
+    check_range("timeout_s", timeout_s, 0.001, 1e6)
+    check_range("nodes", nodes, 1, 100)
+    check_range("stages", stages, 0, 1000)
+    check_range("micro_batches", micro_batches, 1, 1024)
+    if nodes > 1 and mode not in ("auto", "remote"):
+        raise InvalidArgumentError.of_field("mode", mode, "auto or remote where several nodes are asked")

@@ -1,0 +1,123 @@
+"""Where the coroutines of the sync face run: one event loop on a thread of its own.
+
+So a sync call works inside a running loop too (a notebook's), and Ctrl-C ends the wait, not the loop: the
+coroutine is cancelled and waited for, then KeyboardInterrupt goes on its way.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError as FutureCancelledError
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
+
+from peerloom.errors import FailedPreconditionError
+
+T = TypeVar("T")
+UNWIND_LIMIT_S = 5.0
+_END: Any = object()
+
+
+class LoopThread:
+    """An event loop on a daemon thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="peerloom-client", daemon=True)
+        self._closing = threading.Lock()
+        self.closed = False
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result, or what it raises. Raises FailedPreconditionError once closed."""
+        if self.closed:
+            coroutine.close()
+            raise _closed_error()
+        outcome: Future[T] = Future()
+        cancel = self._start(coroutine, outcome)
+        try:
+            return outcome.result()
+        except FutureCancelledError:
+            raise _closed_error() from None
+        except BaseException:
+            if not outcome.done():
+                cancel()
+                wait([outcome], UNWIND_LIMIT_S)
+            raise
+
+    def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        """The items of an async generator; leaving early, by break or Ctrl-C, closes it."""
+        try:
+            while (item := self.run(_next(items))) is not _END:
+                yield item
+        finally:
+            self._finish(items)
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs `last`, cancels what else runs, ends loop and thread. A second close does nothing."""
+        with self._closing:
+            if self.closed:
+                return
+            self.closed = True
+        on_own_thread = threading.current_thread() is self._thread
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self._end(last)))
+        if not on_own_thread:  # the garbage collector may call from anywhere
+            self._thread.join(UNWIND_LIMIT_S)
+
+    def _start(self, coroutine: Coroutine[Any, Any, T], outcome: "Future[T]") -> Callable[[], object]:
+        started: list[asyncio.Task[T]] = []
+
+        def start() -> None:
+            started.append(self._loop.create_task(coroutine))
+            started[0].add_done_callback(lambda task: _copy(task, outcome))
+
+        self._loop.call_soon_threadsafe(start)
+        return lambda: self._loop.call_soon_threadsafe(lambda: started[0].cancel())
+
+    def _finish(self, items: AsyncGenerator[Any, None]) -> None:
+        if self.closed:
+            return
+        if threading.current_thread() is self._thread:
+            self._loop.create_task(_close(items))
+        else:
+            self.run(_close(items))
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _end(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await last()
+            others = asyncio.all_tasks(self._loop) - {asyncio.current_task(self._loop)}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await self._loop.shutdown_asyncgens()
+            await self._loop.shutdown_default_executor()
+        finally:
+            self._loop.stop()
+
+
+def _copy(task: "asyncio.Task[T]", outcome: "Future[T]") -> None:
+    if task.cancelled():
+        outcome.set_exception(FutureCancelledError())
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items, _END)
+
+
+async def _close(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()
+
+
+def _closed_error() -> FailedPreconditionError:
+    return FailedPreconditionError("this client is closed; make a new one.", reason="CLIENT_CLOSED")

@@ -1,0 +1,104 @@
+"""What happens to a job, one class for each kind of event."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from peerloom.client.types.jobs import FINAL_STATES, Backend, JobState, NodeAnswer, Worker
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """What all events share: their place in the job's log (from 1, growing), the job and the time."""
+
+    sequence: int
+    job_id: str
+    time: datetime | None
+
+
+@dataclass(frozen=True)
+class StateChanged(JobEvent):
+    """The job changed its state."""
+
+    state: JobState
+    reason: str
+
+    @property
+    def is_final(self) -> bool:
+        """The job has ended with it: no event follows."""
+        return self.state in FINAL_STATES
+
+    def __str__(self) -> str:
+        return f"{self.state}: {self.reason}" if self.reason else self.state
+
+
+@dataclass(frozen=True)
+class NodeAnswered(JobEvent):
+    """A node answered a request for compute."""
+
+    answer: NodeAnswer
+
+    def __str__(self) -> str:
+        return str(self.answer)
+
+
+@dataclass(frozen=True)
+class GenerationFormed(JobEvent):
+    """A process group was formed; `workers` are in the order of their ranks, `first_step` is its first."""
+
+    generation: int
+    workers: tuple[Worker, ...]
+    backend: Backend | None
+    first_step: int
+
+    def __str__(self) -> str:
+        nodes = ", ".join(worker.node_name for worker in self.workers)
+        return f"generation {self.generation}: {len(self.workers)} workers ({nodes}), {self.backend}"
+
+
+@dataclass(frozen=True)
+class StepCommitted(JobEvent):
+    """A step was committed.
+
+    `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
+    step, `compute_s` and `communication_s` its parts, in seconds.
+    """
+
+    step: int
+    total_steps: int | None
+    epoch: int
+    loss: float
+    samples: int
+    samples_per_s: float
+    step_s: float
+    compute_s: float
+    communication_s: float
+    communicated_bytes: int
+
+    def __str__(self) -> str:
+        total = f" of {self.total_steps}" if self.total_steps else ""
+        return f"step {self.step}{total}: loss {self.loss:.4f}, {self.samples_per_s:,.0f} samples/s"
+
+
+@dataclass(frozen=True)
+class EpochFinished(JobEvent):
+    """An epoch is complete: the `metric` over the test set's `test_samples`, the epoch's mean `loss`."""
+
+    epoch: int
+    metric_name: str
+    metric: float
+    loss: float
+    test_samples: int
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}: {self.metric_name} {self.metric:.4f}, loss {self.loss:.4f}"
+
+
+@dataclass(frozen=True)
+class WorkerLost(JobEvent):
+    """A worker ended before the job did."""
+
+    worker: Worker
+    reason: str
+
+    def __str__(self) -> str:
+        return f"lost {self.worker.id} on {self.worker.node_name}: {self.reason}"

@@ -1,0 +1,295 @@
+"""Jobs: what was asked, who does it, how far it is, what it left."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from peerloom.client.types.artifacts import Artifact
+from peerloom.errors import CancelledError, FailedPreconditionError
+
+JobState = Literal[
+    "queued",
+    "selecting",
+    "starting",
+    "running",
+    "waiting",
+    "finishing",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "no_compute",
+    "unknown",
+]
+Backend = Literal["auto", "gloo", "nccl"]
+FINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled", "no_compute"})
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What was asked, by the names of `Client.train`; None: left to the task or to the nodes."""
+
+    task: str
+    arguments: Mapping[str, str]
+    requests: int | None
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float | None
+    policy: str
+    seed: int
+    min_workers: int | None
+    max_workers: int | None
+    backend: Backend
+    name: str
+    initial_model: str
+    min_slots: int
+    accelerator: str
+    labels: Mapping[str, str]
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """A node that was asked for compute, and what it said.
+
+    `belief` and `chosen_because` are the selector's when it was chosen; `accepted_slots` is 0 when it
+    refused or didn't answer, and `reason` is its own; `answer_s` is how long it took, in seconds.
+    """
+
+    node_id: str
+    name: str
+    address: str
+    slots: int
+    belief: float
+    chosen_because: str
+    accepted_slots: int
+    reason: str
+    answer_s: float
+
+    @property
+    def accepted(self) -> bool:
+        """It gave at least one slot."""
+        return self.accepted_slots > 0
+
+    def __str__(self) -> str:
+        given = f"gave {self.accepted_slots} slots" if self.accepted else "refused"
+        return f"{self.name} (belief {self.belief:.4f}) {given}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A training process of a job; `rank` is its place in the newest generation."""
+
+    id: str
+    node_id: str
+    node_name: str
+    rank: int
+    ended: bool
+    end_reason: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a job has reached; `loss` is None before the first step, `metric` before the first epoch's end."""
+
+    step: int
+    total_steps: int | None
+    epoch: int
+    total_epochs: int | None
+    loss: float | None
+    samples_per_s: float | None
+    metric: float | None
+    metric_name: str | None
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """How a job ended and what it left.
+
+    All but `job_id`, `state` and `reason` may be None: a job that ended badly leaves no model. `model_path`
+    is on the trainer's machine. Times are in seconds; `communicated_bytes` is what one worker handed to the
+    collectives in all.
+    """
+
+    job_id: str
+    state: JobState
+    reason: str
+    model: Artifact | None
+    model_path: str | None
+    model_nodes: tuple[str, ...]
+    metric: float | None
+    metric_name: str | None
+    training_s: float | None
+    samples: int | None
+    samples_per_s: float | None
+    compute_s_per_step: float | None
+    communication_s_per_step: float | None
+    communicated_bytes: int | None
+
+    @property
+    def succeeded(self) -> bool:
+        """The model is there."""
+        return self.state == "succeeded"
+
+    def raise_for_state(self) -> "JobResult":
+        """Returns itself when the job succeeded.
+
+        Raises FailedPreconditionError (reason JOB_FAILED or JOB_NO_COMPUTE) or CancelledError (reason
+        JOB_CANCELLED) otherwise; the metadata names the job.
+        """
+        if self.succeeded:
+            return self
+        kind = CancelledError if self.state == "cancelled" else FailedPreconditionError
+        words = self.state.replace("_", " ")
+        message = f"{self.job_id} ended in the state {words}: {self.reason or 'no reason was given'}"
+        raise kind(message, reason=f"JOB_{self.state.upper()}", metadata={"job_id": self.job_id})
+
+    def __str__(self) -> str:
+        if not self.succeeded:
+            return f"{self.job_id} {self.state}: {self.reason}"
+        metric = f", {self.metric_name} {self.metric:.4f}" if self.metric is not None else ""
+        speed = f", {self.samples_per_s:,.0f} samples/s" if self.samples_per_s is not None else ""
+        return f"{self.job_id} succeeded{metric}{speed}"
+
+
+@dataclass(frozen=True)
+class LedgerStretch:
+    """Consecutive steps of one generation and the samples they used, as positions in the epochs' orders.
+
+    Steps and epochs count from 1 and include both ends; positions count from 0, and `end_sample` is one past
+    the last. Many old generations may be put together: `generation` is the first, `last_generation` the last.
+    """
+
+    generation: int
+    last_generation: int
+    workers: int
+    first_step: int
+    last_step: int
+    first_epoch: int
+    first_sample: int
+    last_epoch: int
+    end_sample: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Which samples the committed steps used. `is_exact`: each one once; else `verdict` says what is wrong.
+
+    `discarded_samples` were used in steps that were lost with all workers, and were used again.
+    """
+
+    is_exact: bool
+    verdict: str
+    training_samples: int
+    discarded_samples: int
+    stretches: tuple[LedgerStretch, ...]
+
+
+@dataclass(frozen=True)
+class LinkTraffic:
+    """What passed between a node of an emulated network and its host; `host` is empty where none is."""
+
+    host: str
+    node: int
+    sent_bytes: int
+    sent_packets: int
+    received_bytes: int
+    received_packets: int
+    dropped_packets: int
+
+
+@dataclass(frozen=True)
+class NetworkTraffic:
+    """What an emulated network carried while a job ran, in `seconds`.
+
+    `lag_worst_s` is how far the emulation was behind the wall clock at its worst, None where nothing can lag;
+    beyond `lag_bound_s`, times measured in the job are the emulation's own.
+    """
+
+    backend: str
+    medium: str
+    seconds: float
+    lag_worst_s: float | None
+    lag_bound_s: float
+    links: tuple[LinkTraffic, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as it was when asked: a snapshot that doesn't change.
+
+    `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
+    collective library was chosen; `result` is set once the job has ended, however it ended;
+    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one; `ledger` is
+    None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
+    testbed counted it.
+    """
+
+    id: str
+    spec: JobSpec
+    state: JobState
+    reason: str
+    answers: tuple[NodeAnswer, ...]
+    workers: tuple[Worker, ...]
+    generation: int
+    backend: Backend | None
+    progress: Progress | None
+    result: JobResult | None
+    submit_time: datetime | None
+    first_step_time: datetime | None
+    end_time: datetime | None
+    checkpoint_step: int | None = None
+    ledger: Ledger | None = None
+    traffic: NetworkTraffic | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Its state is a final one."""
+        return self.state in FINAL_STATES
+
+    def __str__(self) -> str:
+        done = ""
+        if self.progress is not None and self.progress.total_steps:
+            done = f", step {self.progress.step} of {self.progress.total_steps}"
+        return f"{self.id} ({self.spec.task}) {self.state}{done}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that a job left with the trainer: `name`:`version`, or its digest.
+
+    `initial_model` is the digest of the parameters that it began with, empty for fresh ones.
+    """
+
+    digest: str
+    size_bytes: int
+    name: str
+    version: int
+    job_id: str
+    task: str
+    metric: float | None
+    metric_name: str | None
+    create_time: datetime | None
+    initial_model: str = ""
+
+    @property
+    def reference(self) -> str:
+        """E.g. "digits:3"."""
+        return f"{self.name}:{self.version}"
+
+    def __str__(self) -> str:
+        metric = f", {self.metric_name} {self.metric:.4f}" if self.metric is not None else ""
+        what = f"{self.task}, {self.size_bytes:,} bytes{metric}"
+        return f"{self.reference} {self.digest[:12]} ({what}) of {self.job_id}"
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line that a worker printed, without its end."""
+
+    node_name: str
+    worker_id: str
+    line: str
+
+    def __str__(self) -> str:
+        return f"{self.node_name} {self.worker_id}: {self.line}"

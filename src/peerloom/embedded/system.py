@@ -1,0 +1,178 @@
+"""The supervisor of an embedded system."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from peerloom.embedded.child import Child
+from peerloom.embedded.folder import StateFolder, SystemNote
+from peerloom.embedded.health import Prober, Seen, not_ready
+from peerloom.embedded.plan import DEFAULT_SLOTS, SERVICES, plan_processes
+from peerloom.embedded.process import end_together
+from peerloom.embedded.rules import GiveUp, decide_restart
+from peerloom.errors import DeadlineError, PeerloomError, UnavailableError
+
+READY_LIMIT_S = 60.0
+STOP_LIMIT_S = 10.0
+_POLL_S = 0.1
+
+
+class Embedded:
+    """All services and one agent for each entry of `slots`, as processes on loopback.
+
+    A context manager: `with Embedded(Path("state")) as system: Client(system.address)`. `services` chooses
+    some of registry, selector and trainer; the registry must be among them. Nothing outlives it: leaving
+    the block stops every process in order, and a SIGKILL of this process ends them too.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        slots: Sequence[int] = DEFAULT_SLOTS,
+        *,
+        services: Collection[str] = SERVICES,
+        log_level: str = "info",
+    ) -> None:
+        self.folder = StateFolder(Path(state))
+        plans = plan_processes(self.folder.path, slots, services, log_level)
+        self._children = [Child(plan, self.folder.log_path(plan.name)) for plan in plans]
+        self._keepers: list[threading.Thread] = []
+        self._stopping = threading.Event()
+        self._launching = threading.Lock()
+        self._lock_descriptor = self._lifeline_read = self._lifeline_write = -1
+        self.failure: PeerloomError | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port of the registry, the one address that a client needs; empty before `start`."""
+        return self._children[0].address
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """host:port of each process by its name."""
+        return {child.plan.name: child.address for child in self._children}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The pid of each process by its name."""
+        return {child.plan.name: child.pid for child in self._children}
+
+    def start(self) -> None:
+        """Starts everything and returns when all is healthy and every node is registered.
+
+        Raises FailedPreconditionError when the folder is in use, UnavailableError when a process does not
+        come up, DeadlineError when it takes longer than a minute. Whatever was started is stopped then.
+        """
+        self._lock_descriptor = self.folder.lock()
+        try:
+            self._lifeline_read, self._lifeline_write = os.pipe()
+            self.folder.remove_note()
+            self._launch_all()
+            self._wait_until_ready()
+            self.folder.write_note(SystemNote(self.address, os.getpid(), self.addresses))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _launch_all(self) -> None:
+        registry, *others = self._children
+        self._launch(registry)
+        registry.wait_for_address()
+        for child in others:
+            self._launch(child)
+        for child in others:
+            child.wait_for_address()
+        for child in self._children:
+            keeper = threading.Thread(target=self._keep, args=(child,), name=child.plan.name, daemon=True)
+            keeper.start()
+            self._keepers.append(keeper)
+
+    def _launch(self, child: Child) -> bool:
+        with self._launching:
+            if self._stopping.is_set():
+                return False
+            registry = "" if child is self._children[0] else self.address
+            child.launch(registry, self._lifeline_read, [self._lock_descriptor])
+            return True
+
+    def _keep(self, child: Child) -> None:
+        ends_s: list[float] = []
+        while True:
+            exit_code = child.wait()
+            if self._stopping.is_set():
+                return
+            ends_s.append(time.monotonic())
+            decision = decide_restart(ends_s, ends_s[-1], exit_code)
+            if isinstance(decision, GiveUp):
+                self._give_up(child, decision.reason)
+                return
+            if self._stopping.wait(decision.delay_s) or not self._launch(child):
+                return
+            try:
+                child.wait_for_address()
+            except UnavailableError:
+                child.send_signal(signal.SIGKILL)  # it ended, or hangs: either way the next round counts it
+
+    def _give_up(self, child: Child, reason: str) -> None:
+        self.failure = UnavailableError(
+            f"{child.plan.name} keeps failing: {reason}. The system is stopped; the log {child.log} has more."
+        )
+        self._stopping.set()
+
+    def _wait_until_ready(self) -> None:
+        deadline_s = time.monotonic() + READY_LIMIT_S
+        with Prober() as prober:
+            while missing := self._missing(prober):
+                if self.failure:
+                    raise self.failure
+                if time.monotonic() > deadline_s:
+                    raise DeadlineError(
+                        f"The system was not ready within {READY_LIMIT_S:.0f} s: {', '.join(missing)}. "
+                        f"The logs are in {self.folder.path / 'logs'}."
+                    )
+                self._stopping.wait(_POLL_S)
+
+    def _missing(self, prober: Prober) -> list[str]:
+        addresses = self.addresses
+        unhealthy = (name for name, address in addresses.items() if prober.health(address) != "SERVING")
+        selector = addresses.get("selector")
+        seen = Seen(
+            unhealthy=tuple(unhealthy),
+            nodes=tuple(prober.nodes(self.address)),
+            services=tuple(prober.services(self.address)),
+            selectable=prober.selectable(selector) if selector else None,
+        )
+        return not_ready(addresses, seen)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the system has to stop, or is stopped; False if time ran out. Raises its failure."""
+        ended = self._stopping.wait(timeout_s)
+        if self.failure:
+            raise self.failure
+        return ended
+
+    def stop(self) -> None:
+        """Ends all processes: the trainer first, the registry last; who takes over 10 s is killed."""
+        with self._launching:
+            self._stopping.set()
+        self.folder.remove_note()
+        for phase in sorted({child.plan.stop_phase for child in self._children}):
+            end_together([child for child in self._children if child.plan.stop_phase == phase], STOP_LIMIT_S)
+        for keeper in self._keepers:
+            keeper.join()
+        for child in self._children:
+            child.close()
+        for descriptor in (self._lifeline_write, self._lifeline_read, self._lock_descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._lock_descriptor = self._lifeline_read = self._lifeline_write = -1
+
+    def __enter__(self) -> "Embedded":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,57 @@
+"""Results as JSON, with where and when they were made."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError
+
+FORMAT = 1
+
+
+def record(
+    experiment: str, figures: str, settings: Mapping[str, Any], found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A result with its surroundings; `settings` are those that it was asked for."""
+    return {
+        "format": FORMAT,
+        "experiment": experiment,
+        "thesis_figures": figures,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "peerloom": metadata.version("peerloom"),
+        "machine": {
+            "cores": os.cpu_count(),
+            "processor": platform.machine(),
+        },
+        "settings": dict(settings),
+        **found,
+    }
+
+
+def write(result: Mapping[str, Any], path: Path) -> None:
+    """Writes a result; its folder is made if need be. Raises FailedPreconditionError naming the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise FailedPreconditionError(f"{path} can't be written: {error.strerror or error}.") from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON object from a file. Raises NotFoundError, FailedPreconditionError or DataLossError naming it."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise NotFoundError(f"There is no file {path}.", reason="RESULT_NOT_FOUND") from None
+    except OSError as error:
+        raise FailedPreconditionError(f"{path} can't be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise DataLossError(f"{path} isn't JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise DataLossError(f"{path} holds a {type(found).__name__}, but a result is an object.")
+    return found

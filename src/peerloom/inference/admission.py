@@ -1,0 +1,66 @@
+"""Whether a request is taken, and which waiting ones are computed together: pure rules."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The decision; a refused caller may come again after `retry_after_s`."""
+
+    admitted: bool
+    retry_after_s: float
+    reason: str
+
+
+def admit(
+    queued_samples: int,
+    samples: int,
+    limit_samples: int,
+    seconds_per_sample: float,
+    remaining_s: float | None,
+) -> Admission:
+    """Takes what can be answered in time.
+
+    `queued_samples` wait already; `remaining_s` is what the caller's deadline leaves (None: no deadline);
+    `seconds_per_sample` is measured, 0 when it isn't yet.
+    """
+    wait_s = queued_samples * seconds_per_sample
+    if queued_samples and queued_samples + samples > limit_samples:
+        over = queued_samples + samples - limit_samples
+        after_s = max(0.01, min(over, queued_samples) * seconds_per_sample)
+        return Admission(
+            False, after_s, f"{queued_samples:,} samples wait and the limit is {limit_samples:,}"
+        )
+    needed_s = wait_s + samples * seconds_per_sample
+    if remaining_s is not None and queued_samples and needed_s > remaining_s:
+        reason = f"it would take {needed_s:.3f} s, and the deadline leaves {max(0.0, remaining_s):.3f} s"
+        return Admission(False, max(0.01, needed_s - max(0.0, remaining_s)), reason)
+    return Admission(True, 0.0, f"{queued_samples:,} samples wait, {wait_s:.3f} s of work")
+
+
+def take_batch(waiting: Sequence[int], limit_samples: int) -> int:
+    """How many of the waiting requests (their samples, oldest first) are computed together, at least one."""
+    taken, samples = 0, 0
+    for count in waiting:
+        if taken and samples + count > limit_samples:
+            break
+        taken, samples = taken + 1, samples + count
+    return taken
+
+
+def to_drop(
+    sizes: Sequence[tuple[str, int]], in_use: set[str], needed_bytes: int, limit_bytes: int
+) -> list[str]:
+    """Which loaded models (key and bytes, least recently used first) go so that `needed_bytes` fit.
+
+    Those `in_use` stay. What doesn't suffice is all that can go: the caller compares.
+    """
+    used, dropped = sum(size for _, size in sizes), list[str]()
+    for key, size in sizes:
+        if used + needed_bytes <= limit_bytes:
+            break
+        if key not in in_use:
+            dropped.append(key)
+            used -= size
+    return dropped

@@ -1,0 +1,1 @@
+"""What all services share, and which knows no service."""

@@ -1,0 +1,90 @@
+"""What stands between the wire and every servicer: the caller's identity, and errors as statuses."""
+
+import asyncio
+import contextvars
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from peerloom.errors import InternalError, PeerloomError
+from peerloom.kit.logs import get_logger
+from peerloom.kit.status import code_of, details_of, message_of
+
+_log = get_logger()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls. Everybody is "anonymous" until admission exists."""
+
+    identity: str
+    peer: str
+
+
+caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
+
+
+class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
+    """Sets `caller` for each call and turns exceptions into statuses; the only place that does."""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        method: str = handler_call_details.method
+        if handler is None or method.startswith("/grpc."):
+            return handler
+        if handler.response_streaming:
+            wrapped: Any = _guard_stream(handler.stream_stream or handler.unary_stream, method)
+            kind = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+        else:
+            wrapped = _guard_unary(handler.stream_unary or handler.unary_unary, method)
+            kind = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+        return kind(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+def _guard_unary(behaviour: Any, method: str) -> Any:
+    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
+        caller.set(Caller("anonymous", context.peer()))
+        try:
+            return await behaviour(request, context)
+        except Exception as error:
+            await _abort(context, error, method)
+
+    return call
+
+
+def _guard_stream(behaviour: Any, method: str) -> Any:
+    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        caller.set(Caller("anonymous", context.peer()))
+        try:
+            async for response in behaviour(request, context):
+                yield response
+        except Exception as error:
+            await _abort(context, error, method)
+
+    return call
+
+
+async def _abort(context: aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:
+    if isinstance(error, aio.AbortError | aio.UsageError | asyncio.CancelledError):
+        raise error
+    if not isinstance(error, PeerloomError):
+        _log.error("call_crashed", method=method, exc_info=error)
+        error = InternalError(f"{method} failed by a bug of ours ({type(error).__name__}); its log has more.")
+    else:
+        _log.info("call_refused", method=method, reason=error.reason, message=error.message)
+    await context.abort(code_of(error), message_of(error), details_of(error))

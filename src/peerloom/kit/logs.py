@@ -1,0 +1,31 @@
+"""Logs: events named as past facts, with what they are about as fields; JSON when not on a terminal."""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure_logs(service: str, level: str = "info") -> None:
+    """Sends all logs of this process to standard error, each bound to `service`."""
+    renderer: structlog.types.Processor = (
+        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+
+
+def get_logger(**bound: object) -> structlog.typing.FilteringBoundLogger:
+    """A logger whose events all carry the fields `bound`."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(**bound)
+    return logger

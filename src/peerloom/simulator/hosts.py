@@ -1,0 +1,62 @@
+"""What a simulated machine is, and how it behaves."""
+
+import enum
+from dataclasses import dataclass
+
+# Mean speed of a slot that is called typical, in 1e9 operations a second: other speeds are multiples of it.
+TYPICAL_GFLOPS = 100.0
+MODEL_BYTES = 50_000_000
+# Sessions of volunteer hosts are heavy-tailed; the literature on SETI@home reports Weibull distributions of a
+# shape of about 0.4: B. Javadi, D. Kondo, J.-M. Vincent, D. P. Anderson, Discovering Statistical Models of
+# Availability in Large Distributed Systems, IEEE TPDS 22(11), 2011. Taken from there, not measured by us.
+VOLUNTEER_SHAPE = 0.4
+
+
+class Behaviour(enum.Enum):
+    """How a host differs from one that is steady."""
+
+    STEADY = "steady"
+    FLAPPING = "flapping"
+    DIURNAL = "diurnal"
+    DEGRADING = "degrading"
+    OVERSTATING = "overstating"
+    REFUSING = "refusing"
+    LEAVING = "leaving"
+    RENAMING = "renaming"
+    SYBIL = "sybil"
+    TRACED = "traced"
+
+
+ATTACKERS = frozenset(
+    {Behaviour.OVERSTATING, Behaviour.REFUSING, Behaviour.LEAVING, Behaviour.RENAMING, Behaviour.SYBIL}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine. Times in seconds, speeds in 1e9 operations a second of one slot, chances 0 to 1.
+
+    `said_gflops` is what it says of its speed. Sessions have the mean `up_s` and a Weibull distribution of
+    `shape` (1: exponential, `inf`: all equal), pauses the mean `down_s`, exponential. `notice`: chance that a
+    session ends with a goodbye; `leaves`: chance that it leaves in the middle of a job that it took;
+    `renames`: it comes back under a new name after each session. Hosts of one `owner` have one address.
+    """
+
+    behaviour: Behaviour
+    owner: int
+    slots: int = 1
+    gflops: float = TYPICAL_GFLOPS
+    said_gflops: float = TYPICAL_GFLOPS
+    accepts: float = 0.98
+    up_s: float = 86_400.0
+    down_s: float = 3600.0
+    shape: float = VOLUNTEER_SHAPE
+    notice: float = 0.3
+    leaves: float = 0.0
+    renames: bool = False
+    bytes_per_s: float = 12_500_000.0
+
+    @property
+    def transfer_s(self) -> float:
+        """How long it takes to get the model."""
+        return MODEL_BYTES / self.bytes_per_s

@@ -1,0 +1,202 @@
+"""One generation's process group: forming it, and breaking it from another thread.
+
+A break ends our own waits (`waits.py`, `meeting.py`), so the training thread is free at once. Gloo's own
+abort doesn't end a collective that waits for a silent peer; shutting down the group's connected sockets
+does, so that gloo's threads don't linger. A listening socket must be left alone (gloo terminates the
+process otherwise), and so must the lines to the trainer and to the agent.
+"""
+
+import os
+import socket
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
+from peerloom.worker.meeting import CONNECTED, Meeting, open_store
+from peerloom.worker.waits import GenerationBrokenError, TensorFuture, Waits
+
+
+class Group:
+    """Membership in one generation. `rank` and `world_size` as the trainer gave them.
+
+    Connections to the `spared_addresses` (host:port) survive a break.
+    """
+
+    def __init__(self, config: ConfigureGeneration, device: torch.device, *spared_addresses: str) -> None:
+        self.rank: int = config.rank
+        self.world_size: int = config.world_size
+        self.generation: int = config.generation
+        self.device = device
+        self._spared_ports = {int(address.rpartition(":")[2]) for address in spared_addresses}
+        self._before = set(_open_sockets())
+        self._lock = threading.Lock()
+        self._closed = False
+        self._formed = threading.Event()
+        self._broken = ""
+        self._limit_s: float = config.collective_timeout_s
+        self._leave_at: tuple[int, str] | None = None
+        self._config = config
+        self._is_nccl: bool = config.backend == Backend.BACKEND_NCCL
+        self._waits = Waits()
+        self._meeting = Meeting(config)
+
+    def form(self) -> None:
+        """Meets the others. Raises GenerationBrokenError when one of them doesn't come."""
+        try:
+            self.check()
+            self._meet()
+        except (RuntimeError, ValueError) as error:
+            raise self.broken(error) from error
+        finally:
+            self._formed.set()
+        self.check()
+
+    def _meet(self) -> None:
+        # Torch counts groups in their keys, and a group that failed to form leaves the count raised: members
+        # with different pasts would look for each other under different keys.
+        dist.distributed_c10d._world.group_count = 0
+        dist.init_process_group(
+            "nccl" if self._is_nccl else CONNECTED,
+            # A connected group has met already, in the thread that may be left behind.
+            store=open_store(self._config) if self._is_nccl else dist.HashStore(),
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=timedelta(seconds=self._config.collective_timeout_s),
+            device_id=self.device if self._is_nccl else None,
+            pg_options=None if self._is_nccl else self._meeting.connect(),
+        )
+
+    def follow(self, work: dist.Work | None) -> TensorFuture:
+        """A future of a collective's tensor; waiting for it ends with the group, at once."""
+        assert work is not None, "a member of the group starts collectives with async_op=True"
+        if self._is_nccl:  # its abort ends what is under way, and its futures know the GPU's streams
+            tensor: TensorFuture = work.get_future().then(lambda done: done.value()[0])
+            return tensor
+        return self._waits.follow(work)
+
+    def wait(self, work: dist.Work | None) -> torch.Tensor:
+        """A collective's tensor, started with async_op=True. Raises what `result` does."""
+        return self.result(self.follow(work))
+
+    def result(self, future: TensorFuture) -> torch.Tensor:
+        """Waits for a collective's tensor. Raises GenerationBrokenError, or RuntimeError as the library."""
+        tensor = future.wait()
+        if isinstance(tensor, torch.Tensor):
+            return tensor
+        self.check()
+        raise RuntimeError(tensor)
+
+    def expect(self, limit_s: float) -> None:
+        """Limits collectives that begin from now on, at most to what the trainer allows.
+
+        For the case that nobody is silent, and two members still can't reach each other.
+        """
+        limit_s = min(limit_s, self._config.collective_timeout_s)
+        if self.world_size > 1 and limit_s != self._limit_s:
+            self._limit_s = limit_s
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=limit_s), dist.group.WORLD)
+
+    def break_from_outside(self, reason: str) -> None:
+        """Makes every call of this group that is under way, or comes, raise. Any thread may call it."""
+        with self._lock:
+            self._broken = self._broken or reason
+            if self._closed:
+                return
+            if dist.is_initialized() and self._is_nccl:
+                dist.group.WORLD.abort()  # type: ignore[union-attr]  # initialised, so it is there
+        self._meeting.leave(reason)
+        self._shut_down_all()
+        self._waits.break_all(reason)
+        if not self._formed.is_set():
+            threading.Thread(target=self._break_while_forming, name="break", daemon=True).start()
+
+    def _break_while_forming(self) -> None:
+        # Forming opens one connection after the other; each new one must be shut down too.
+        while not self._formed.wait(0.02):
+            self._shut_down_all()
+
+    def _shut_down_all(self) -> None:
+        with self._lock:
+            if not self._closed:
+                for name, descriptor in _open_sockets().items():
+                    if name not in self._before:
+                        _shut_down(descriptor, self._spared_ports)
+
+    def leave_at(self, step: int, reason: str) -> None:
+        """Asks to leave at the boundary after `step` committed steps. Any thread may call it."""
+        self._leave_at = (step, reason)
+
+    def check(self, step: int | None = None) -> None:
+        """Raises GenerationBrokenError if the group was broken, or `step` is the one to leave at."""
+        if self._broken:
+            raise GenerationBrokenError(self._broken)
+        if step is not None and self._leave_at is not None and step >= self._leave_at[0]:
+            raise GenerationBrokenError(self._leave_at[1])
+
+    def broken(self, error: Exception) -> GenerationBrokenError:
+        """What a failed collective means for this generation."""
+        return GenerationBrokenError(self._broken or str(error).splitlines()[0][:300])
+
+    def close(self) -> None:
+        """Leaves the group and frees its descriptors and threads, as soon as gloo lets go of them."""
+        with self._lock:
+            self._closed = True
+        if dist.is_initialized():
+            # The last one to let go of a group waits for its collectives: a thread that may.
+            left = [dist.group.WORLD]
+            dist.destroy_process_group()
+            arguments = (left, self._waits.quiet)
+            threading.Thread(target=_let_go, args=arguments, name="left-group", daemon=True).start()
+
+
+# What gloo and NCCL say; DDP's hook passes on gloo's bare words, without its name.
+_FAILURE_MARKS = (
+    *("gloo", "NCCL", "ProcessGroup", "pair closure"),
+    *("Connection closed", "Connection reset", "Broken pipe", "Timed out waiting"),
+)
+
+
+def is_collective_failure(error: BaseException) -> bool:
+    """Whether an exception out of a training step comes from the network and not from the task's code."""
+    text = str(error)
+    return isinstance(error, dist.DistError) or any(mark in text for mark in _FAILURE_MARKS)
+
+
+def _open_sockets() -> dict[str, int]:
+    """Each socket's name in the kernel ("socket:[number]") with its descriptor.
+
+    Descriptors don't tell sockets apart: the last generation's close late, and their numbers come again.
+    """
+    found = {}
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            name = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue  # closed since the listing, as the listing's own descriptor is
+        if name.startswith("socket:"):
+            found[name] = int(descriptor)
+    return found
+
+
+def _let_go(left: list[object], quiet: threading.Event) -> None:
+    quiet.wait()
+    left.clear()
+
+
+def _shut_down(descriptor: int, spared_ports: set[int]) -> None:
+    try:
+        # A duplicate: the group may close its own number meanwhile, and the system may give it anew.
+        duplicate = socket.socket(fileno=os.dup(descriptor))
+    except OSError:
+        return
+    with duplicate:
+        try:
+            listens = duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if listens or duplicate.getpeername()[1] in spared_ports:
+                return
+            duplicate.shutdown(socket.SHUT_RDWR)
+        except (OSError, IndexError):
+            return

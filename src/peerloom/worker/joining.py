@@ -1,0 +1,240 @@
+"""How those who lack the newest state get it: from a broadcast that all wait for, or by listening.
+
+A broadcast stops everybody for as long as the state takes to travel. By listening (`listening`) a newcomer
+enters the group at once, without a share of the batch, and gets the state as of its entry beside the
+training; when it has caught up, and its parameters have the same fingerprint as the others', it gets a share.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from peerloom.kit.logs import get_logger
+from peerloom.worker.exchange import exchange
+from peerloom.worker.group import Group
+from peerloom.worker.listening import CAUGHT_UP, LOST_TRACK, Listener
+from peerloom.worker.schedule import Schedule
+from peerloom.worker.state import TrainingState
+from peerloom.worker.streaming import ADDRESS_BYTES, Donor, Receiver
+
+SMALL_BYTES = 1 << 20  # not worth measuring the network for
+PROBE_BYTES = 1 << 18
+PART_OF_A_STEP = 0.5  # that a broadcast may take: opening the group's connections costs time too
+CATCH_UP_PART = 0.5  # of a step, which the newcomer computes nothing else in
+_log = get_logger()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Whether newcomers listen, and why."""
+
+    listens: bool
+    reason: str
+
+
+def plan_transfer(state_bytes: int, bytes_per_s: float, step_s: float) -> Plan:
+    """Broadcast when the state travels in less than half a step, else listen; `step_s` 0: unknown."""
+    if state_bytes < SMALL_BYTES:
+        return Plan(False, f"the state has only {state_bytes:,} bytes")
+    transfer_s = state_bytes / bytes_per_s if bytes_per_s > 0 else math.inf
+    takes = f"{state_bytes:,} bytes at {bytes_per_s / 1e6:,.1f} MB/s take {transfer_s:.3f} s"
+    if transfer_s <= PART_OF_A_STEP * step_s:
+        return Plan(False, f"{takes}, less than half a step of {step_s:.3f} s")
+    return Plan(True, f"{takes}, more than half a step of {step_s:.3f} s")
+
+
+class Joining:
+    """Who of a generation takes part in full; the same on all ranks at each step boundary.
+
+    `source` is a rank that had the newest state from the beginning.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        state: TrainingState,
+        listeners: frozenset[int] = frozenset(),
+        listener: Listener | None = None,
+        donor: Donor | None = None,
+    ) -> None:
+        self.listeners = listeners
+        self._group = group
+        self._state = state
+        self._listener = listener
+        self._donor = donor
+        self.source = min(set(range(group.world_size)) - listeners)
+        self.on_admitted: Callable[[], None] = lambda: None
+
+    @property
+    def listener(self) -> Listener | None:
+        """This worker's ear; None when it takes part in full."""
+        return self._listener
+
+    @property
+    def step(self) -> int:
+        """Steps that the group has committed."""
+        return self._listener.step if self._listener is not None else self._state.step
+
+    @property
+    def evaluated(self) -> int:
+        """Epochs that the group has measured."""
+        return self._listener.evaluated if self._listener is not None else self._state.evaluated
+
+    def shares(self, shares: list[int]) -> list[int]:
+        """The shares of now: nothing for those who listen."""
+        return [0 if rank in self.listeners else share for rank, share in enumerate(shares)]
+
+    def turn(self) -> tuple[int, int] | None:
+        """This worker's place among those who measure an epoch, and their number; None for a listener."""
+        if self._listener is not None:
+            return None
+        before = sum(1 for rank in range(self._group.rank) if rank not in self.listeners)
+        return before, self._group.world_size - len(self.listeners)
+
+    def after_step(self, step_s: float, is_last: bool) -> None:
+        """Admits whoever has caught up; whoever can't gets the state from a broadcast, as do all at the end.
+
+        Raises RuntimeError when a peer is lost, GenerationBrokenError when the group breaks.
+        """
+        if not self.listeners:
+            return
+        if self._listener is not None:
+            self._listener.catch_up(CATCH_UP_PART * step_s)
+        own = self._listener.standing if self._listener is not None else CAUGHT_UP
+        standings = [int(row[0]) for row in exchange(self._group, [own], torch.int64)]
+        ready = {rank for rank in self.listeners if standings[rank] == CAUGHT_UP}
+        if any(standing == LOST_TRACK for standing in standings) or (is_last and ready != self.listeners):
+            self._broadcast("a newcomer lost track" if not is_last else "the training is over")
+        elif ready:
+            self._admit(ready)
+
+    def close(self) -> None:
+        """The generation is over."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._donor is not None:
+            self._donor.close()
+
+    def _admit(self, ready: set[int]) -> None:
+        compares = self._listener is None or self._group.rank in ready
+        own = self._state.fingerprint() if compares else 0
+        prints = [int(row[0]) for row in exchange(self._group, [own], torch.int64)]
+        wrong = sorted(rank for rank in ready if prints[rank] != prints[self.source])
+        if wrong:
+            self._broadcast(f"the parameters of rank {wrong[0]} came out different")
+            return
+        self._note_admitted(ready)
+
+    def _broadcast(self, reason: str) -> None:
+        lost = self._listener.lost_track if self._listener is not None else ""
+        _log.warning("state_broadcast", step=self.step, reason=reason, lost_track=lost)
+        self._group.expect(math.inf)  # all wait for as long as it takes
+        take_newest_state(self._state, self._group, self.source)
+        self._note_admitted(set(self.listeners))
+
+    def _note_admitted(self, ranks: set[int]) -> None:
+        _log.info("newcomers_admitted", ranks=sorted(ranks), step=self.step)
+        self.listeners -= ranks
+        if self._listener is not None and self._group.rank in ranks:
+            kept = self._listener.most_kept
+            _log.info("caught_up", step=self._state.step, most_kept=kept)
+            self._listener.close()
+            self._listener = None
+            self.on_admitted()
+        if not self.listeners:
+            self.close()
+
+
+def begin_joining(
+    state: TrainingState, schedule: Schedule, group: Group, host: str, step_s: float
+) -> Joining:
+    """Finds out who lacks the newest state, and begins to give it to them; `host` is where to listen.
+
+    `step_s` is what a step has taken here, 0 if unknown. Raises RuntimeError when a peer is lost,
+    GenerationBrokenError when the group breaks.
+    """
+    rows = exchange(group, [state.step, state.evaluated], torch.int64)
+    newest = max(row[0] for row in rows)
+    members = [rank for rank, row in enumerate(rows) if row[0] == newest]
+    listeners = frozenset(range(group.world_size)) - set(members)
+    if not listeners:
+        return Joining(group, state)
+    addresses: dict[int, bytes] = {}
+    donor = None
+    if _agree(state, group, members[0], step_s):
+        # The last ones give first: rank 0 also writes checkpoints.
+        gives = {rank: members[-1 - i % len(members)] for i, rank in enumerate(sorted(listeners))}
+        donor = _open_donor(state, host) if group.rank in gives.values() else None
+        try:
+            told = _tell(group, donor.address() if donor is not None else b"")
+        except RuntimeError:
+            if donor is not None:
+                donor.close()
+            raise
+        addresses = {rank: told[giver] for rank, giver in gives.items() if told[giver]}
+    if len(addresses) < len(listeners):
+        if donor is not None:
+            donor.close()
+        take_newest_state(state, group, members[0])
+        return Joining(group, state)
+    listener = None
+    if group.rank in listeners:
+        receiver = Receiver(addresses[group.rank])
+        listener = Listener(state, schedule, receiver, int(newest), int(rows[members[0]][1]))
+    return Joining(group, state, listeners, listener, donor)
+
+
+def _agree(state: TrainingState, group: Group, source: int, step_s: float) -> bool:
+    """Whether newcomers listen: `source` decides, from its step time and what all measure together."""
+    bytes_per_s = 0.0
+    if state.parameter_bytes() >= SMALL_BYTES:
+        probe = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=group.device)
+        started_s = time.perf_counter()
+        group.wait(dist.all_reduce(probe, async_op=True))
+        float(probe[0])  # on a GPU this waits
+        # In a ring each member sends its part 2 (n - 1) / n times.
+        moved = 2 * (group.world_size - 1) / group.world_size * PROBE_BYTES
+        bytes_per_s = moved / max(time.perf_counter() - started_s, 1e-9)
+    listens = False
+    if group.rank == source:
+        plan = plan_transfer(state.size_bytes(), bytes_per_s, step_s)
+        listens = plan.listens
+        _log.info("transfer_planned", listens=listens, reason=plan.reason)
+    return any(row[0] for row in exchange(group, [int(listens)], torch.int64))
+
+
+def _open_donor(state: TrainingState, host: str) -> Donor | None:
+    try:
+        return Donor(host, state.copy())
+    except OSError as error:
+        _log.warning("donor_not_opened", host=host, reason=str(error))
+        return None
+
+
+def _tell(group: Group, own: bytes) -> list[bytes]:
+    """What each rank said, at most 128 bytes."""
+    assert len(own) <= ADDRESS_BYTES, "an address and a token are shorter"
+    rows = exchange(group, list(own.ljust(ADDRESS_BYTES, b"\0")), torch.uint8)
+    return [bytes(int(value) for value in row).rstrip(b"\0") for row in rows]
+
+
+def take_newest_state(state: TrainingState, group: Group, source: int) -> None:
+    """All take the state of rank `source`. Raises GenerationBrokenError when the group breaks."""
+    try:
+        data = state.to_bytes() if group.rank == source else b""
+        size = torch.tensor([len(data)], dtype=torch.int64, device=group.device)
+        group.wait(dist.broadcast(size, source, async_op=True))
+        content = torch.zeros(int(size), dtype=torch.uint8)
+        if data:
+            content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        content = content.to(group.device)
+        group.wait(dist.broadcast(content, source, async_op=True))
+    except RuntimeError as error:
+        raise group.broken(error) from error
+    group.check()
+    if group.rank != source:
+        state.from_bytes(content.cpu().numpy().tobytes())

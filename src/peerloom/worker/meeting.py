@@ -1,0 +1,61 @@
+"""Meeting the other members of a gloo group, in a thread of its own that can be left behind.
+
+Between the store and the last connection a peer may die, freeze or be cut off; then gloo tries on until
+its time limit, and nothing ends that from outside. So whoever is told to leave goes, and the thread ends
+when gloo does.
+"""
+
+import threading
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+
+from peerloom.v1.trainer_pb2 import ConfigureGeneration
+from peerloom.worker.waits import GenerationBrokenError
+
+# A group that torch takes as it is: its options are the connected gloo group itself.
+CONNECTED = "connected"
+dist.Backend.register_backend(CONNECTED, lambda _, group: group, extended_api=True, devices=["cpu"])
+
+
+def open_store(config: ConfigureGeneration) -> PrefixStore:
+    """The generation's part of the trainer's store. Raises RuntimeError when it can't be reached."""
+    host, _, port = config.store_address.rpartition(":")
+    limit = timedelta(seconds=config.collective_timeout_s)
+    store = TCPStore(host.strip("[]"), int(port), is_master=False, timeout=limit)
+    return PrefixStore(config.store_prefix, store)
+
+
+class Meeting:
+    """Connects to all other members of a generation."""
+
+    def __init__(self, config: ConfigureGeneration) -> None:
+        self._config = config
+        self._group: Future[ProcessGroupGloo] = Future()
+
+    def connect(self) -> ProcessGroupGloo:
+        """The group, fully connected. Raises RuntimeError when a peer doesn't come, GenerationBrokenError."""
+        threading.Thread(target=self._connect, name="meeting", daemon=True).start()
+        try:
+            return self._group.result()
+        finally:
+            self._group = Future()  # a group lives as long as somebody knows it
+
+    def leave(self, reason: str) -> None:
+        """Ends the wait for the others. Any thread may call it."""
+        with suppress(InvalidStateError):
+            self._group.set_exception(GenerationBrokenError(reason))
+
+    def _connect(self) -> None:
+        config = self._config
+        limit = timedelta(seconds=config.collective_timeout_s)
+        with suppress(InvalidStateError):  # we were told to leave meanwhile
+            try:
+                group = ProcessGroupGloo(open_store(config), config.rank, config.world_size, limit)
+            except (RuntimeError, ValueError) as error:
+                self._group.set_exception(error)
+            else:
+                self._group.set_result(group)

@@ -1,0 +1,50 @@
+"""Models and checkpoints between a worker and its own node's agent, which keeps and serves them."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from peerloom.kit.artifact_transfer import digest_of, get_file, put_file
+from peerloom.kit.channel import Peer
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
+from peerloom.worker.assignment import Assignment
+
+
+def store_artifact(assignment: Assignment, path: Path, kind: "ArtifactKind.ValueType", name: str) -> Artifact:
+    """Gives a file to the agent. Raises ResourceExhaustedError when it has no room."""
+    header = Artifact(
+        digest=digest_of(path),
+        size_bytes=path.stat().st_size,
+        kind=kind,
+        name=name[:128],
+        job_id=assignment.job_id,
+    )
+
+    async def put() -> Artifact:
+        async with _agent(assignment) as agent:
+            return await put_file(agent, path, header)
+
+    return asyncio.run(put())
+
+
+def fetch_artifact(assignment: Assignment, digest: str) -> bytes:
+    """An artifact's bytes from the agent. Raises NotFoundError when the agent doesn't hold it."""
+    with TemporaryDirectory(prefix="peerloom-") as folder:
+        path = Path(folder) / "artifact.safetensors"
+        fetch_file(assignment, digest, path)
+        return path.read_bytes()
+
+
+def fetch_file(assignment: Assignment, digest: str, path: Path) -> None:
+    """Writes an artifact of the agent's to `path`. Raises NotFoundError when the agent doesn't hold it."""
+
+    async def get() -> None:
+        async with _agent(assignment) as agent:
+            await get_file(agent, digest, path)
+
+    asyncio.run(get())
+
+
+def _agent(assignment: Assignment) -> Peer:
+    return Peer(ArtifactServiceStub, "node agent", assignment.agent_address, assignment.tls_ca)

@@ -1,0 +1,250 @@
+"""A worker's life: load the task, then join generation after generation until the trainer ends it."""
+
+import signal
+import traceback
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
+from peerloom.kit.logs import get_logger
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.v1.trainer_pb2 import (
+    AbortGeneration,
+    ConfigureGeneration,
+    EndWorker,
+    JobSpec,
+    PrepareWorker,
+    SaveState,
+    WorkerAborted,
+    WorkerFailed,
+    WorkerFinished,
+    WorkerPrepared,
+    WorkerReady,
+    WorkerSessionRequest,
+)
+from peerloom.worker.agent_line import AgentLine
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.balance import Balance
+from peerloom.worker.checkpoints import CheckpointWriter
+from peerloom.worker.description import origin_of
+from peerloom.worker.group import Group
+from peerloom.worker.inputs import Inputs
+from peerloom.worker.joining import Joining, begin_joining
+from peerloom.worker.loop import Training, train_generation
+from peerloom.worker.models import fetch_artifact, store_artifact
+from peerloom.worker.operations import training_gflops
+from peerloom.worker.session import Session
+from peerloom.worker.task import load_task
+from peerloom.worker.waits import GenerationBrokenError
+
+_log = get_logger()
+
+
+def run_worker(assignment: Assignment, agent: AgentLine) -> int:
+    """Works until the trainer says that the job is over; 0, or 1 when this worker can't go on."""
+    torch.set_num_threads(assignment.threads)
+    worker = Worker(assignment)
+    signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_leave("its node asked it to leave"))
+    agent.listen(worker.ask_to_leave, worker.ask_to_stay)
+    try:
+        return worker.run()
+    except PeerloomError as error:
+        worker.give_up(error.message)
+    except Exception as error:
+        traceback.print_exc()
+        worker.give_up(f"the task failed: {type(error).__name__}: {error}")
+    return 1
+
+
+class Worker:
+    """One training process: its session, its training, and the group of the moment."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._assignment = assignment
+        self._session = Session(assignment, self._abort)
+        self._inputs = Inputs(assignment)
+        self._checkpoint_interval_s = 0.0
+        self._training: Training | None = None
+        self._group: Group | None = None
+        kind = assignment.accelerator_kind
+        self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
+
+    def run(self) -> int:
+        """Follows the trainer's commands until the job is over."""
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+        self._session.start()
+        while True:
+            command = self._session.commands.get()
+            if isinstance(command, EndWorker):
+                _log.info("worker_ended", reason=command.reason)
+                return 0
+            if isinstance(command, SaveState):
+                self._save()
+            elif isinstance(command, PrepareWorker):
+                self._checkpoint_interval_s = command.checkpoint_interval_s
+                self._say_prepared(self._prepare(command.spec))
+            else:
+                self._work(command)
+
+    def ask_to_leave(self, reason: str, grace_s: float = 0.0) -> None:
+        """The node wants its slot back: hands over at a step boundary, then the trainer ends this worker.
+
+        `grace_s` is how long it may wait for a replacement.
+        """
+        self._session.leave(reason, grace_s)
+
+    def ask_to_stay(self) -> None:
+        """The node doesn't want its slot back any more."""
+        self._session.stay()
+
+    def _save(self) -> None:
+        if self._training is not None:
+            writer = CheckpointWriter(self._assignment, 0.0, self._session.report_checkpoint)
+            writer.write_now(self._training.state)
+
+    def _say_prepared(self, training: Training) -> None:
+        prepared = WorkerPrepared(
+            total_steps=training.schedule.total_steps,
+            spec=self._spec,
+            training_samples=training.schedule.samples,
+        )
+        self._session.answer(WorkerSessionRequest(prepared=prepared))
+
+    def give_up(self, reason: str) -> None:
+        """Tells the trainer that this worker can't go on, and waits until it has heard it."""
+        _log.error("worker_failed", reason=reason)
+        failed = WorkerFailed(reason=reason, is_permanent=True)
+        self._session.say(WorkerSessionRequest(failed=failed))
+        while not isinstance(self._session.commands.get(timeout=30), EndWorker):
+            pass
+
+    def _abort(self, abort: AbortGeneration) -> None:
+        group = self._group
+        if group is None or abort.generation not in (0, group.generation):
+            return
+        if abort.at_step:
+            group.leave_at(abort.at_step, abort.reason)
+        else:
+            group.break_from_outside(abort.reason)
+
+    def _work(self, config: ConfigureGeneration) -> None:
+        training = self._prepare(config.spec)
+        if config.world_size > training.schedule.batch_size:
+            limit = f"at least the number of workers, {config.world_size}"
+            raise InvalidArgumentError.of_field("batch_size", training.schedule.batch_size, limit)
+        if config.checkpoint_digest and not self._took_checkpoint(training, config):
+            return
+        training.state.reopen_epoch(training.schedule.steps_per_epoch)
+        assignment = self._assignment
+        spared = (assignment.trainer_address, assignment.agent_address)
+        group = self._group = Group(config, self._device, *spared)
+        _log.info("generation_joined", generation=config.generation, rank=config.rank)
+        try:
+            if config.world_size > 1:
+                group.form()
+            lacks = config.transfer_state
+            joining = self._join(training, group) if lacks else Joining(group, training.state)
+            self._train(training, group, joining, config)
+        except GenerationBrokenError as broken:
+            self._session.set_position(training.state.step, 0)
+            aborted = WorkerAborted(
+                generation=config.generation, committed_step=training.state.step, reason=str(broken)
+            )
+            _log.warning("generation_broken", generation=config.generation, reason=str(broken))
+            group.close()
+            self._session.say(WorkerSessionRequest(aborted=aborted))
+        else:
+            group.close()
+
+    def _took_checkpoint(self, training: Training, config: ConfigureGeneration) -> bool:
+        try:
+            training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
+        except DataLossError as error:
+            _log.warning("checkpoint_refused", digest=config.checkpoint_digest, reason=error.message)
+            refused = WorkerAborted(
+                generation=config.generation,
+                reason=error.message,
+                refused_checkpoint=config.checkpoint_digest,
+            )
+            self._session.say(WorkerSessionRequest(aborted=refused))
+            return False
+        return True
+
+    def _join(self, training: Training, group: Group) -> Joining:
+        host = self._assignment.agent_address.rpartition(":")[0]
+        step_s = training.training_s / training.steps if training.steps else 0.0
+        try:
+            return begin_joining(training.state, training.schedule, group, host, step_s)
+        except RuntimeError as error:
+            raise group.broken(error) from error
+
+    def _train(self, training: Training, group: Group, joining: Joining, config: ConfigureGeneration) -> None:
+        session = self._session
+        session.set_position(training.state.step, config.generation)
+        ready = WorkerSessionRequest(ready=WorkerReady(generation=config.generation))
+        joining.on_admitted = lambda: session.say(ready)
+        if joining.listener is None:
+            session.say(ready)
+        session.set_reporting(group.rank == 0)
+        shares = list(config.batch_shares) or [1] * config.world_size
+        balance = Balance(shares, self._spec.equal_shares)
+
+        interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
+        checkpoints = CheckpointWriter(self._assignment, interval_s, session.report_checkpoint)
+
+        def on_step(step: int) -> None:
+            session.set_position(step, group.generation)
+            session.set_speed(training.compute_s_per_sample)
+            checkpoints.after_step(training.state)
+
+        train_generation(training, group, joining, balance, session.report, on_step)
+        session.say(WorkerSessionRequest(finished=self._finish(training, config)))
+
+    def _prepare(self, spec: JobSpec) -> Training:
+        if self._training is None:
+            task = load_task(spec.task, self._inputs.bring(spec))
+            self._spec = spec = fill_in(spec, task)
+            self._training = Training(task, spec, self._device)
+            if spec.initial_model_digest:
+                data = fetch_artifact(self._assignment, spec.initial_model_digest)
+                self._training.state.load_model(data)
+        return self._training
+
+    def _finish(self, training: Training, config: ConfigureGeneration) -> WorkerFinished:
+        model = Artifact()
+        if config.rank == 0:
+            with TemporaryDirectory(prefix="peerloom-") as folder:
+                path = Path(folder) / "model.safetensors"
+                arguments = dict(self._spec.task_arguments)
+                origin = origin_of(training.task, self._spec.task, arguments, training.train)
+                path.write_bytes(training.state.model_bytes(origin.to_metadata()))
+                name = f"{self._spec.task.rpartition(':')[2].lower()}.safetensors"
+                kind = ArtifactKind.ARTIFACT_KIND_MODEL
+                model = store_artifact(self._assignment, path, kind, name)
+        steps = max(1, training.steps)
+        return WorkerFinished(
+            generation=config.generation,
+            model=model,
+            parameters_digest=training.state.parameters_digest(),
+            training_s=training.training_s,
+            samples=training.samples,
+            compute_s_per_step=training.compute_s / steps,
+            training_gflops=training_gflops(
+                training.task, training.train, training.state.model, training.compute_s_per_sample
+            ),
+            communication_s_per_step=training.communication_s / steps,
+            communicated_bytes=training.communicated_bytes,
+        )
+
+
+def fill_in(spec: JobSpec, task: object) -> JobSpec:
+    """A copy of the spec in which what was left open has the task's own defaults."""
+    filled = JobSpec()
+    filled.CopyFrom(spec)
+    for field in ("epochs", "batch_size", "learning_rate"):
+        if not filled.HasField(field):
+            setattr(filled, field, getattr(task, field))
+    return filled

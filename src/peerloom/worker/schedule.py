@@ -1,0 +1,72 @@
+"""Which samples belong to which step and which worker: pure functions of the seed and the step.
+
+The global batch is what the user asked for, whatever the number of workers. Each epoch visits each
+sample once, in an order made from the seed and the epoch alone, so that a step's samples depend neither
+on who trains nor on what happened before.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from peerloom.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`samples` training samples in batches of `batch_size` for `epochs` passes."""
+
+    samples: int
+    batch_size: int
+    epochs: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InvalidArgumentError("The training set is empty; there is nothing to learn from.")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in one epoch; the last one may be smaller than the batch."""
+        return -(-self.samples // self.batch_size)
+
+    @property
+    def total_steps(self) -> int:
+        """Steps in the whole job."""
+        return self.steps_per_epoch * self.epochs
+
+    def epoch_of(self, step: int) -> int:
+        """The epoch, from 0, that the step (from 0) belongs to."""
+        return step // self.steps_per_epoch
+
+    def order(self, epoch: int) -> torch.Tensor:
+        """All samples of an epoch (from 0) in the order of their use, int64 [samples]."""
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        return torch.randperm(self.samples, generator=generator)
+
+    def bounds(self, step: int) -> tuple[int, int]:
+        """First and one past the last position in the epoch's order of the step (from 0)."""
+        first = (step % self.steps_per_epoch) * self.batch_size
+        return first, min(first + self.batch_size, self.samples)
+
+
+def split_batch(count: int, shares: Sequence[int]) -> list[int]:
+    """How many of `count` samples each rank takes: in proportion to `shares`, each sample once.
+
+    The largest remainder method: exact in sum, at most one sample from the exact proportion, ties to
+    the lower rank.
+    """
+    total = sum(shares)
+    exact = [count * share / total for share in shares]
+    counts = [count * share // total for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda rank: (counts[rank] - exact[rank], rank))
+    for rank in by_remainder[: count - sum(counts)]:
+        counts[rank] += 1
+    return counts
+
+
+def samples_of(positions: torch.Tensor, counts: Sequence[int], rank: int) -> torch.Tensor:
+    """The part of a step's samples that `rank` takes: consecutive, without overlap."""
+    first = sum(counts[:rank])
+    return positions[first : first + counts[rank]]

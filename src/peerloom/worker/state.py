@@ -1,0 +1,152 @@
+"""What a worker must know to go on: parameters, optimiser, and how far it has come.
+
+Every worker holds the whole of it. It travels as safetensors bytes, never as a pickle. Chance needs no
+state: each step seeds its own from the job's seed, the step and the rank.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from peerloom.errors import DataLossError
+
+
+class TrainingState:
+    """A model with its optimiser; `step` counts committed steps, `evaluated` the epochs measured."""
+
+    def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
+        self.model = model
+        self.optimiser = optimiser
+        self.step = 0
+        self.evaluated = 0
+        self.epoch_loss_sum = 0.0
+        self.measured_loss_sum = 0.0
+
+    def to_bytes(self) -> bytes:
+        """All of it as safetensors, the counters in a tensor of their own."""
+        return self.copy()()
+
+    def copy(self) -> Callable[[], bytes]:
+        """A copy of now; the function that is returned makes `to_bytes` of it, slowly, in any thread."""
+        described, tensors = _flatten(self.optimiser.state_dict())
+        for name, tensor in self.model.state_dict().items():
+            tensors[f"model.{name}"] = tensor
+        counters = {
+            "step": self.step,
+            "evaluated": self.evaluated,
+            "epoch_loss_sum": self.epoch_loss_sum,
+            "measured_loss_sum": self.measured_loss_sum,
+        }
+        tensors["counters"] = _text(json.dumps({**counters, "optimiser": described}))
+        copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
+        return lambda: save(copied)
+
+    def size_bytes(self) -> int:
+        """About as many bytes as `to_bytes` has."""
+        return sum(
+            t.numel() * t.element_size() for t in [*self.model.state_dict().values(), *self._moments()]
+        )
+
+    def parameter_bytes(self) -> int:
+        """Bytes of the parameters alone: the same on all workers, with or without a state."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    def fingerprint(self) -> int:
+        """A number below 2**62, other for other parameters or another optimiser; against accidents only."""
+        total = 0
+        for tensor in [*self.model.parameters(), *self._moments()]:
+            bits = tensor.detach().contiguous().view(-1)
+            whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(bits.element_size(), torch.uint8)
+            total = (1_000_003 * total + int(bits.view(whole).sum(dtype=torch.int64))) % 2**62
+        return total
+
+    def _moments(self) -> list[torch.Tensor]:
+        states = self.optimiser.state_dict()["state"]
+        entries = [states[index][key] for index in sorted(states) for key in sorted(states[index])]
+        return [entry for entry in entries if isinstance(entry, torch.Tensor)]
+
+    def from_bytes(self, data: bytes) -> None:
+        """Takes over what another worker's `to_bytes` gave. Raises DataLossError if it doesn't fit."""
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise DataLossError(f"it isn't a state of this model: {error}") from error
+        self.take(tensors)
+
+    def take(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Takes over what another worker's `to_bytes` held. Raises DataLossError if it doesn't fit."""
+        try:
+            counters = json.loads(bytes(tensors.pop("counters").tolist()))
+            model = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+            self.model.load_state_dict(model)
+            self.optimiser.load_state_dict(_unflatten(counters["optimiser"], tensors))
+        except (KeyError, ValueError, RuntimeError) as error:
+            raise DataLossError(f"it isn't a state of this model: {error}") from error
+        self.step, self.evaluated = counters["step"], counters["evaluated"]
+        self.epoch_loss_sum = counters["epoch_loss_sum"]
+        self.measured_loss_sum = counters["measured_loss_sum"]
+
+    def close_epoch(self, evaluated: int) -> None:
+        """So many epochs are measured now; the next one's losses are added up from nothing."""
+        self.evaluated = evaluated
+        self.measured_loss_sum, self.epoch_loss_sum = self.epoch_loss_sum, 0.0
+
+    def reopen_epoch(self, steps_per_epoch: int) -> None:
+        """Forgets the measurement of an epoch that has just ended: others who made its last step may lack it.
+
+        In a generation that begins there all measure it, or some would while the others train on.
+        """
+        if self.step and self.evaluated * steps_per_epoch == self.step:
+            self.evaluated -= 1
+            self.epoch_loss_sum = self.measured_loss_sum
+
+    def model_bytes(self, metadata: dict[str, str] | None = None) -> bytes:
+        """The model alone as safetensors, loadable into plain torch, with the file's `metadata`."""
+        tensors = {n: t.detach().cpu().contiguous().clone() for n, t in self.model.state_dict().items()}
+        return save(tensors, metadata)
+
+    def load_model(self, data: bytes) -> None:
+        """Takes parameters from safetensors bytes. Raises DataLossError if they don't fit."""
+        try:
+            self.model.load_state_dict(load(data))
+        except (ValueError, RuntimeError) as error:
+            raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
+
+    def parameters_digest(self) -> str:
+        """SHA-256 over all parameters in order, equal on two workers if and only if they agree."""
+        sha = hashlib.sha256()
+        for parameter in self.model.parameters():
+            sha.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return sha.hexdigest()
+
+
+def _text(text: str) -> torch.Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
+def _flatten(optimiser: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    # The state dict's tensors get names; the rest is plain numbers, which JSON keeps exactly.
+    tensors: dict[str, torch.Tensor] = {}
+    state: dict[str, dict[str, Any]] = {}
+    for index, entries in optimiser["state"].items():
+        state[str(index)] = {}
+        for key, value in entries.items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"optimiser.{index}.{key}"] = value
+            else:
+                state[str(index)][key] = value
+    return {"state": state, "groups": optimiser["param_groups"]}, tensors
+
+
+def _unflatten(described: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {int(index): dict(v) for index, v in described["state"].items()}
+    for name, tensor in tensors.items():
+        if name.startswith("optimiser."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = tensor
+    return {"state": state, "param_groups": described["groups"]}

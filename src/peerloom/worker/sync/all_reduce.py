@@ -1,0 +1,48 @@
+"""Torch DDP's all-reduce: each bucket of gradients leaves as soon as it is complete (WFBP-A2A)."""
+
+import time
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from peerloom.worker.sync import Collectives
+from peerloom.worker.sync.traffic import Traffic
+
+
+class AllReduce:
+    """DDP around a living model, summing instead of averaging, with the traffic measured."""
+
+    def __init__(self, model: torch.nn.Module, collectives: Collectives) -> None:
+        self.traffic = Traffic()
+        self._collectives = collectives
+        self._last_bucket_s = 0.0
+        # Workers agree before: same seed, or a state transfer. So nothing need be sent at the start.
+        self._ddp = DistributedDataParallel(model, init_sync=False, gradient_as_bucket_view=True)
+        self._ddp.register_comm_hook(None, self._sum_bucket)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self._ddp(inputs)
+        return outputs
+
+    def backward(self, loss: torch.Tensor) -> float:
+        # The loss travels while the gradients are computed.
+        total = loss.detach().clone()
+        summed = self._collectives.follow(dist.all_reduce(total, async_op=True))
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        mean = float(self._collectives.result(summed))  # on a GPU this waits for the backward pass too
+        self.traffic.exposed_s += time.perf_counter() - self._last_bucket_s
+        self.traffic.bytes += total.element_size()
+        return mean
+
+    def close(self) -> None:
+        self._ddp = None  # type: ignore[assignment]  # DDP's hooks leave the model with it
+
+    def _sum_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        tensor = bucket.buffer()
+        self.traffic.bytes += tensor.numel() * tensor.element_size()
+        self._last_bucket_s = time.perf_counter()
+        summed = self._collectives.follow(dist.all_reduce(tensor, async_op=True))
+        # DDP wants this annotation; where the future holds a reason instead, DDP raises RuntimeError with it.
+        return cast(torch.futures.Future[torch.Tensor], summed)

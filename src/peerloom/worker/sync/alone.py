@@ -1,0 +1,24 @@
+"""A group of one: nothing to synchronise."""
+
+import torch
+
+from peerloom.worker.sync.traffic import Traffic
+
+
+class Alone:
+    """Trains without peers, and so without DDP's copies."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.traffic = Traffic()
+        self._model = model
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self._model(inputs)
+        return outputs
+
+    def backward(self, loss: torch.Tensor) -> float:
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        return float(loss.detach())
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,208 @@
+"""The interface of what Peerloom trains: subclass `Task`, name it module:Class, and hand it in."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import Dataset, TensorDataset, default_collate
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.worker.catalogue import check_arguments, resolve
+from peerloom.worker.tasks.importing import construct, import_class
+
+
+class Samples(Protocol):
+    """Any map-style dataset: torch's own, or a plain list, of pairs (input, target)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Split(Dataset[tuple[Tensor, Tensor]]):
+    """Samples in memory: `inputs` [n, ...] and `targets` [n, ...], where sample i is inputs[i], targets[i].
+
+    Raises InvalidArgumentError when the two don't have the same length.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __post_init__(self) -> None:
+        if self.inputs.shape[:1] != self.targets.shape[:1] or not self.inputs.dim():
+            found = f"inputs {list(self.inputs.shape)} and targets {list(self.targets.shape)}"
+            raise InvalidArgumentError(
+                f"A split needs inputs [n, ...] and targets [n, ...], but got {found}."
+            )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
+
+
+class Task(ABC):
+    """What to train: a model, its data, and, where the defaults don't do, its loss, optimiser and metric.
+
+    Only `model` and `data` have to be written. The whole of a file lines.py that finds the side of a line
+    on which a point lies, handed in as "lines:Lines" where lines.py can be imported on every node:
+
+        import torch
+        from peerloom.worker.task import Split, Task
+
+        class Lines(Task):
+            epochs = 5
+
+            def __init__(self, slope: str = "0.5") -> None:
+                self.slope = float(slope)
+
+            def model(self) -> torch.nn.Module:
+                return torch.nn.Linear(2, 2)
+
+            def data(self) -> tuple[Split, Split]:
+                points = torch.rand(1000, 2, generator=torch.Generator().manual_seed(7))
+                sides = (points[:, 1] > self.slope * points[:, 0]).long()
+                return Split(points[:800], sides[:800]), Split(points[800:], sides[800:])
+
+    Arguments of a job, e.g. {"slope": "0.3"}, reach the constructor as keywords, always as text; a
+    constructor that doesn't like one raises ValueError with a sentence for the user. A task without a
+    constructor takes no arguments.
+
+    Every worker makes its own instance, so all of them must come to the same thing: `data` gives the same
+    samples in the same order on every node, and `model` takes its random numbers from torch's global
+    generator only, which the worker seeds right before it calls. A model must not keep state outside its
+    parameters and buffers.
+
+    `epochs`, `batch_size` (samples a step over all workers together) and `learning_rate` hold where a job
+    doesn't say otherwise; `metric_name` is what reports call the mean of `metric`.
+    """
+
+    epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    metric_name: str = "accuracy"
+
+    @abstractmethod
+    def model(self) -> nn.Module:
+        """A fresh model on the CPU; the worker moves it to its accelerator."""
+
+    @abstractmethod
+    def data(self) -> tuple[Samples, Samples]:
+        """The training and the test samples: each a `Split`, or any map-style dataset of (input, target)."""
+
+    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs [n, ...] and targets [n, ...] of the samples `indices` (int64, [n]), both on the CPU.
+
+        Tensors in memory are picked in one operation; the samples of other datasets are read one by one
+        and put together by torch's default_collate. Augmentation or scaling of inputs belongs here.
+        """
+        if isinstance(split, Split):
+            return split.inputs.index_select(0, indices), split.targets.index_select(0, indices)
+        if isinstance(split, TensorDataset):
+            inputs, targets = split[indices]
+        else:
+            inputs, targets = default_collate([split[index] for index in indices.tolist()])
+        return inputs, targets
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of each sample, [n], not their mean: cross-entropy unless overridden.
+
+        A batch is shared out among workers in unequal parts. The worker divides the sum over its part by
+        the size of the whole batch, so that the sum of all workers' gradients is that of the unsplit batch.
+        """
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        """What turns gradients into an update: SGD with momentum 0.9 unless overridden."""
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
+
+    def metric(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The score of each sample, [n], whose mean over the test set is reported.
+
+        Unless overridden: 1.0 where the largest output is the target's, else 0.0.
+        """
+        return (outputs.argmax(dim=1) == targets).float()
+
+
+def load_task(name: str, arguments: Mapping[str, str]) -> Task:
+    """The task `name`, a built-in one or "module:Class", made with its `arguments`.
+
+    Raises NotFoundError for a task, module or class that isn't there, and InvalidArgumentError for a class
+    that isn't a whole Task, defaults outside their limits, or arguments that the task refuses.
+    """
+    entry = resolve(name)
+    if entry is not None:
+        check_arguments(entry, arguments)
+    found = import_class(entry.path if entry else name)
+    if not issubclass(found, Task):
+        raise InvalidArgumentError(
+            f"{name} isn't a subclass of peerloom.worker.task.Task, so it can't be trained.",
+            reason="NOT_A_TASK",
+        )
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        text = (
+            f"The task {name} doesn't define {' and '.join(missing)}; model() and data() have to be written."
+        )
+        raise InvalidArgumentError(text, reason="NOT_A_TASK")
+    task = construct(found, name, arguments)
+    _check_defaults(task, name)
+    return task
+
+
+def load_data(task: Task) -> tuple[Samples, Samples]:
+    """The task's training and test samples, both known to be countable and not empty.
+
+    Raises InvalidArgumentError for anything but two map-style datasets, and what the task raises.
+    """
+    pair = task.data()
+    name = type(task).__name__
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise InvalidArgumentError(f"{name}.data() must return two data sets: training and test samples.")
+    for kind, split in zip(("training", "test"), pair, strict=True):
+        if not hasattr(split, "__len__") or not hasattr(split, "__getitem__"):
+            what = f"a {type(split).__name__}, which has no length or no items"
+            raise InvalidArgumentError(
+                f"{name}.data() gave as {kind} samples {what}: a map-style one is needed."
+            )
+        if not len(split):
+            raise InvalidArgumentError(f"{name}.data() gave no {kind} samples; at least one is needed.")
+    return pair
+
+
+def sample_losses(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The task's loss of each sample, [n]; InvalidArgumentError when the task gives another shape."""
+    return _per_sample(task, "loss", task.loss(outputs, targets), len(targets))
+
+
+def sample_scores(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The task's metric of each sample, [n] float32; InvalidArgumentError when it gives another shape."""
+    return _per_sample(task, "metric", task.metric(outputs, targets), len(targets)).float()
+
+
+def _per_sample(task: Task, method: str, values: Tensor, count: int) -> Tensor:
+    if values.shape == (count,):
+        return values
+    raise InvalidArgumentError(
+        f"{type(task).__name__}.{method}() gave a tensor of shape {list(values.shape)}, but must give one "
+        f"value for each of the {count} samples: use reduction='none', and average only within a sample.",
+        reason="NOT_PER_SAMPLE",
+    )
+
+
+def _check_defaults(task: Task, name: str) -> None:
+    for field, high in (("epochs", 1_000_000), ("batch_size", 16_777_216)):
+        value = getattr(task, field)
+        if not isinstance(value, int) or not 1 <= value <= high:
+            raise InvalidArgumentError.of_field(
+                f"{name}.{field}", value, f"a whole number from 1 to {high:,}"
+            )
+    rate = task.learning_rate
+    if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+        raise InvalidArgumentError.of_field(f"{name}.learning_rate", rate, "a number above 0")

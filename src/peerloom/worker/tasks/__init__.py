@@ -1,0 +1,1 @@
+"""The built-in tasks, and how tasks are found."""

@@ -1,0 +1,88 @@
+"""What holds for every test run: nothing is skipped silently in CI, and no process outlives the run."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+# With CI=true, a skip is a failure unless its reason begins with one of these.
+ALLOWED_SKIPS = ("needs an NVIDIA GPU",)
+SHARING_THE_MACHINE = ("tests/network/", "tests/gpu/", "tests/integration/test_readme_calls")
+MARK = "PEERLOOM_TEST_RUN"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Fails a test that was skipped for a reason CI doesn't allow."""
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    """The same for a module that was skipped as a whole."""
+    report = yield
+    _forbid_skip(report)
+    return report
+
+
+def _forbid_skip(report: Any) -> None:
+    if os.environ.get("CI") != "true" or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+    if not reason.startswith(ALLOWED_SKIPS):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but CI should have what it needs: {reason}"
+
+
+class _OneFileOneSide(LoadScopeScheduling):
+    """Keeps the tests of one file, and all that use the machine's own ports and networks, on one side.
+
+    xdist's own groups can't say it: it writes them into test ids, which pytest 9.2 no longer lets it change.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "machine" if file.startswith(SHARING_THE_MACHINE) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Says how the tests are dealt out to the sides that run at once."""
+    return _OneFileOneSide(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Fails the run when a process that it started, also an orphaned one, is still there at its end."""
+    token = secrets.token_hex(8)
+    os.environ[MARK] = token
+    yield
+    _, left = psutil.wait_procs(_started_by(token), timeout=5)
+    names = [_describe(process) for process in left]
+    for process in left:
+        process.kill()
+    assert not names, "the tests left processes behind:\n" + "\n".join(names)
+
+
+def _started_by(token: str) -> list[psutil.Process]:
+    # Children inherit the environment, so this finds also those whose parent has died.
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and process.environ().get(MARK) == token:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        return f"{process.pid} {' '.join(process.cmdline())[:300]}"
+    except psutil.Error:
+        return f"{process.pid} (just ended)"

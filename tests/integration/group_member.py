@@ -1,0 +1,92 @@
+"""A process that joins generations as its standard input says, and repeats a collective until one breaks.
+
+Lines of JSON: {"join": [generation, rank, world_size, collective, store_port]}, {"break": generation}, or
+{"count": limit_s}, which waits until what the past generations left behind has ended.
+It answers with lines of JSON on standard output.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+
+import torch
+import torch.distributed as dist
+
+from peerloom.v1.trainer_pb2 import ConfigureGeneration
+from peerloom.worker.group import Group
+from peerloom.worker.waits import GenerationBrokenError
+
+joins: "queue.Queue[list[object]]" = queue.Queue()
+groups: dict[int, Group] = {}
+
+
+def say(message: object) -> None:
+    # In one piece: both threads speak, and print() would write the line's end apart from the line.
+    os.write(sys.stdout.fileno(), f"{json.dumps(message)}\n".encode())
+
+
+def listen() -> None:
+    for line in sys.stdin:
+        command = json.loads(line)
+        if "join" in command:
+            joins.put(command["join"])
+        elif "count" in command:
+            count(command["count"])
+        else:
+            groups[command["break"]].break_from_outside("the parent said so")
+            say("told")
+    os._exit(0)
+
+
+def count(limit_s: float) -> None:
+    for thread in threading.enumerate():
+        if thread.name == "left-group":
+            thread.join(limit_s)
+    say({"descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))})
+
+
+def run(collective: object, group: Group) -> None:
+    tensor = torch.ones(1000)
+    try:
+        if collective == "all_reduce":
+            group.wait(dist.all_reduce(tensor, async_op=True))
+        elif collective == "broadcast":
+            group.wait(dist.broadcast(tensor, 0, async_op=True))
+        else:
+            dist.barrier()
+    except RuntimeError as error:
+        raise group.broken(error) from error
+    group.check()
+
+
+def join(generation: int, rank: int, world_size: int, collective: object, port: int) -> None:
+    config = ConfigureGeneration(
+        generation=generation,
+        rank=rank,
+        world_size=world_size,
+        store_address=f"127.0.0.1:{port}",
+        store_prefix=f"g{generation}",
+        collective_timeout_s=60,
+    )
+    group = groups[generation] = Group(config, torch.device("cpu"), "127.0.0.1:1")
+    say("forming")
+    try:
+        group.form()
+        group.expect(3)
+        for rounds in range(1 << 30):
+            run(collective, group)
+            if rounds == 2:
+                say("three rounds")
+    except GenerationBrokenError:
+        group.close()
+        say("broken")
+
+
+if __name__ == "__main__":
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    threading.Thread(target=listen, daemon=True).start()
+    say("ready")
+    while True:
+        join(*joins.get())  # type: ignore[arg-type]  # the parent sends them in this order

@@ -1,0 +1,40 @@
+"""What the tests of inference share: models as a training would leave them, and who serves."""
+
+from pathlib import Path
+
+import psutil
+import torch
+from safetensors.torch import save_file
+
+from peerloom.kit.artifact_transfer import put_file
+from peerloom.kit.channel import Peer
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
+from peerloom.worker.description import ModelOrigin
+from peerloom.worker.task import load_task
+
+TEXT_ARGUMENTS = {"width": "32", "depth": "3", "heads": "2", "context": "96"}
+
+
+def make_model(
+    folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str
+) -> Path:
+    """A model with parameters by chance from a seed, saved with what builds it."""
+    torch.manual_seed(11)
+    model = load_task(task, arguments).model()
+    path = folder / f"{task}.safetensors"
+    save_file(model.state_dict(), path, ModelOrigin(task, arguments, shape, dtype).to_metadata())
+    return path
+
+
+async def store(address: str, path: Path) -> str:
+    """Gives the file to an agent; its digest."""
+    async with Peer(ArtifactServiceStub, "node agent", address) as agent:
+        kept = await put_file(agent, path, Artifact(kind=ArtifactKind.ARTIFACT_KIND_MODEL, name=path.name))
+    return kept.digest
+
+
+def inference_process(agent_pid: int) -> psutil.Process:
+    """The inference server that an agent started."""
+    children = psutil.Process(agent_pid).children()
+    return next(child for child in children if "peerloom.inference" in child.cmdline())

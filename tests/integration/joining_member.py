@@ -1,0 +1,151 @@
+"""A process that trains a task of its own as its standard input says: who has the state, who lacks it.
+
+Lines of JSON: {"fresh": {...}} begins with a model that knows nothing; {"work": {...}} joins a generation and
+trains to its end, or until it breaks; {"break": true} breaks it. The state leaves a donor only once that one
+has committed `gate_step` steps, so that the others surely go on before. It answers with lines of JSON on
+standard output.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from peerloom.kit.logs import configure_logs
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
+from peerloom.worker import joining, listening
+from peerloom.worker.balance import Balance
+from peerloom.worker.group import GenerationBrokenError, Group
+from peerloom.worker.loop import Training, train_generation
+from peerloom.worker.state import TrainingState
+from peerloom.worker.task import Samples, Split, Task
+
+SAMPLES, BATCH = 48, 8
+works: "queue.Queue[dict[str, Any]]" = queue.Queue()
+groups: list[Group] = []
+gate = threading.Event()
+
+
+class Square(Task):
+    """A square layer with `width` inputs and outputs, under batch normalisation."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def model(self) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(self.width, self.width), torch.nn.BatchNorm1d(self.width))
+
+    def data(self) -> tuple[Samples, Samples]:
+        chance = torch.Generator().manual_seed(3)
+        inputs = torch.randn(SAMPLES, self.width, generator=chance)
+        return Split(inputs, inputs.argmax(dim=1)), Split(inputs[:5], inputs[:5].argmax(dim=1))
+
+
+def say(message: object) -> None:
+    os.write(sys.stdout.fileno(), f"{json.dumps(message)}\n".encode())
+
+
+def listen() -> None:
+    for line in sys.stdin:
+        command = json.loads(line)
+        if "break" in command:
+            groups[-1].break_from_outside("the parent said so")
+        else:
+            works.put(command)
+    os._exit(0)
+
+
+class LateDonor(joining.Donor):
+    """Gives what it has copied only once the gate is open."""
+
+    def __init__(self, host: str, make: Callable[[], bytes]) -> None:
+        def make_later() -> bytes:
+            gate.wait()
+            return make()
+
+        super().__init__(host, make_later)
+
+
+def spoil(state: TrainingState) -> None:
+    """What this newcomer gets differs a little from what was sent."""
+    take = state.take
+
+    def take_wrongly(tensors: dict[str, torch.Tensor]) -> None:
+        state.take = take  # type: ignore[method-assign]  # only once
+        take(tensors)
+        with torch.no_grad():
+            next(state.model.parameters())[0, 0] += 1.0
+
+    state.take = take_wrongly  # type: ignore[method-assign]  # on purpose, for this process
+
+
+def begin(setting: dict[str, Any]) -> Training:
+    spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1)
+    training = Training(Square(setting["width"]), spec, torch.device("cpu"))
+    room_bytes = setting.get("memory_bytes", 10**9)
+    listening._free_bytes = lambda _: room_bytes  # type: ignore[attr-defined]  # on purpose, for this process
+    if setting.get("spoils"):
+        spoil(training.state)
+    return training
+
+
+def train(training: Training, told: dict[str, Any]) -> None:
+    config = ConfigureGeneration(
+        generation=told["generation"],
+        rank=told["rank"],
+        world_size=told["world_size"],
+        store_address=f"127.0.0.1:{told['port']}",
+        store_prefix=f"g{told['generation']}",
+        collective_timeout_s=60,
+    )
+    group = Group(config, torch.device("cpu"), "127.0.0.1:1")
+    groups.append(group)
+    state, epochs = training.state, []
+    if told.get("leave_at"):
+        group.leave_at(told["leave_at"], "as planned")
+
+    def report(progress: StepProgress | EpochProgress) -> None:
+        if isinstance(progress, EpochProgress):
+            epochs.append([progress.epoch, progress.loss, progress.metric])
+
+    def on_step(_: int) -> None:
+        say({"step": seat.step, "own": state.step})
+        if seat.step >= told.get("gate_step", 0):
+            gate.set()
+
+    try:
+        group.form()
+        seat = joining.begin_joining(state, training.schedule, group, "127.0.0.1", told["step_s"])
+        listener = seat.listener
+        say({"entered": seat.step, "listens": listener is not None, "listeners": len(seat.listeners)})
+        seat.on_admitted = lambda: say(
+            {"admitted": state.step, "kept": listener.most_kept if listener else 0}
+        )
+        balance = Balance([1] * group.world_size, is_fixed=True)
+        train_generation(training, group, seat, balance, report, on_step)
+        say({"finished": state.parameters_digest(), "fingerprint": state.fingerprint(), "epochs": epochs})
+    except (GenerationBrokenError, RuntimeError) as error:
+        say({"broken": state.step, "reason": str(error)})
+    group.close()
+
+
+if __name__ == "__main__":
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    configure_logs("worker")
+    threading.Thread(target=listen, daemon=True).start()
+    joining.Donor = LateDonor  # type: ignore[misc]  # on purpose, for this process
+    say("started")
+    while True:
+        told = works.get()
+        if "fresh" in told:
+            made = begin(told["fresh"])
+            say("ready")
+        else:
+            gate.clear()
+            train(made, told["work"])

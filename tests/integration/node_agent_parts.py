@@ -1,0 +1,120 @@
+"""What the tests of the node agent share: a small worker that follows the protocol, and ways to wait."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from peerloom.kit.channel import Peer
+from peerloom.v1.node_agent_pb2 import (
+    RequestWorkRequest,
+    RequestWorkResponse,
+    StartWorkersRequest,
+    StartWorkersResponse,
+    WatchWorkersRequest,
+    WatchWorkersResponse,
+)
+from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceStub
+from peerloom.v1.registry_pb2 import WatchNodesRequest, WatchNodesResponse
+from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
+
+# The fixture `start_service` and what it gives; conftest modules can't be imported by name safely.
+StartService = Callable[..., Any]
+ServiceHandle = Any
+
+LIMIT_S = 30.0
+JOB = "job-1"
+
+# Its id tells it what to do: "exit-3" ends with 3, "stubborn" ignores SIGTERM, "talk" prints a line, waits
+# for SIGUSR1 and prints another, all others wait to be ended.
+WORKER = """
+import json, os, signal, sys, threading, time
+print("ready", flush=True)
+line = sys.stdin.readline()
+if not line:
+    sys.exit(0)
+told = json.loads(line)
+out = os.open(told["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.dup2(out, 1)
+os.dup2(out, 2)
+def end_with_agent():
+    for line in sys.stdin:
+        print("told:", line, flush=True)
+    os._exit(1)
+threading.Thread(target=end_with_agent, daemon=True).start()
+told["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
+name = told["worker_id"]
+go_on = threading.Event()
+signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
+if name.startswith("stubborn"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print(json.dumps(told), flush=True)
+if name.startswith("exit-"):
+    os._exit(int(name.removeprefix("exit-")))
+while not go_on.wait(0.1):
+    pass
+print("went on", flush=True)
+os._exit(0)
+"""
+
+
+def worker_command(folder: Path) -> str:
+    """The setting that makes an agent start the small worker."""
+    script = folder / "small_worker.py"
+    script.write_text(WORKER)
+    return f"{sys.executable},{script}"
+
+
+def agent_at(address: str) -> Peer:
+    """A channel to an agent."""
+    return Peer(NodeAgentServiceStub, "node agent", address)
+
+
+@asynccontextmanager
+async def node_events(registry_address: str) -> AsyncIterator[Callable[[int], Any]]:
+    """Gives a function that waits for the next event of a kind from the registry, from its beginning on."""
+    async with Peer(RegistryServiceStub, "registry", registry_address) as registry:
+        stream = registry.stream("WatchNodes", WatchNodesRequest())
+
+        async def wait_for(kind: int) -> WatchNodesResponse:
+            async with asyncio.timeout(LIMIT_S):
+                async for event in stream:
+                    if event.kind == kind:
+                        return event  # type: ignore[no-any-return]  # the stream's type is not known
+            raise AssertionError("the registry ended its stream")
+
+        yield wait_for
+        await stream.aclose()
+
+
+async def request_work(agent: Peer, slots: int = 1, **fields: Any) -> RequestWorkResponse:
+    """Asks for slots of the job."""
+    fields = {"job_id": JOB, "task": "digits", "request_id": "request-1", **fields}
+    answer: RequestWorkResponse = await agent.call(
+        "RequestWork", RequestWorkRequest(max_slots=slots, **fields)
+    )
+    return answer
+
+
+async def start_workers(agent: Peer, *worker_ids: str, **fields: Any) -> StartWorkersResponse:
+    """Asks for a slot for each worker and starts them."""
+    held = await request_work(agent, len(worker_ids), **fields)
+    assert held.accepted_slots == len(worker_ids), held.reason
+    request = StartWorkersRequest(
+        reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=worker_ids
+    )
+    started: StartWorkersResponse = await agent.call("StartWorkers", request)
+    return started
+
+
+async def watch_until(agent: Peer, ended: int) -> list[WatchWorkersResponse]:
+    """What is told of the job's workers until so many have ended."""
+    told: list[WatchWorkersResponse] = []
+    async with asyncio.timeout(LIMIT_S):
+        async for message in agent.stream("WatchWorkers", WatchWorkersRequest(job_id=JOB)):
+            told.append(message)
+            if sum(seen.ended for seen in told) == ended:
+                break
+    return told

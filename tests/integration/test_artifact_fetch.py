@@ -1,0 +1,81 @@
+"""Artifacts are fetched from several peers at once, whatever some of them do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from exchange_parts import MIB, Swarm, bytes_of, digest_of_bytes, spoil, swarm_in
+
+from peerloom.errors import DataLossError, NotFoundError, UnavailableError
+from peerloom.kit.exchange.outcomes import Gave, Lied
+
+CONTENT = bytes_of(1, 9 * MIB + 12_345)
+DIGEST = digest_of_bytes(CONTENT)
+
+
+@pytest.fixture
+async def swarm(tmp_path: Path) -> AsyncIterator[Swarm]:
+    async with asyncio.timeout(30), swarm_in(tmp_path) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("with_bulk", [True, False])
+async def test_all_holders_give_and_the_whole_is_right(tmp_path: Path, swarm: Swarm, with_bulk: bool) -> None:
+    for name in ("ada", "bob", "cleo"):
+        await swarm.donor(name, CONTENT, with_bulk=with_bulk)
+    fetched = await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    assert (fetched.received_bytes, fetched.kept_bytes) == (len(CONTENT), 0)
+    assert {holder.name for holder in fetched.givers} == {"ada", "bob", "cleo"}
+    gave = [report for report in swarm.reports if isinstance(report, Gave)]
+    assert sum(report.size_bytes for report in gave) == len(CONTENT)
+    assert fetched.manifest.artifact.name == "thing-0"
+
+
+@pytest.mark.parametrize("content", [b"", b"x", bytes_of(2, MIB), bytes_of(3, MIB + 1)])
+async def test_any_size_comes(tmp_path: Path, swarm: Swarm, content: bytes) -> None:
+    await swarm.donor("ada", content)
+    fetched = await (await swarm.fetcher()).fetch(digest_of_bytes(content), tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == content
+    assert fetched.received_bytes == len(content)
+
+
+@pytest.mark.parametrize("with_bulk", [True, False])
+async def test_a_wrong_chunk_ends_the_trust_in_its_sender_and_is_brought_by_another(
+    tmp_path: Path, swarm: Swarm, with_bulk: bool
+) -> None:
+    await swarm.donor("bad", CONTENT, with_bulk=with_bulk)
+    await swarm.donor("good", CONTENT, with_bulk=with_bulk)
+    spoil(tmp_path / "bad", DIGEST, 0)  # whichever of the first two it is asked for, it is wrong
+    spoil(tmp_path / "bad", DIGEST, MIB)
+    fetched = await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    assert fetched.received_bytes <= len(CONTENT) + 2 * MIB
+    lies = [report for report in swarm.reports if isinstance(report, Lied)]
+    assert [report.holder.name for report in lies] == ["bad"]
+
+
+async def test_when_all_send_wrong_bytes_nothing_appears(tmp_path: Path, swarm: Swarm) -> None:
+    await swarm.donor("bad", CONTENT)
+    spoil(tmp_path / "bad", DIGEST, 4 * MIB)
+    with pytest.raises(DataLossError, match="chunk 4 doesn't have the digest"):
+        await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    assert [report.holder.name for report in swarm.reports if isinstance(report, Lied)] == ["bad"]
+
+
+async def test_an_unknown_digest_is_not_found_at_once(tmp_path: Path, swarm: Swarm) -> None:
+    fetcher = await swarm.fetcher()
+    with pytest.raises(NotFoundError, match="Nobody holds the artifact 0000"):
+        await fetcher.fetch("0" * 64, tmp_path / "copy")
+    await swarm.donor("ada", CONTENT)
+    with pytest.raises(NotFoundError):
+        await fetcher.fetch("0" * 64, tmp_path / "copy")
+
+
+async def test_holders_that_are_gone_are_named(tmp_path: Path, swarm: Swarm) -> None:
+    ada = await swarm.donor("ada", CONTENT)
+    await ada.kill()
+    with pytest.raises(UnavailableError, match=ada.address):
+        await (await swarm.fetcher(patience_s=0.5)).fetch(DIGEST, tmp_path / "copy")

@@ -1,0 +1,204 @@
+"""The three ways to infer on a real system of four nodes: lost nodes, bad inputs, many clients at once."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from inference_parts import TEXT_ARGUMENTS, inference_process, make_model, store
+from safetensors.torch import load_file
+
+from peerloom import AsyncClient, Embedded
+from peerloom.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PeerloomError,
+    ResourceExhaustedError,
+)
+from peerloom.worker.task import load_task
+
+LIMIT_S = 60.0
+pytestmark = pytest.mark.timeout(180)
+
+
+@dataclass(frozen=True)
+class Swarm:
+    """A system, the digests of a model of digits and one of text, and what plain torch answers."""
+
+    system: Embedded
+    digits: str
+    text: str
+    inputs: np.ndarray
+    expected: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
+    """Only node-1 has the models: the others fetch them from it when they are asked."""
+    folder = tmp_path_factory.mktemp("inference")
+    with pytest.MonkeyPatch.context() as patch, Embedded(folder / "state", (0, 0, 0, 0)) as system:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        digits = make_model(folder, "digits", {}, (1, 8, 8), "float32")
+        text = make_model(folder, "text", TEXT_ARGUMENTS, (96,), "int64")
+        digests = [asyncio.run(store(system.addresses["node-1"], path)) for path in (digits, text)]
+        inputs = torch.randn(37, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+        model = load_task("digits", {}).model().eval()
+        model.load_state_dict(load_file(digits))
+        with torch.inference_mode():
+            expected = model(inputs).numpy()
+        yield Swarm(system, digests[0], digests[1], inputs.numpy(), expected)
+
+
+@pytest.fixture
+async def client(swarm: Swarm) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(swarm.system.address) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("mode", ["remote", "split", "local", "auto"])
+async def test_every_way_gives_what_plain_torch_gives(swarm: Swarm, client: AsyncClient, mode: str) -> None:
+    answer = await client.infer(swarm.digits, swarm.inputs, mode, stages=3 if mode == "split" else 0)  # type: ignore[arg-type]  # parametrized
+    np.testing.assert_allclose(answer.outputs, swarm.expected, rtol=1e-4, atol=1e-5)
+    assert len(answer.nodes) == {"remote": 1, "split": 3, "local": 0}.get(mode, len(answer.nodes))
+    assert mode in ("auto", answer.mode)
+    if mode == "auto":
+        assert [each.mode for each in answer.estimates] == ["remote", "local", "split"]
+        fastest = min((each for each in answer.estimates if each.seconds), key=lambda each: each.seconds or 0)
+        assert answer.mode == fastest.mode
+        assert answer.reason.startswith(f"{fastest.mode} takes")
+
+
+async def test_several_nodes_answer_alike(swarm: Swarm, client: AsyncClient) -> None:
+    answer = await client.infer(swarm.digits, swarm.inputs, nodes=3, aggregate="vote")
+    assert answer.outputs.tolist() == swarm.expected.argmax(axis=1).tolist()
+    assert len(set(answer.nodes)) == 3
+    assert answer.disagreement == pytest.approx(0, abs=1e-6)
+    assert answer.deviating == ()
+
+
+async def test_both_sides_leave_evidence(swarm: Swarm, client: AsyncClient) -> None:
+    """node-4 asks: the node that answers reports it, and it reports the node that answered."""
+    async with AsyncClient(swarm.system.address, as_node="node-4") as asking:
+        answer = await asking.infer(swarm.digits, swarm.inputs, "remote")
+    async with asyncio.timeout(LIMIT_S):
+        while not await told_of(client, "node-4", "it asked, and shook hands"):
+            pass  # each look is a call that lets others run
+    assert await told_of(client, answer.nodes[0], "inference: 1 answers")
+
+
+async def told_of(client: AsyncClient, node: str, detail: str) -> bool:
+    history = await client.belief_history(node)
+    return any(belief.evidence is not None and detail in belief.evidence.detail for belief in history)
+
+
+async def test_many_clients_at_once_and_none_is_lost(swarm: Swarm, client: AsyncClient) -> None:
+    await client.infer(swarm.digits, swarm.inputs, "remote")
+
+    async def ask(number: int) -> bool:
+        async with AsyncClient(swarm.system.address) as own:
+            row = swarm.inputs[number % 37 :][:1]
+            answer = await own.infer(swarm.digits, row, "remote", hedge=False, timeout_s=LIMIT_S)
+        return bool(np.allclose(answer.outputs, swarm.expected[number % 37 :][:1], rtol=1e-4, atol=1e-5))
+
+    assert all(await asyncio.gather(*(ask(number) for number in range(64))))
+
+
+async def test_text_is_the_same_after_a_stage_was_killed(swarm: Swarm, client: AsyncClient) -> None:
+    """Each stage's node in turn loses its server by SIGKILL after the fifth token."""
+    prompt = "The quick brown fox"
+    undisturbed = [
+        token.token async for token in client.generate(swarm.text, prompt, tokens=12, mode="local")
+    ]
+    assert len(undisturbed) == 12
+    for victim in range(3):
+        made, replaced = [], 0
+        async for token in client.generate(swarm.text, prompt, tokens=12, mode="split", stages=3):
+            made.append(token.token)
+            replaced += token.replaced
+            if len(made) == 5:
+                inference_process(swarm.system.pids[token.nodes[victim]]).kill()
+        assert made == undisturbed
+        assert replaced >= 1
+
+
+@pytest.mark.parametrize("may_hedge", [True, False])
+async def test_an_answer_survives_a_frozen_node(
+    swarm: Swarm, client: AsyncClient, monkeypatch: pytest.MonkeyPatch, may_hedge: bool
+) -> None:
+    """SIGSTOP of the server that answered: a second node answers, also when no second request is left."""
+    await client.infer(swarm.digits, swarm.inputs, nodes=2)
+    first = await client.infer(swarm.digits, swarm.inputs, "remote")
+    monkeypatch.setattr("peerloom.client.inference.remote.may_hedge", lambda *_: may_hedge)
+    frozen = inference_process(swarm.system.pids[first.nodes[0]])
+    frozen.send_signal(signal.SIGSTOP)
+    try:
+        second = await client.infer(swarm.digits, swarm.inputs, "remote", timeout_s=LIMIT_S)
+    finally:
+        frozen.send_signal(signal.SIGCONT)
+    np.testing.assert_allclose(second.outputs, swarm.expected, rtol=1e-4, atol=1e-5)
+    assert second.nodes != first.nodes
+    assert second.hedged
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        (np.zeros((2, 8, 8), dtype=np.float32), r"float32\[2, 8, 8\].* must be float32\[n, 1, 8, 8\]"),
+        (np.zeros((2, 1, 8, 8), dtype=np.int64), r"must be float32\[n, 1, 8, 8\]"),
+        (np.full((1, 1, 8, 8), np.nan, dtype=np.float32), "NaN or infinity"),
+        (np.zeros((0, 1, 8, 8), dtype=np.float32), "samples"),
+    ],
+)
+async def test_inputs_that_do_not_fit_are_refused_saying_what_does(
+    swarm: Swarm, client: AsyncClient, inputs: np.ndarray, said: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        await client.infer(swarm.digits, inputs, "remote")
+
+
+async def test_wrong_wishes_are_refused_saying_the_limit(swarm: Swarm, client: AsyncClient) -> None:
+    wishes: list[tuple[type[PeerloomError], str, dict[str, object]]] = [
+        (InvalidArgumentError, "from 1 to 8", {"mode": "split", "stages": 9}),
+        (InvalidArgumentError, "auto, remote", {"mode": "nearby"}),
+        (InvalidArgumentError, "mean or vote", {"nodes": 2, "aggregate": "median"}),
+    ]
+    for error, said, wish in wishes:
+        with pytest.raises(error, match=said):
+            await client.infer(swarm.digits, swarm.inputs, **wish)  # type: ignore[arg-type]  # wrong on purpose
+    with pytest.raises(NotFoundError):
+        await client.infer("0" * 64, swarm.inputs, "remote")
+    with pytest.raises(FailedPreconditionError, match="doesn't continue sequences"):
+        _ = [token async for token in client.generate(swarm.digits, "x")]
+    with pytest.raises(InvalidArgumentError, match="1 to 95 long"):
+        _ = [token async for token in client.generate(swarm.text, "x" * 96)]
+
+
+async def test_a_file_that_is_no_model_is_named(swarm: Swarm, client: AsyncClient, tmp_path: Path) -> None:
+    path = tmp_path / "rubbish.safetensors"
+    path.write_bytes(b"rubbish" * 100)
+    digest = await store(swarm.system.addresses["node-1"], path)
+    with pytest.raises(DataLossError, match="isn't a safetensors file"):
+        await client.infer(digest, swarm.inputs, "remote")
+
+
+async def test_a_model_too_large_says_how_much_is_missing(tmp_path: Path) -> None:
+    """Two nodes lend 10,000 bytes each, the model has 24,360."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEERLOOM_NODE_INFERENCE_MEMORY_BYTES", "10000")
+        with Embedded(tmp_path / "state", (0, 0)) as small:
+            path = make_model(tmp_path, "digits", {}, (1, 8, 8), "float32")
+            digest = await store(small.addresses["node-1"], path)
+            async with AsyncClient(small.address) as client:
+                inputs = np.zeros((1, 1, 8, 8), dtype=np.float32)
+                with pytest.raises(ResourceExhaustedError, match="14,360 more than are left of the 10,000"):
+                    await client.infer(digest, inputs, "remote")
+                with pytest.raises(
+                    ResourceExhaustedError, match=r"4,360 bytes are missing|largest layer needs"
+                ):
+                    await client.infer(digest, inputs, "split", stages=2)

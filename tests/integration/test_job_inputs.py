@@ -1,0 +1,90 @@
+"""A job brings its data set and its code as artifacts; code runs only where the owner allows it."""
+
+from pathlib import Path
+
+import pytest
+from test_data_sets import write_mnist
+
+from peerloom import Client, Embedded
+from peerloom.errors import NotFoundError
+
+LIMIT_S = 100.0
+TASK = """
+from pathlib import Path
+
+import torch
+from peerloom.worker.task import Split, Task
+
+
+class Sent(Task):
+    epochs = 1
+
+    def __init__(self, table: str) -> None:
+        self.table = Path(table)
+
+    def model(self) -> torch.nn.Module:
+        return torch.nn.Linear(2, 2)
+
+    def data(self) -> tuple[Split, Split]:
+        lines = self.table.read_text().splitlines()
+        points = torch.tensor([[float(x) for x in line.split()] for line in lines])
+        split = Split(points, (points[:, 0] > points[:, 1]).long())
+        return split, split
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "sent_along.py").write_text(TASK)
+    return folder
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.txt"
+    path.write_text("".join(f"{i % 7} {i % 5}\n" for i in range(70)))
+    return path
+
+
+def test_code_and_data_reach_nodes_that_have_neither(
+    tmp_path: Path, code: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLOOM_NODE_ALLOW_CODE", "true")
+    with Embedded(tmp_path / "system", (1, 1)) as system, Client(system.address) as client:
+        kept = client.artifacts.put(table, copies=1)
+        arguments = {"table": f"artifact:{kept.digest[:12]}"}
+        job = client.train("sent_along:Sent", requests=2, code=code, arguments=arguments, batch_size=10)
+        result = job.result(LIMIT_S)
+        assert result.succeeded, result.reason
+        assert result.samples == 70
+        spec = job.status().spec
+        assert spec.arguments == {"table": f"artifact:{kept.digest}"}
+        assert {one.name for one in client.artifacts.where(spec.code)} >= {"node-1", "node-2"}
+
+
+def test_a_folder_of_data_is_a_folder_on_the_nodes(tmp_path: Path) -> None:
+    data = tmp_path / "digits"
+    data.mkdir()
+    for part, count in (("train", 40), ("t10k", 10)):
+        write_mnist(data, part, count)
+    with Embedded(tmp_path / "system", (1, 1)) as system, Client(system.address) as client:
+        kept = client.artifacts.put(data)
+        job = client.train("mnist", requests=2, epochs=1, arguments={"data": f"artifact:{kept.digest}"})
+        result = job.result(LIMIT_S)
+        assert result.succeeded, result.reason
+        assert result.samples == 40
+
+
+def test_nodes_refuse_code_unless_their_owner_allows_it(tmp_path: Path, code: Path, table: Path) -> None:
+    with Embedded(tmp_path / "system", (1,)) as system, Client(system.address) as client:
+        kept = client.artifacts.put(table)
+        arguments = {"table": f"artifact:{kept.digest}"}
+        job = client.train("sent_along:Sent", code=code, arguments=arguments)
+        assert job.result(LIMIT_S).state == "no_compute"
+        assert "runs only what is installed there" in job.status().answers[0].reason
+        with pytest.raises(NotFoundError, match="artifact"):
+            client.train("digits", code="nowhere")
+        with pytest.raises(NotFoundError):
+            client.train("mnist", arguments={"data": f"artifact:{'0' * 64}"})

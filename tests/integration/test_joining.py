@@ -1,0 +1,217 @@
+"""A newcomer joins by listening: the others train on, and all have the same parameters afterwards.
+
+Real processes, a real store, real sockets. A donor gives its copy only after so many further steps: that
+steps are committed meanwhile is no matter of speed.
+"""
+
+import itertools
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+DEADLINE_S = 100
+SCRIPT = Path(__file__).parent / "joining_member.py"
+LARGE = 4096  # a square layer of 67 MB; with its momentum a state of 134 MB
+SMALL = 600  # 1.4 MB: enough to listen for
+pytestmark = pytest.mark.timeout(240)
+
+
+class Member:
+    """One process and what it said."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(SCRIPT)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._heard: queue.Queue[Any] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self.steps: list[int] = []
+        self.is_busy = True
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._heard.put(json.loads(line))
+
+    def say(self, **message: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, expected: str) -> Any:
+        """The next answer that has it as a key; steps are noted on the way."""
+        while True:
+            answer = self._heard.get(timeout=DEADLINE_S)
+            if isinstance(answer, dict) and "step" in answer:
+                self.steps.append(answer["step"])
+            if isinstance(answer, str) or "broken" in answer or "finished" in answer:
+                self.is_busy = False
+            if answer == expected or (isinstance(answer, dict) and expected in answer):
+                return answer
+
+    def end(self) -> None:
+        self.process.kill()
+        self._listener.join(DEADLINE_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self.process.wait()
+
+
+class Crew:
+    """Members, which go on to the next test if they are at rest, and the store that they meet in."""
+
+    def __init__(self) -> None:
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.members = [Member() for _ in range(4)]
+        self._generations = itertools.count(1)
+        for member in self.members:
+            member.hear("started")
+
+    def start(self, *settings: dict[str, Any]) -> list[Member]:
+        """A member with each of these settings, which knows nothing yet."""
+        chosen = self.members[: len(settings)]
+        for member, setting in zip(chosen, settings, strict=True):
+            member.steps = []
+            member.say(fresh=setting)
+        for member in chosen:
+            member.hear("ready")
+        return chosen
+
+    def renew(self) -> None:
+        """Replaces those that still work, or have died."""
+        for i, member in enumerate(self.members):
+            if member.is_busy or member.process.poll() is not None:
+                member.end()
+                self.members[i] = Member()
+        for member in self.members:
+            if member.is_busy:
+                member.hear("started")
+
+    def work(self, members: list[Member], step_s: float = 1e-9, **more: Any) -> None:
+        """All of them form a generation, ranked in this order; the default makes newcomers listen."""
+        generation = next(self._generations)
+        common = {"generation": generation, "world_size": len(members), "port": self.store.port}
+        for rank, member in enumerate(members):
+            member.is_busy = True
+            member.say(work={**common, "rank": rank, "step_s": step_s, **more})
+
+    def begin(self, old: list[Member], until: int) -> None:
+        """These commit `until` steps as a generation and leave it."""
+        self.work(old, leave_at=until)
+        assert [member.hear("broken")["broken"] for member in old] == [until] * len(old)
+
+
+@pytest.fixture(scope="module")
+def town() -> Iterator[Crew]:
+    crew = Crew()
+    yield crew
+    for member in crew.members:
+        member.end()
+
+
+@pytest.fixture
+def crew(town: Crew) -> Crew:
+    town.renew()
+    return town
+
+
+def check_same(members: list[Member]) -> list[Any]:
+    """All finished with the same parameters and optimiser, and saw the same epochs; the last one's answer."""
+    ends = [member.hear("finished") for member in members]
+    assert len({end["finished"] for end in ends}) == 1
+    assert len({end["fingerprint"] for end in ends}) == 1
+    assert all(end["epochs"] == ends[0]["epochs"] for end in ends)
+    return ends[0]["epochs"]  # type: ignore[no-any-return]  # what was said
+
+
+def test_the_others_commit_steps_while_a_large_state_travels(crew: Crew) -> None:
+    """Entry after step 4, state not before step 8, over the end of an epoch (6 steps): 4 steps are kept."""
+    *old, newcomer = crew.start(*[{"width": LARGE, "epochs": 3}] * 3)
+    crew.begin(old, until=4)
+    crew.work([*old, newcomer], gate_step=8)
+    assert newcomer.hear("entered") == {"entered": 4, "listens": True, "listeners": 1}
+    assert old[0].hear("entered")["listens"] is False
+    admitted = newcomer.hear("admitted")
+    assert admitted["admitted"] >= 9
+    assert admitted["kept"] >= 4
+    epochs = check_same([*old, newcomer])
+    assert [epoch for epoch, _, _ in epochs] == [1, 2, 3]
+    assert [member.steps for member in old] == [list(range(1, 19))] * 2, "no step twice, none left out"
+
+
+def test_two_newcomers_listen_at_once_each_to_its_own_donor(crew: Crew) -> None:
+    everybody = crew.start(*[{"width": SMALL, "epochs": 6}] * 4)
+    crew.begin(everybody[:2], until=2)
+    crew.work(everybody, gate_step=5)
+    assert [member.hear("entered")["listeners"] for member in everybody] == [2] * 4
+    check_same(everybody)
+
+
+def test_a_state_that_travels_in_less_than_half_a_step_is_broadcast(crew: Crew) -> None:
+    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 2}] * 3)
+    crew.begin(old, until=4)
+    crew.work([*old, newcomer], step_s=1e9)
+    assert newcomer.hear("entered") == {"entered": 4, "listens": False, "listeners": 0}
+    check_same([*old, newcomer])
+
+
+@pytest.mark.parametrize(
+    ("setting", "gate_step"),
+    [
+        pytest.param({"memory_bytes": 3_000_000}, 0, id="memory for two gradients only"),
+        pytest.param({"spoils": True}, 5, id="parameters that came out different"),
+        pytest.param({}, 1_000, id="the training is over before the state has come"),
+    ],
+)
+def test_a_newcomer_that_cannot_catch_up_gets_a_broadcast(
+    crew: Crew, setting: dict[str, Any], gate_step: int
+) -> None:
+    common = {"width": SMALL, "epochs": 2}
+    *old, newcomer = crew.start(common, common, {**common, **setting})
+    crew.begin(old, until=2)
+    crew.work([*old, newcomer], gate_step=gate_step or 1_000)
+    assert newcomer.hear("entered")["listens"]
+    assert newcomer.hear("admitted")["admitted"] <= 12
+    check_same([*old, newcomer])
+
+
+def test_a_newcomer_that_dies_while_it_listens_costs_no_step(crew: Crew) -> None:
+    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 200}] * 3)
+    crew.begin(old, until=4)
+    crew.work([*old, newcomer], gate_step=1_000_000)
+    assert newcomer.hear("entered")["listens"]
+    newcomer.hear("step")
+    newcomer.process.kill()
+    reached = []
+    for member in old:
+        member.say(**{"break": True})
+        reached.append(member.hear("broken")["broken"])
+    assert max(reached) - min(reached) <= 1
+    ahead = sorted(old, key=lambda member: -reached[old.index(member)])
+    crew.work(ahead, leave_at=max(reached) + 5)
+    assert [member.hear("broken")["broken"] for member in ahead] == [max(reached) + 5] * 2
+
+
+def test_a_donor_that_dies_is_replaced_by_another(crew: Crew) -> None:
+    """The last member gives; it is killed in the middle. The newcomer has nothing yet, and begins anew."""
+    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 200}] * 3)
+    crew.begin(old, until=4)
+    crew.work([*old, newcomer], gate_step=1_000_000)
+    newcomer.hear("step")
+    old[1].process.kill()
+    for member in (old[0], newcomer):
+        member.say(**{"break": True})
+    reached = old[0].hear("broken")["broken"]
+    assert newcomer.hear("broken")["broken"] == 0, "what it has heard is not a state"
+    crew.work([old[0], newcomer], gate_step=reached + 3)
+    assert newcomer.hear("entered") == {"entered": reached, "listens": True, "listeners": 1}
+    assert newcomer.hear("admitted")["kept"] >= 3

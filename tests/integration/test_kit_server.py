@@ -1,0 +1,367 @@
+"""The server that all services share, over real sockets: errors, health, reflection, TLS, and its end."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from structlog.testing import capture_logs
+
+from peerloom.errors import (
+    ConfigurationError,
+    DataLossError,
+    InternalError,
+    NotFoundError,
+    PeerloomError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from peerloom.kit import server as server_module
+from peerloom.kit.channel import MESSAGE_LIMIT_BYTES, Peer, open_channel
+from peerloom.kit.interceptors import caller
+from peerloom.kit.server import Endpoint, Probe, Server
+from peerloom.v1 import registry_pb2, registry_pb2_grpc
+from peerloom.v1.registry_pb2 import GetNodeRequest, GetNodeResponse, WatchNodesRequest, WatchNodesResponse
+
+NAME = registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+LIMIT_S = 20.0
+
+
+@dataclass
+class Behaviour(registry_pb2_grpc.RegistryServiceServicer):
+    """Does what `answer` does, once `gate` is open; streams two messages and fails the same way."""
+
+    answer: Callable[[], object] = lambda: None
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def GetNode(self, request: GetNodeRequest, context: Any) -> GetNodeResponse:  # noqa: N802  # the schema's
+        self.entered.set()
+        await self.gate.wait()
+        self.answer()
+        return GetNodeResponse(
+            node=registry_pb2.Node(node_id=request.node, state_reason=caller.get().identity)
+        )
+
+    async def WatchNodes(  # noqa: N802  # the schema's
+        self, request: WatchNodesRequest, context: Any
+    ) -> AsyncIterator[WatchNodesResponse]:
+        for number in (1, 2):
+            yield WatchNodesResponse(sequence=number)
+        self.answer()
+
+
+def raise_it(error: Exception) -> Callable[[], None]:
+    def answer() -> None:
+        raise error
+
+    return answer
+
+
+@asynccontextmanager
+async def serving(
+    answer: Callable[[], object] = lambda: None, *, probes: dict[str, Probe] | None = None, **endpoint: Any
+) -> AsyncIterator[tuple[Server, str, Behaviour]]:
+    """A started server, its address, and the behaviour behind it, whose gate is open."""
+    behaviour = Behaviour(answer)
+    behaviour.gate.set()
+    server = Server(Endpoint(**{"listen": "127.0.0.1:0", **endpoint}), [NAME], probes or {})
+    registry_pb2_grpc.add_RegistryServiceServicer_to_server(behaviour, server.grpc)
+    address = await server.start()
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield server, address, behaviour
+    finally:
+        await server.grpc.stop(None)
+
+
+def peer_at(address: str, **options: str) -> Peer:
+    return Peer(registry_pb2_grpc.RegistryServiceStub, "registry", address, **options)
+
+
+async def get_node(address: str, **options: str) -> GetNodeResponse:
+    async with peer_at(address, **options) as peer:
+        response: GetNodeResponse = await peer.call("GetNode", GetNodeRequest(node="a"))
+        return response
+
+
+async def test_an_error_arrives_as_the_class_that_was_raised() -> None:
+    raised = NotFoundError.of_name("node", "alhpa", ["alpha"])
+    async with serving(raise_it(raised)) as (_, address, _):
+        with pytest.raises(NotFoundError) as arrived:
+            await get_node(address)
+    assert arrived.value.message == raised.message
+    assert (arrived.value.reason, arrived.value.metadata) == (raised.reason, raised.metadata)
+
+
+async def test_an_error_in_a_stream_comes_after_what_was_sent_before_it() -> None:
+    async with (
+        serving(raise_it(DataLossError("the log ends here"))) as (_, address, _),
+        peer_at(address) as peer,
+    ):
+        stream = peer.stream("WatchNodes", WatchNodesRequest())
+        assert [(await anext(stream)).sequence, (await anext(stream)).sequence] == [1, 2]
+        with pytest.raises(DataLossError, match="the log ends here"):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "真", "\n", "𝕏"])
+async def test_a_long_message_in_any_script_still_arrives(letter: str) -> None:
+    error = NotFoundError(letter * 5000, metadata={letter: letter * 500})
+    async with serving(raise_it(error)) as (_, address, _):
+        with pytest.raises(NotFoundError) as arrived:
+            await get_node(address)
+    assert len(arrived.value.message) >= 200
+    assert letter in arrived.value.metadata
+
+
+async def test_our_own_bug_is_logged_and_does_not_leak() -> None:
+    with capture_logs() as logs:
+        async with serving(raise_it(ZeroDivisionError("secret 42"))) as (_, address, _):
+            with pytest.raises(InternalError) as arrived:
+                await get_node(address)
+    assert "GetNode" in arrived.value.message
+    assert "secret" not in arrived.value.message
+    crash = next(entry for entry in logs if entry["event"] == "call_crashed")
+    assert "secret 42" in str(crash["exc_info"])
+
+
+async def test_a_caller_is_anonymous_until_admission_exists() -> None:
+    async with serving() as (_, address, _):
+        assert (await get_node(address)).node.state_reason == "anonymous"
+
+
+async def test_an_oversized_request_is_refused_by_the_server_and_by_our_own_channel() -> None:
+    large = GetNodeRequest(node="x" * (MESSAGE_LIMIT_BYTES + 1))
+    async with serving() as (_, address, _):
+        unlimited = [("grpc.max_send_message_length", -1)]
+        async with aio.insecure_channel(address, options=unlimited) as channel:
+            with pytest.raises(aio.AioRpcError) as refused:
+                await registry_pb2_grpc.RegistryServiceStub(channel).GetNode(large)
+        async with peer_at(address) as peer:
+            with pytest.raises(ResourceExhaustedError, match="registry"):
+                await peer.call("GetNode", large)
+    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_health_follows_the_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing probe makes every service of the server NOT_SERVING; its recovery brings them back."""
+    monkeypatch.setattr(server_module, "PROBE_INTERVAL_S", 0.01)
+    broken = asyncio.Event()
+
+    async def probe() -> None:
+        if broken.is_set():
+            raise UnavailableError("the database doesn't answer")
+
+    async with serving(probes={"database": probe}) as (server, address, _), open_channel(address) as channel:
+        running = asyncio.create_task(server.serve_until_stopped())
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=NAME))
+        assert (await watch.read()).status == SERVING
+        broken.set()
+        assert (await watch.read()).status == NOT_SERVING
+        broken.clear()
+        assert (await watch.read()).status == SERVING
+        watch.cancel()
+        server.stop()
+        await running
+
+
+async def test_a_server_that_starts_broken_says_so() -> None:
+    async def probe() -> None:
+        raise UnavailableError("no upstream")
+
+    async with serving(probes={"upstream": probe}) as (_, address, _), open_channel(address) as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    assert answer.status == NOT_SERVING
+
+
+async def test_reflection_lists_the_services() -> None:
+    async with serving() as (_, address, _), open_channel(address) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        names = {found.name for found in (await call.read()).list_services_response.service}
+        call.cancel()
+    assert names == {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+
+
+async def test_a_client_that_knows_no_schema_can_call() -> None:
+    """`buf curl` learns the schema by reflection, as grpcurl does."""
+    async with serving() as (_, address, _):
+        curl = await asyncio.create_subprocess_exec(
+            *(str(Path(sys.executable).parent / "buf"), "curl", "--http2-prior-knowledge", "--protocol=grpc"),
+            *("--data", '{"node": "alpha"}', f"http://{address}/{NAME}/GetNode"),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, told = await curl.communicate()
+    assert curl.returncode == 0, told
+    assert b"alpha" in out
+
+
+async def test_a_graceful_stop_lets_a_running_call_finish() -> None:
+    async with serving() as (server, address, behaviour), peer_at(address) as peer:
+        behaviour.gate.clear()
+        running = asyncio.create_task(server.serve_until_stopped())
+        async with open_channel(address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            call = asyncio.create_task(peer.call("GetNode", GetNodeRequest(node="late")))
+            await behaviour.entered.wait()
+            server.stop()
+            assert (await watch.read()).status == NOT_SERVING
+        behaviour.gate.set()
+        assert (await call).node.node_id == "late"
+        await running
+    with pytest.raises(UnavailableError, match="registry at 127"):
+        await get_node(address)
+
+
+async def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        listen = f"127.0.0.1:{holder.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match=listen):
+            async with serving(listen=listen):
+                pass
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "example.org:0"])
+async def test_without_tls_only_loopback_is_served(listen: str) -> None:
+    with pytest.raises(ConfigurationError, match="needs TLS"):
+        async with serving(listen=listen):
+            pass
+
+
+@pytest.mark.parametrize("listen", ["", "localhost", "127.0.0.1:http", "127.0.0.1:65536", ":7070"])
+async def test_an_address_that_is_none_is_refused(listen: str) -> None:
+    with pytest.raises(ConfigurationError, match="host:port"):
+        async with serving(listen=listen):
+            pass
+
+
+async def test_plain_beyond_loopback_when_the_owner_allows_it() -> None:
+    async with serving(listen="0.0.0.0:0", allow_plain=True) as (_, address, _):
+        assert (await get_node(address.replace("0.0.0.0", "127.0.0.1"))).node.node_id == "a"
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a CA (ca.pem) and a certificate for localhost that it signed (own.pem, own.key)."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        pytest.skip("needs openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2"]
+    ca = ["-x509", "-subj", "/CN=tests", "-keyout", "ca.key", "-out", "ca.pem"]
+    own = ["-x509", "-subj", "/CN=localhost", "-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "own.key"]
+    names = ["-out", "own.pem", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    stranger = ["-x509", "-subj", "/CN=stranger", "-keyout", "stranger.key", "-out", "stranger.pem"]
+    for arguments in (ca, stranger, [*own, *names, "-addext", "basicConstraints=critical,CA:FALSE"]):
+        subprocess.run([openssl, "req", *key, *arguments], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+async def test_tls_serves_who_trusts_the_ca_and_nobody_else(tls: Path) -> None:
+    files = {"tls_certificate": str(tls / "own.pem"), "tls_key": str(tls / "own.key")}
+    async with serving(**files, listen="localhost:0") as (_, address, _):
+        assert (await get_node(address, tls_ca=str(tls / "ca.pem"))).node.node_id == "a"
+        with pytest.raises(UnavailableError):
+            await get_node(address)
+        with pytest.raises(UnavailableError):
+            await get_node(address, tls_ca=str(tls / "stranger.pem"))
+
+
+async def test_tls_files_that_cannot_be_used_are_named(tls: Path, tmp_path: Path) -> None:
+    for bad in ("", str(tmp_path / "missing.key"), str(tls / "ca.pem")):
+        with pytest.raises(ConfigurationError, match="TLS"):
+            async with serving(tls_certificate=str(tls / "own.pem"), tls_key=bad):
+                pass
+    with pytest.raises(ConfigurationError, match=r"missing\.pem"):
+        open_channel("localhost:1", str(tmp_path / "missing.pem"))
+
+
+SERVICE = """
+import asyncio
+from peerloom.kit.logs import configure_logs
+from peerloom.kit.server import Endpoint, Server, run
+
+async def main():
+    configure_logs("tester")
+    server = Server(Endpoint("127.0.0.1:0"), [], {})
+    print(await server.start(), flush=True)
+    await server.serve_until_stopped()
+
+run(main)
+"""
+
+
+@contextmanager
+def running(text: str, *, lifeline: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **({"PEERLOOM_LIFELINE": str(lifeline)} if lifeline else {})},
+        pass_fds=[lifeline] if lifeline else [],
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_service_ends_with_the_process_that_started_it() -> None:
+    """The starter holds one end of a pipe; the kernel closes it however the starter dies."""
+    ours, theirs = os.pipe()[::-1]
+    with running(SERVICE, lifeline=theirs) as process:
+        os.close(theirs)
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"127.0.0.1:")
+        os.close(ours)
+        _, log = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, log
+    assert b"service_stopped" in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_service_stops_gracefully_on_a_signal(number: signal.Signals) -> None:
+    with running(SERVICE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(number)
+        _, log = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, log
+    assert b"service_stopped" in log
+
+
+def test_an_error_while_setting_up_is_one_line_and_status_2() -> None:
+    script = (
+        "from peerloom.errors import ConfigurationError\nfrom peerloom.kit.server import run\n"
+        "async def main(): raise ConfigurationError('unknown flag --lisen')\nrun(main)"
+    )
+    with running(script) as process:
+        out, log = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, out, log) == (2, b"", b"error: unknown flag --lisen\n")
+
+
+async def test_every_error_class_maps_back_over_a_real_call() -> None:
+    """Each class that a service may raise comes out as itself."""
+    for cls in PeerloomError.__subclasses__():
+        async with serving(raise_it(cls("why", reason="CASE", metadata={"key": "value"}))) as (_, address, _):
+            with pytest.raises(cls) as arrived:
+                await get_node(address)
+        assert (type(arrived.value), arrived.value.reason) == (cls, "CASE")

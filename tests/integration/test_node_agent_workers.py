@@ -1,0 +1,243 @@
+"""Worker processes of a real agent: started from warm ones, watched, stopped, and never left behind."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+from node_agent_parts import (
+    JOB,
+    LIMIT_S,
+    ServiceHandle,
+    StartService,
+    agent_at,
+    request_work,
+    start_workers,
+    watch_until,
+    worker_command,
+)
+
+from peerloom.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+)
+from peerloom.kit.channel import Peer
+from peerloom.v1.node_agent_pb2 import (
+    GetWorkerLogsRequest,
+    HandshakeRequest,
+    Refusal,
+    StartWorkersRequest,
+    StopWorkersRequest,
+    WatchWorkersRequest,
+)
+
+NO_REGISTRY = "127.0.0.1:9"
+
+
+@pytest.fixture
+def agent(start_service: StartService, tmp_path: Path) -> ServiceHandle:
+    """Lends 3 slots; needs no registry for what is tested here."""
+    return start_service(
+        "node_agent", "--registry", NO_REGISTRY, "--state", str(tmp_path / "state"), "--slots", "3",
+        "--threads-per-slot", "2", "--worker-command", worker_command(tmp_path),
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def peer(agent: ServiceHandle) -> AsyncIterator[Peer]:
+    async with agent_at(agent.address) as opened:
+        yield opened
+
+
+async def free_slots(peer: Peer) -> int:
+    return int((await peer.call("Handshake", HandshakeRequest())).slots.free)
+
+
+async def logs(peer: Peer, **fields: object) -> list[tuple[str, str]]:
+    request = GetWorkerLogsRequest(job_id=JOB, **fields)  # type: ignore[arg-type]  # a test's table
+    async with asyncio.timeout(LIMIT_S):
+        return [(line.worker_id, line.line) async for line in peer.stream("GetWorkerLogs", request)]
+
+
+async def test_a_repeated_request_reserves_once(peer: Peer) -> None:
+    first, second = await request_work(peer, 2), await request_work(peer, 2)
+    assert first.reservation_id == second.reservation_id
+    assert await free_slots(peer) == 1
+    other = await request_work(peer, 2, request_id="request-2")
+    assert other.accepted_slots == 1
+    third = await request_work(peer, 1, request_id="request-3")
+    assert (third.refusal, third.reason) == (Refusal.REFUSAL_BUSY, "All 3 slots are taken.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusal"),
+    [
+        ({"accelerator_kind": "cuda"}, Refusal.REFUSAL_NO_ACCELERATOR),
+        ({"task": "no_such_package:Net"}, Refusal.REFUSAL_UNKNOWN_TASK),
+        ({"memory_bytes": 2**60}, Refusal.REFUSAL_NO_MEMORY),
+    ],
+)
+async def test_a_refusal_is_an_answer_with_a_reason(
+    peer: Peer, fields: dict[str, object], refusal: Refusal.ValueType
+) -> None:
+    answer = await request_work(peer, 1, **fields)
+    assert (answer.accepted_slots, answer.refusal) == (0, refusal)
+    assert answer.reason.endswith(".")
+    assert await free_slots(peer) == 3
+
+
+@pytest.mark.parametrize(
+    "fields", [{"job_id": "../job"}, {"slots": 0}, {"task": ""}, {"request_id": ""}, {"task": "t" * 257}]
+)
+async def test_a_malformed_request_is_refused(peer: Peer, fields: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        await request_work(peer, **{"slots": 1, **fields})  # type: ignore[arg-type]  # wrong on purpose
+
+
+async def test_a_worker_is_told_all_that_it_needs(peer: Peer, agent: ServiceHandle, tmp_path: Path) -> None:
+    started = await start_workers(peer, "exit-0")
+    assert (started.workers[0].worker_id, started.workers[0].slot) == ("exit-0", 0)
+    await watch_until(peer, ended=1)
+    [(worker_id, line)] = await logs(peer)
+    assert worker_id == "exit-0"
+    assert json.loads(line) == {
+        "worker_id": "exit-0",
+        "job_id": JOB,
+        "trainer_address": "127.0.0.1:9",
+        "agent_address": agent.address,
+        "slot": 0,
+        "accelerator_kind": "cpu",
+        "device_index": 0,
+        "interface": "lo",
+        "threads": 2,
+        "log_path": str(tmp_path / "state" / "logs" / JOB / "exit-0.log"),
+        "tls_ca": "",
+        "OMP_NUM_THREADS": "2",
+    }
+
+
+async def test_each_end_is_told_with_its_status_and_frees_the_slot(peer: Peer) -> None:
+    """One ends well, one fails, one is killed from outside; a later watch hears all of it again."""
+    started = await start_workers(peer, "exit-0", "exit-3", "waits")
+    os.kill(started.workers[2].pid, signal.SIGKILL)
+    for _ in range(2):
+        told = await watch_until(peer, ended=3)
+        assert {seen.worker.worker_id: seen.exit_code for seen in told if seen.ended} == {
+            "exit-0": 0,
+            "exit-3": 3,
+            "waits": -signal.SIGKILL,
+        }
+        assert sum(not seen.ended for seen in told) == 3
+    assert await free_slots(peer) == 3
+
+
+async def test_stopping_a_job_ends_stubborn_workers_and_reservations_too(peer: Peer) -> None:
+    started = await start_workers(peer, "waits", "stubborn")
+    await logs_until(peer, "stubborn")  # SIGTERM is ignored from now on
+    await request_work(peer, 1, request_id="request-2")
+    assert await free_slots(peer) == 0
+    answer = await peer.call("StopWorkers", StopWorkersRequest(job_id=JOB, grace_s=0.2))
+    assert answer.stopped == 2
+    assert await free_slots(peer) == 3
+    told = await watch_until(peer, ended=2)
+    codes = {seen.worker.worker_id: seen.exit_code for seen in told if seen.ended}
+    assert codes == {"waits": -signal.SIGTERM, "stubborn": -signal.SIGKILL}
+    assert not any(psutil.pid_exists(worker.pid) for worker in started.workers)
+    again = await peer.call("StopWorkers", StopWorkersRequest(job_id=JOB))
+    assert again.stopped == 0
+
+
+async def logs_until(peer: Peer, worker_id: str) -> None:
+    """Waits until a worker has printed its first line."""
+    request = GetWorkerLogsRequest(job_id=JOB, follow=True)
+    async with asyncio.timeout(LIMIT_S):
+        async for line in peer.stream("GetWorkerLogs", request):
+            if line.worker_id == worker_id:
+                return
+
+
+async def test_a_repeated_start_starts_nothing(peer: Peer) -> None:
+    held = await request_work(peer, 1)
+    request = StartWorkersRequest(
+        reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=["waits"]
+    )
+    first, second = await asyncio.gather(
+        peer.call("StartWorkers", request), peer.call("StartWorkers", request)
+    )
+    assert first == second
+    assert await free_slots(peer) == 2
+
+
+async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(peer: Peer) -> None:
+    with pytest.raises(NotFoundError):
+        await peer.call(
+            "StartWorkers",
+            StartWorkersRequest(reservation_id="x", trainer_address="127.0.0.1:9", worker_ids=["a"]),
+        )
+    await start_workers(peer, "waits")
+    with pytest.raises(AlreadyExistsError):
+        await start_workers(peer, "waits", request_id="request-2")
+    assert await free_slots(peer) == 2
+
+
+async def test_a_worker_that_cannot_be_started_costs_no_slot(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    agent = start_service(
+        "node_agent", "--registry", NO_REGISTRY, "--state", str(tmp_path / "state"), "--slots", "1",
+        "--worker-command", "/no/such/program",
+    )  # fmt: skip
+    async with agent_at(agent.address) as peer:
+        for _ in range(2):
+            with pytest.raises(FailedPreconditionError, match="can't be started"):
+                await start_workers(peer, "waits")
+        assert await free_slots(peer) == 1
+
+
+async def test_logs_are_followed_until_the_workers_have_ended(peer: Peer) -> None:
+    started = await start_workers(peer, "talk")
+    request = GetWorkerLogsRequest(job_id=JOB, follow=True)
+    lines = []
+    async with asyncio.timeout(LIMIT_S):
+        async for line in peer.stream("GetWorkerLogs", request):
+            lines.append(line.line)
+            if len(lines) == 1:
+                os.kill(started.workers[0].pid, signal.SIGUSR1)
+    assert len(lines) == 2
+    assert lines[1] == "went on"
+    assert await logs(peer, tail_lines=1) == [("talk", "went on")]
+
+
+async def test_unknown_jobs_have_no_logs(peer: Peer) -> None:
+    with pytest.raises(NotFoundError, match="job-1"):
+        await logs(peer)
+
+
+async def test_no_worker_outlives_a_killed_agent(agent: ServiceHandle, peer: Peer) -> None:
+    """Busy and waiting ones end by themselves when their standard input ends."""
+    started = await start_workers(peer, "waits", "stubborn")
+    processes = psutil.Process(agent.process.pid).children(recursive=True)
+    assert {worker.pid for worker in started.workers} <= {process.pid for process in processes}
+    agent.kill()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, processes, LIMIT_S)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_a_graceful_stop_ends_the_workers_and_tells_the_watchers(
+    agent: ServiceHandle, peer: Peer
+) -> None:
+    await start_workers(peer, "waits")
+    told = []
+    async with asyncio.timeout(LIMIT_S):
+        async for message in peer.stream("WatchWorkers", WatchWorkersRequest(job_id=JOB)):
+            told.append(message)
+            if len(told) == 1:
+                agent.process.send_signal(signal.SIGTERM)
+    assert [(seen.ended, seen.exit_code) for seen in told] == [(False, 0), (True, -signal.SIGTERM)]
+    assert await asyncio.to_thread(agent.process.wait, LIMIT_S) == 0

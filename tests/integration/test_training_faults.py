@@ -1,0 +1,231 @@
+"""Processes die in the middle of a job, and the job goes on: workers, agents, coordinators.
+
+Each fault is set off by a committed step, never by a time, so it falls inside the training.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from peerloom import Client, Embedded, JobHandle
+from peerloom.client.types import (
+    EpochFinished,
+    GenerationFormed,
+    JobEvent,
+    StateChanged,
+    StepCommitted,
+    WorkerLost,
+)
+from peerloom.errors import FailedPreconditionError
+
+JOB_LIMIT_S = 120.0
+EPOCHS = 12
+LONG = 40  # long enough for somebody to come and join
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[Embedded]:
+    with Embedded(tmp_path, (2, 1)) as started:
+        yield started
+
+
+@pytest.fixture
+def client(system: Embedded) -> Iterator[Client]:
+    with Client(system.address) as opened:
+        yield opened
+
+
+def workers_of(system: Embedded, node: str) -> list[psutil.Process]:
+    """The worker processes of a node, those first that have a job: they use the processor."""
+    children = psutil.Process(system.pids[node]).children(recursive=True)
+    return sorted(children, key=lambda process: -sum(process.cpu_times()[:2]))
+
+
+def watch_with_fault(job: JobHandle, at_step: int, fault: "object") -> list[JobEvent]:
+    """All events of the job; calls `fault` when the step is committed."""
+    events: list[JobEvent] = []
+    for event in job.watch():
+        events.append(event)
+        if isinstance(event, StepCommitted) and event.step == at_step:
+            fault()  # type: ignore[operator]  # a callable without arguments
+    return events
+
+
+def check_complete(job: JobHandle, events: list[JobEvent], epochs: int = EPOCHS) -> None:
+    """Every step is there once and in order, every epoch was measured, and the model is good."""
+    result = job.result(JOB_LIMIT_S)
+    assert result.succeeded, result.reason
+    assert [e.sequence for e in events] == list(range(1, len(events) + 1))
+    steps = [event for event in events if isinstance(event, StepCommitted)]
+    assert [step.step for step in steps] == list(range(1, epochs * 45 + 1))
+    assert sum(step.samples for step in steps) == epochs * 1437
+    assert [e.epoch for e in events if isinstance(e, EpochFinished)] == list(range(1, epochs + 1))
+    assert (result.metric or 0) > 0.95
+
+
+@pytest.mark.parametrize("node", ["node-1", "node-2"])
+def test_a_killed_worker_costs_no_step(system: Embedded, client: Client, node: str) -> None:
+    """The survivors go on in a second generation, whether rank 0 died or another."""
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    events = watch_with_fault(job, 100, lambda: workers_of(system, node)[0].kill())
+    check_complete(job, events)
+    assert len([event for event in events if isinstance(event, WorkerLost)]) == 1
+    formed = [event for event in events if isinstance(event, GenerationFormed)]
+    assert [len(event.workers) for event in formed][:2] == [3, 2]  # whoever replaces it may come in time
+    assert formed[1].first_step >= 100
+
+
+def test_a_killed_agent_takes_its_workers_with_it_and_the_job_goes_on(
+    system: Embedded, client: Client
+) -> None:
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    events = watch_with_fault(job, 100, lambda: psutil.Process(system.pids["node-1"]).kill())
+    check_complete(job, events)
+    assert len([event for event in events if isinstance(event, WorkerLost)]) == 2
+
+
+@pytest.mark.parametrize(
+    "names", [("registry",), ("selector",), ("trainer",), ("registry", "selector", "trainer")]
+)
+def test_coordinators_die_and_no_step_is_lost(
+    system: Embedded, client: Client, names: tuple[str, ...]
+) -> None:
+    """The workers go on by themselves, and the watch resumes with no gap and no repeat."""
+
+    def kill() -> None:
+        for name in names:
+            psutil.Process(system.pids[name]).kill()
+
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    events = watch_with_fault(job, 100, kill)
+    check_complete(job, events)
+    assert not [event for event in events if isinstance(event, WorkerLost)]
+    assert client.interruptions() == []
+
+
+def test_a_job_that_loses_all_its_workers_ends_with_the_reason(system: Embedded, client: Client) -> None:
+    def kill() -> None:
+        for node in ("node-1", "node-2"):
+            for process in workers_of(system, node):
+                process.kill()
+
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    watch_with_fault(job, 100, kill)
+    result = job.result(JOB_LIMIT_S)
+    assert result.state == "failed"
+    assert "signal 9" in result.reason
+
+
+def test_a_frozen_worker_is_left_behind_and_joins_again(system: Embedded, client: Client) -> None:
+    """SIGSTOP inside the training: the others go on; SIGCONT: it takes their state and works again."""
+    frozen: list[psutil.Process] = []
+
+    def freeze() -> None:
+        frozen.append(workers_of(system, "node-2")[0])
+        frozen[0].suspend()
+
+    job = client.train("digits", requests=2, epochs=LONG)
+    events: list[JobEvent] = []
+    for event in job.watch():
+        events.append(event)
+        if isinstance(event, StepCommitted) and event.step == 100:
+            freeze()
+        if isinstance(event, GenerationFormed) and event.generation == 2:
+            frozen[0].resume()
+    check_complete(job, events, LONG)
+    formed = [len(event.workers) for event in events if isinstance(event, GenerationFormed)]
+    assert formed[:3] == [3, 2, 3]
+    assert not [event for event in events if isinstance(event, WorkerLost)], "it was only slow"
+
+
+def test_a_node_that_comes_later_joins_the_running_job(tmp_path: Path) -> None:
+    """One worker of at most three trains; two slots become free, and join with its state."""
+    with Embedded(tmp_path, (2, 1)) as system, Client(system.address) as client:
+        other = client.train("digits", requests=2, epochs=100_000, max_workers=2)
+        next(event for event in other.watch() if isinstance(event, StepCommitted))
+        job = client.train("digits", requests=2, epochs=100_000, max_workers=3)
+        sizes: list[int] = []
+        steps: list[int] = []
+        for event in job.watch():
+            if isinstance(event, GenerationFormed):
+                sizes.append(len(event.workers))
+                assert event.first_step >= (steps[-1] if steps else 0)
+            assert not isinstance(event, WorkerLost)
+            if isinstance(event, StepCommitted):
+                steps.append(event.step)
+                if event.step == 50:
+                    other.cancel()
+                if sizes[-1] == 3 and len(steps) > 100:
+                    break
+        assert steps == list(range(1, len(steps) + 1))
+        assert sizes[0] == 1
+        assert job.cancel().state == "cancelled"
+
+
+def test_a_job_below_min_workers_waits_and_goes_on(tmp_path: Path) -> None:
+    """A worker dies, its slot is given again, and the job that had to wait has lost nothing."""
+    with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
+        job = client.train("digits", requests=2, epochs=EPOCHS, min_workers=2)
+        events = watch_with_fault(job, 100, lambda: workers_of(system, "node-1")[0].kill())
+        check_complete(job, events)
+        states = [event.state for event in events if isinstance(event, StateChanged)]
+        assert "waiting" in states
+        formed = [len(event.workers) for event in events if isinstance(event, GenerationFormed)]
+        assert formed == [2, 2]
+
+
+def test_an_agent_that_is_stopped_hands_over_and_is_not_blamed(system: Embedded, client: Client) -> None:
+    """SIGTERM on the agent: its workers leave at a step boundary; no loss, no interruption."""
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    events = watch_with_fault(job, 100, lambda: psutil.Process(system.pids["node-1"]).terminate())
+    check_complete(job, events)
+    assert not [event for event in events if isinstance(event, WorkerLost)]
+    assert client.interruptions() == []
+    facts = [update.evidence for update in client.belief_history("node-1") if update.evidence]
+    assert [fact.detail for fact in facts if fact.kind == "unfinished"] == []
+
+
+def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state is kept on both nodes and in the trainer; fresh workers take it and finish the job."""
+    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.3")
+    with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
+        job = client.train("digits", requests=2, epochs=LONG)
+        restored = ""
+        was_killed = False
+        for event in job.watch():
+            if isinstance(event, StepCommitted) and event.step >= 300 and not was_killed:
+                was_killed = job.status().checkpoint_step is not None
+                for node in ("node-1", "node-2") if was_killed else ():
+                    for process in workers_of(system, node):
+                        process.kill()
+            if isinstance(event, StateChanged) and "from the checkpoint" in event.reason:
+                restored = event.reason
+        result = job.result(JOB_LIMIT_S)
+        assert result.succeeded, result.reason
+        assert "workers go on from the checkpoint of step" in restored
+        assert (result.metric or 0) > 0.95
+
+
+def test_a_cancelled_job_is_resumed_from_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.3")
+    with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
+        job = client.train("digits", requests=2, epochs=EPOCHS)
+        for event in job.watch():
+            if isinstance(event, StepCommitted) and event.step >= 100 and job.status().checkpoint_step:
+                break
+        assert job.cancel().state == "cancelled"
+        seen = job.status().checkpoint_step or 0
+        job.resume()
+        result = job.result(JOB_LIMIT_S)
+        assert result.succeeded, result.reason
+        firsts = [event.first_step for event in job.watch() if isinstance(event, GenerationFormed)]
+        assert firsts[-1] >= seen > 0
+        with pytest.raises(FailedPreconditionError, match="succeeded"):
+            job.resume()

@@ -1,0 +1,138 @@
+"""What a user gets: the wheel in an empty environment, where each service starts without torch."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60.0
+# Building and installing take longer than a test usually may.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that nothing that an earlier build left here can get into it."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("src", "services"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=unwanted)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, cwd=source)
+    (built,) = out.iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment that holds the wheel and what it asks for, nothing else."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    pip = (folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
+    run(*pip, "install", "-c", ROOT / "constraints.txt", wheel)
+    return folder / "bin"
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    """Runs a command outside of our own environment; its output goes into the failure."""
+    done = subprocess.run(command, cwd=cwd, env=clean_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+
+
+@contextmanager
+def service(program: Path, cwd: Path, name: str, *arguments: str) -> Iterator[str]:
+    """Runs `peerloom NAME` until it is healthy, yields its address, then stops it gracefully."""
+    log_path = cwd / f"{name}.log"
+    command = [program, name, "--state", cwd / name, "--listen", "127.0.0.1:0", *arguments]
+    with (
+        log_path.open("wb") as log,
+        subprocess.Popen(
+            command, cwd=cwd, env=clean_environment(), stdout=subprocess.PIPE, stderr=log
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            readable, _, _ = select.select([process.stdout], [], [], LIMIT_S)
+            line = process.stdout.readline().decode().strip() if readable else ""
+            assert line.startswith("address="), log_path.read_text()
+            wait_until_healthy(line.removeprefix("address="))
+            yield line.removeprefix("address=")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LIMIT_S) == 0, log_path.read_text()
+        finally:
+            process.kill()
+
+
+def wait_until_healthy(address: str) -> None:
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for answer in stub.Watch(health_pb2.HealthCheckRequest(), timeout=LIMIT_S):
+            if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                return
+    pytest.fail(f"{address} never became healthy")
+
+
+def test_the_wheel_holds_the_package_and_nothing_beside_it(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"peerloom"}
+    assert [name for name in names if "__pycache__" in name or "/tests/" in name] == []
+
+
+def test_the_wheel_holds_all_that_is_no_module_too(wheel: Path) -> None:
+    """Every file of the package in the repository is in the wheel: modules, types and migrations alike."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = [(ROOT / "src" / "peerloom", "peerloom"), (ROOT / "services", "peerloom/services")]
+    missing = [
+        f"{prefix}/{path.relative_to(folder)}"
+        for folder, prefix in expected
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+        if f"{prefix}/{path.relative_to(folder)}" not in names
+    ]
+    assert missing == []
+    assert {"peerloom/py.typed", "peerloom/services/registry/migrations/0001_first.py"} <= names
+
+
+def test_the_environment_has_no_torch_and_one_new_top_level_package(installed: Path) -> None:
+    (site,) = (installed.parent / "lib").glob("python*/site-packages")
+    assert (site / "peerloom").is_dir()
+    assert [name for name in ("torch", "services", "tests", "benchmarks") if (site / name).exists()] == []
+
+
+def test_the_services_start_find_each_other_and_stop(installed: Path, tmp_path: Path) -> None:
+    """All four in an environment without torch: only a worker process needs that."""
+    program = installed / "peerloom"
+    with ExitStack() as stack:
+        registry = stack.enter_context(service(program, tmp_path, "registry"))
+        there = ("--registry", registry)
+        stack.enter_context(service(program, tmp_path, "selector", *there))
+        stack.enter_context(service(program, tmp_path, "trainer", *there))
+        node = ("--name", "alpha", "--slots", "0")
+        stack.enter_context(service(program, tmp_path, "node", *there, *node))
+        listed = run(program, "--address", registry, "nodes", "list", "-o", "json", cwd=tmp_path)
+        assert [(found["name"], found["state"]) for found in json.loads(listed)] == [("alpha", "alive")]
+
+
+def test_the_sdk_imports_and_tells_its_version(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    shown = run(installed / "python", "-c", "import peerloom; print(peerloom.__version__)", cwd=tmp_path)
+    assert f"peerloom-{shown.strip()}-" in wheel.name

@@ -1,0 +1,129 @@
+"""A generation breaks when it is told to, wherever its members sit, and the same processes form the next.
+
+Real processes and a real store. Nothing waits for a time: each answer has a deadline.
+"""
+
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+DEADLINE_S = 50
+SCRIPT = Path(__file__).parent / "group_member.py"
+
+
+class Member:
+    """One process and what it said."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(SCRIPT)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._heard: queue.Queue[Any] = queue.Queue()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._heard.put(json.loads(line))
+
+    def say(self, **message: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, expected: object) -> Any:
+        """The next answer that is `expected`, or that has it as a key."""
+        while True:
+            answer = self._heard.get(timeout=DEADLINE_S)
+            if answer == expected or (isinstance(answer, dict) and expected in answer):
+                return answer
+
+    def end(self) -> None:
+        self.process.kill()
+        self._listener.join(DEADLINE_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self.process.wait()
+
+
+class Crew:
+    """Three members and the store that they meet in."""
+
+    def __init__(self) -> None:
+        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self.members = [Member() for _ in range(3)]
+        for member in self.members:
+            member.hear("ready")
+
+    def form(self, generation: int, ranks: list[int], collective: str = "all_reduce") -> None:
+        for rank in ranks:
+            self.members[rank].say(join=[generation, rank, len(ranks), collective, self.store.port])
+        for rank in ranks:
+            self.members[rank].hear("three rounds")
+
+    def break_generation(self, generation: int, ranks: list[int]) -> None:
+        for rank in ranks:
+            self.members[rank].say(**{"break": generation})
+        for rank in ranks:
+            self.members[rank].hear("broken")
+
+    def count(self, rank: int) -> Any:
+        self.members[rank].say(count=DEADLINE_S)
+        return self.members[rank].hear("descriptors")
+
+
+@pytest.fixture
+def crew() -> Iterator[Crew]:
+    started = Crew()
+    yield started
+    for member in started.members:
+        member.end()
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "barrier"])
+def test_a_frozen_member_leaves_nobody_hanging(crew: Crew, collective: str) -> None:
+    """Rank 2 is stopped inside the collectives; told to, the others leave at once and go on as two."""
+    crew.form(1, [0, 1, 2], collective)
+    crew.members[2].process.send_signal(signal.SIGSTOP)
+    crew.break_generation(1, [0, 1])
+    crew.form(2, [0, 1])
+
+
+def test_a_killed_member_leaves_nobody_hanging(crew: Crew) -> None:
+    crew.form(1, [0, 1, 2])
+    crew.members[0].process.kill()
+    crew.members[2].say(**{"break": 1})  # whoever doesn't talk to the dead one is told
+    crew.members[1].hear("broken")
+    crew.members[2].hear("broken")
+
+
+def test_a_member_that_never_comes_blocks_nobody_who_is_told(crew: Crew) -> None:
+    """The group is being formed; the third never arrives."""
+    for rank in (0, 1):
+        crew.members[rank].say(join=[1, rank, 3, "all_reduce", crew.store.port])
+        crew.members[rank].hear("forming")
+    crew.break_generation(1, [0, 1])
+    crew.form(2, [0, 1])
+
+
+def test_many_generations_leak_nothing(crew: Crew) -> None:
+    """Thirty generations in the same processes; descriptors and threads are no more than after the fifth."""
+    counts = []
+    for generation in range(1, 31):
+        crew.form(generation, [0, 1, 2])
+        crew.break_generation(generation, [0, 1, 2])
+        if generation in (5, 30):
+            counts.append([crew.count(rank) for rank in (0, 1, 2)])
+    for after_five, after_thirty in zip(*counts, strict=True):  # one thread may just have been ending
+        assert after_thirty["descriptors"] <= after_five["descriptors"]
+        assert after_thirty["threads"] <= after_five["threads"]

@@ -1,0 +1,108 @@
+"""A worker's signs of life are answers: a trainer that isn't heard hears nothing either."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+import pytest
+from grpc import aio
+
+from peerloom.v1.trainer_pb2 import (
+    EndWorker,
+    PrepareWorker,
+    ProgressRecorded,
+    WorkerFinished,
+    WorkerPrepared,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+)
+from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.session import Session
+
+WORDS = 3
+T = TypeVar("T", bound=TrainerServiceServicer)
+pytestmark = pytest.mark.timeout(60)
+
+
+class Trainer(TrainerServiceServicer):
+    """Says a word, waits for the sign of life that answers it, and so on; then ends the worker."""
+
+    def __init__(self) -> None:
+        self.beats_after_word: list[int] = []
+        self.done = asyncio.Event()
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        heard = aiter(request_iterator)
+        assert (await anext(heard)).HasField("hello")
+        # A line of which only this direction is quiet: the worker may speak, and has no reason to.
+        # Without an interval each word is answered, however soon it follows the one before.
+        yield WorkerSessionResponse(prepare=PrepareWorker(beat_interval_s=0.0))
+        for word in range(WORDS):
+            yield WorkerSessionResponse(recorded=ProgressRecorded(step=word))
+            request = await anext(heard)
+            self.beats_after_word.append(int(request.HasField("beat")))
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+        self.done.set()
+
+
+class BrokenLine(TrainerServiceServicer):
+    """Asks a worker that has finished to prepare, as a trainer started anew does; then the line breaks."""
+
+    def __init__(self) -> None:
+        self.words: list[list[str]] = []
+        self.prepared, self.done = asyncio.Event(), asyncio.Event()
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        words: list[str] = []
+        self.words.append(words)
+        yield WorkerSessionResponse(prepare=PrepareWorker(beat_interval_s=60.0))
+        async for request in request_iterator:
+            words.append(str(request.WhichOneof("message")))
+            if len(self.words) == 1 and words[-1] == "prepared":
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the trainer died")
+            if len(self.words) == 2 and words[-1] == "finished":
+                break
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+        self.done.set()
+
+
+async def test_a_worker_that_has_finished_says_so_again_after_each_break() -> None:
+    """A trainer that died twice heard of it only once: the answer to "prepare" had taken the word's place."""
+    async with served(BrokenLine()) as (trainer, session):
+        session.say(WorkerSessionRequest(finished=WorkerFinished(generation=1)))
+        session.start()
+        async with asyncio.timeout(30):
+            await asyncio.to_thread(session.commands.get)
+            session.answer(WorkerSessionRequest(prepared=WorkerPrepared(total_steps=1)))
+            await trainer.done.wait()
+        assert trainer.words[0][:2] == ["hello", "finished"]
+        assert trainer.words[1][:2] == ["hello", "finished"]
+
+
+@asynccontextmanager
+async def served(trainer: T) -> AsyncIterator[tuple[T, Session]]:
+    """The trainer at a port of its own, and a worker's session with it that has not begun."""
+    server = aio.server()
+    add_TrainerServiceServicer_to_server(trainer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "", 0, "cpu", 0, "", 1, "")
+    try:
+        yield trainer, Session(assignment, lambda abort: None, orphan_timeout_s=0.1)
+    finally:
+        await server.stop(None)
+
+
+async def test_each_word_of_the_trainer_is_answered_by_one_sign_of_life() -> None:
+    async with served(Trainer()) as (trainer, session):
+        session.start()
+        async with asyncio.timeout(30):
+            await trainer.done.wait()
+        assert trainer.beats_after_word == [1] * WORDS

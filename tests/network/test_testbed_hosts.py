@@ -1,0 +1,130 @@
+"""A whole system behind ns-3, hosts in namespaces: training, cuts, partitions, and what is told of them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testbed_parts import (
+    ask_inside,
+    assert_equal,
+    parameters_without_network,
+    plan_of,
+    reaches,
+    require,
+    states,
+    train_inside,
+    wait_until,
+)
+
+from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.testbed import Action, Testbed
+
+pytestmark = [pytest.mark.network, pytest.mark.timeout(180)]
+ALIVE = {"host-1": "alive", "host-2": "alive", "host-3": "alive"}
+HISTORY = """
+import json
+from peerloom import Client
+with Client() as client:
+    gone = [[one.node_name, one.end_reason] for one in client.interruptions()]
+    evidence = [[one.evidence.kind, one.evidence.detail if hasattr(one.evidence, "detail") else ""]
+                for one in client.belief_history("host-3") if one.evidence]
+print(json.dumps({"interruptions": gone, "evidence": evidence}))
+"""
+
+
+@pytest.fixture(scope="module")
+def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
+    require()
+    with Testbed(plan_of(3), tmp_path_factory.mktemp("testbed")) as up:
+        yield up
+
+
+def test_training_over_ns3_gives_the_parameters_of_training_without_a_network(
+    testbed: Testbed, tmp_path: Path
+) -> None:
+    job, parameters = train_inside(testbed, requests=3)
+    assert_equal(parameters, parameters_without_network(tmp_path, workers=3))
+    parameter_bytes = sum(one.numel() * one.element_size() for one in parameters.values())
+
+    path = testbed.folder.path / "jobs" / f"{job}.network.json"
+    wait_until(path.exists, "the job's traffic is kept")
+    kept = json.loads(path.read_text())
+    sent = {link["host"]: link["sent_bytes"] for link in kept["links"]}
+    # 45 steps, in each of which a ring of three passes on 2 * 2/3 of the gradient.
+    assert all(sent[f"host-{number}"] > 45 * 4 / 3 * parameter_bytes for number in (1, 2, 3))
+    assert kept["lag_worst_s"] >= 0
+    assert job_record(testbed, job)["links"] == kept["links"], (
+        "the trainer keeps the same in the job's record"
+    )
+    assert kept["faithful"] == (kept["lag_worst_s"] <= 0.1)
+
+
+def job_record(testbed: Testbed, job: str) -> dict[str, Any]:
+    """What the job's record at the trainer says of its network."""
+    words = "import dataclasses, json; from peerloom import Client; client = Client()"
+    script = f"{words}; print(json.dumps(dataclasses.asdict(client.job('{job}').status().traffic)))"
+    record: dict[str, Any] = ask_inside(testbed, script)
+    return record
+
+
+def test_a_host_taken_down_is_suspected_then_dead_and_its_interruption_is_evidence(testbed: Testbed) -> None:
+    wait_until(lambda: states(testbed) == ALIVE, "all are alive")
+    testbed.apply(Action("leave", ("host-3",)))
+    try:
+        wait_until(lambda: states(testbed)["host-3"] == "suspect", "host-3 is suspected")
+        wait_until(lambda: states(testbed)["host-3"] == "dead", "host-3 is dead")
+        told = ask_inside(testbed, HISTORY)
+    finally:
+        testbed.apply(Action("join", ("host-3",)))
+    assert "host-3" in [name for name, _ in told["interruptions"]]
+    assert "interruption" in [kind for kind, _ in told["evidence"]]
+    wait_until(lambda: states(testbed) == ALIVE, "host-3 is back")
+
+
+def test_a_partition_hides_one_side_from_the_registry_until_it_heals(testbed: Testbed) -> None:
+    wait_until(lambda: states(testbed) == ALIVE, "all are alive")
+    testbed.apply(Action("partition", sets=(("control", "host-1"), ("host-2", "host-3"))))
+    try:
+        assert not reaches(testbed, "host-1", "host-2")
+        assert reaches(testbed, "host-2", "host-3")
+        wait_until(lambda: states(testbed)["host-2"] in ("suspect", "dead"), "host-2 is missed")
+        assert states(testbed)["host-1"] == "alive"
+    finally:
+        testbed.apply(Action("heal"))
+    assert reaches(testbed, "host-1", "host-2", limit_s=10.0)
+    wait_until(lambda: states(testbed) == ALIVE, "all are back")
+
+
+def test_what_ns3_refuses_is_told_with_its_reason(testbed: Testbed) -> None:
+    with pytest.raises(FailedPreconditionError, match="ns-3 refused to rate"):
+        testbed.apply(Action("rate", ("host-1",), 1e6))
+
+
+def test_the_command_line_shows_draws_and_changes_what_is_up(testbed: Testbed, tmp_path: Path) -> None:
+    def peerloom(*words: str) -> str:
+        command = [sys.executable, "-m", "peerloom.cli", "testbed", words[0], "--state", *words[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    state = str(testbed.folder.path)
+    shown = json.loads(peerloom("status", state, "-o", "json"))
+    assert [host["name"] for host in shown["hosts"]] == ["host-1", "host-2", "host-3"]
+    assert {entry["kind"] for entry in shown["made"]} >= {"namespace", "process", "supervisor"}
+    peerloom("do", state, "loss", "0.0", "host-1")
+    assert "host-1" in peerloom("exec", state, "--", sys.executable, "-m", "peerloom.cli", "nodes", "list")
+    for name, arguments in {"topology.svg": (), "bytes.svg": ("--bytes",)}.items():
+        peerloom("show", state, *arguments, "--out", str(tmp_path / name))
+        assert "host-2" in (tmp_path / name).read_text()
+
+
+def test_a_program_or_host_that_is_not_there_is_named(testbed: Testbed) -> None:
+    with pytest.raises(NotFoundError, match="host-1"):
+        testbed.popen(["true"], host="hots-1")
+    with pytest.raises(NotFoundError, match="no-such-program"):
+        testbed.popen(["no-such-program"])

@@ -1,0 +1,117 @@
+"""How values become text."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+from cli_samples import TERMS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom import BeliefTerms, BeliefWeights
+from peerloom.cli.explain import explain, in_brief, number
+from peerloom.cli.output import Column, table_lines, to_plain
+from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (3725, "1 h 02 min"),
+        (273_600, "3 d 4 h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert human_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1_500, "1.5 kB"), (2e15, "2000.0 TB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+def test_ages_counts_and_metrics() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert human_age(now - timedelta(seconds=12), now) == "12 s ago"
+    assert human_age(now + timedelta(seconds=1), now) == "0.0 s ago"
+    assert human_age(None) == "-"
+    assert (plural(1, "node"), plural(2_000, "node")) == ("1 node", "2,000 nodes")
+    assert (metric_of("accuracy", 0.5), metric_of(None, None)) == ("accuracy 0.5000", "-")
+
+
+def test_columns_align_words_left_and_numbers_right() -> None:
+    columns = [Column("NAME", lambda row: row[0]), Column("N", lambda row: str(row[1]), right=True)]
+    lines = [click.unstyle(line) for line in table_lines([("a", 1), ("longer", 100)], columns)]
+    assert lines == ["NAME      N", "a         1", "longer  100"]
+
+
+def test_a_belief_is_explained_in_names_figures_and_results() -> None:
+    assert explain(TERMS, 2.65) == [
+        "(1) score_new    = 0.3*score_old + 0.1*transmissions + 0.5*trainings - 1*delay",
+        "                 = 0.3*2 + 0.1*3 + 0.5*4 - 1*0.25",
+        "                 = 0.6 + 0.3 + 2 - 0.25",
+        "                 = 2.65",
+        "",
+        "(2) time_score   = min(10, sum of ln(online + 1))",
+        "                 = min(10, 1.5 + ln(0 + 1))",
+        "                 = 1.5",
+        "",
+        "(3) score_reduce = interruptions + unfinished - time_score",
+        "                 = 1 + 2 - 1.5",
+        "                 = 1.5",
+        "",
+        "(4) belief       = score_new + time_score - score_reduce",
+        "                 = 2.65 + 1.5 - 1.5",
+        "                 = 2.65",
+        "",
+    ]
+
+
+def test_the_formulas_in_brief_carry_the_weights_in_force() -> None:
+    assert in_brief(TERMS.weights)[1] == "new    = 0.3*old + 0.1*sent + 0.5*trained - 1*delay"
+
+
+@given(
+    old=st.floats(-100, 100),
+    counts=st.tuples(*[st.integers(0, 1000)] * 4),
+    times=st.tuples(st.floats(0, 60), st.floats(0, 1e6), st.floats(0, 100)),
+)
+def test_the_shown_figures_give_the_shown_result(
+    old: float, counts: tuple[int, int, int, int], times: tuple[float, float, float]
+) -> None:
+    """A student who computes each line's figures gets the next line, but for the sixth decimal."""
+    sent, trained, lost, refused = counts
+    log, online_s, delay_s = times
+    score_new = 0.3 * old + 0.1 * sent + 0.5 * trained - delay_s
+    time_score = min(10.0, log + math.log(online_s + 1))
+    reduce = lost + refused - time_score
+    belief = score_new + time_score - reduce
+    weights = BeliefWeights(0.3, 0.1, 0.5, 1.0, 10.0)
+    terms = BeliefTerms(
+        old, sent, trained, delay_s, log, online_s, lost, refused, score_new, time_score, reduce, weights
+    )
+    for formula in "\n".join(explain(terms, belief)).split("\n\n"):
+        figures = [line.split(" = ")[1].replace("ln", "log") for line in formula.splitlines()[1:]]
+        values = [eval(line, {"min": min, "log": math.log}) for line in figures]
+        assert values == pytest.approx([values[-1]] * len(values), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1"), (0.1 + 0.2, "0.3"), (-0.0, "0"), (-1e-9, "0"), (1 / 3, "0.333333")]
+)
+def test_numbers_have_at_most_six_decimals(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_values_become_plain() -> None:
+    plain = to_plain({"terms": TERMS, "when": datetime(2026, 1, 1, tzinfo=UTC), "many": (1, None)})
+    assert plain["terms"]["weights"]["delay"] == 1.0
+    assert (plain["when"], plain["many"]) == ("2026-01-01T00:00:00+00:00", [1, None])

@@ -1,0 +1,109 @@
+"""The private loop of the sync face: results, errors, leaving early, its end."""
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncGenerator, Iterator
+
+import pytest
+
+from peerloom.client.loop_thread import LoopThread
+from peerloom.errors import FailedPreconditionError, NotFoundError
+
+LIMIT_S = 10.0
+
+
+async def nothing() -> None:
+    pass
+
+
+async def answer() -> int:
+    return 42
+
+
+async def fail() -> None:
+    raise NotFoundError("no")
+
+
+class Counter:
+    """An endless async generator that tells when it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    async def items(self) -> AsyncGenerator[int, None]:
+        number = 0
+        try:
+            while True:
+                yield number
+                number += 1
+        finally:
+            self.closed.set()
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    made = LoopThread()
+    yield made
+    made.close(nothing)
+
+
+def test_results_and_errors_come_through(loop: LoopThread) -> None:
+    assert loop.run(answer()) == 42
+    with pytest.raises(NotFoundError):
+        loop.run(fail())
+
+
+async def test_it_works_inside_a_running_loop(loop: LoopThread) -> None:
+    assert loop.run(answer()) == 42
+
+
+def test_leaving_an_iteration_closes_its_source(loop: LoopThread) -> None:
+    counter = Counter()
+    for number in loop.iterate(counter.items()):
+        if number == 2:
+            break
+    gc.collect()
+    assert counter.closed.wait(LIMIT_S)
+
+
+def test_several_threads_may_use_it(loop: LoopThread) -> None:
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(loop.run(answer()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert results == [42] * 8
+
+
+def test_close_ends_thread_and_waiters() -> None:
+    """A call that waits in another thread is told so; the thread is gone; a second close does nothing."""
+    loop, waiting, told = LoopThread(), threading.Event(), []
+
+    async def wait_forever() -> None:
+        waiting.set()
+        await asyncio.Event().wait()
+
+    def call() -> None:
+        try:
+            loop.run(wait_forever())
+        except FailedPreconditionError as error:
+            told.append(error.reason)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    assert waiting.wait(LIMIT_S)
+    loop.close(nothing)
+    caller.join(LIMIT_S)
+    loop.close(nothing)
+    assert told == ["CLIENT_CLOSED"]
+    assert "peerloom-client" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_closed_loop_refuses() -> None:
+    loop = LoopThread()
+    loop.close(nothing)
+    with pytest.raises(FailedPreconditionError) as caught:
+        loop.run(answer())
+    assert caught.value.reason == "CLIENT_CLOSED"

@@ -1,0 +1,54 @@
+"""The public names: sorted, all there, documented, and loaded only when used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import peerloom
+
+
+def test_the_public_names_are_sorted_and_there() -> None:
+    assert peerloom.__all__ == sorted(peerloom.__all__)
+    for name in peerloom.__all__:
+        assert getattr(peerloom, name) is not None
+        assert name in dir(peerloom)
+
+
+def test_every_public_name_is_documented() -> None:
+    for name in peerloom.__all__:
+        if name != "__version__":
+            documented = getattr(peerloom, name).__doc__
+            # A dataclass without a docstring gets its signature as one.
+            assert documented is not None, name
+            assert not documented.startswith(f"{name}("), name
+
+
+def test_every_exception_and_value_of_the_sdk_is_public() -> None:
+    from peerloom import errors
+    from peerloom.client import types
+
+    classes = {
+        name for home in (errors, types) for name, value in vars(home).items() if isinstance(value, type)
+    }
+    assert {name for name in classes if name[0].isupper()} - {"Iterable", "Mapping"} <= set(peerloom.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'Klient'"):
+        peerloom.Klient  # noqa: B018  # reading it is the test
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import peerloom", "{'grpc', 'google.protobuf', 'asyncio', 'torch', 'numpy'}"),
+        ("import peerloom; peerloom.Client; peerloom.AsyncClient", "{'torch', 'sqlalchemy', 'numpy'}"),
+    ],
+)
+def test_an_import_loads_only_what_it_needs(statement: str, absent: str) -> None:
+    """In a fresh process: none of the heavy modules is there after it."""
+    check = (
+        f"{statement}; import sys; found = {absent} & set(sys.modules); sys.exit(str(found) if found else 0)"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=60)

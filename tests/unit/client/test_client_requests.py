@@ -1,0 +1,121 @@
+"""What a user asks for: the message it becomes, and refusals by the names the user typed."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+from peerloom import AsyncClient, AsyncJobHandle, Client, JobHandle
+from peerloom.client.models import pick_digest
+from peerloom.client.requests import job_spec, job_states, node_states
+from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.v1 import trainer_pb2
+
+PLAIN: dict[str, Any] = {
+    name: parameter.default
+    for name, parameter in inspect.signature(AsyncClient.train).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+}
+
+
+def spec(**given: Any) -> trainer_pb2.JobSpec:
+    return job_spec("digits", **{**PLAIN, **given})
+
+
+def test_what_was_not_given_stays_unset() -> None:
+    message = spec()
+    for field in ("epochs", "batch_size", "learning_rate", "request_budget", "min_workers", "max_workers"):
+        assert not message.HasField(field), field
+    assert message.requirements.min_slots == 1
+    assert message.backend == trainer_pb2.BACKEND_UNSPECIFIED
+
+
+def test_what_was_given_arrives() -> None:
+    message = spec(
+        requests=5,
+        epochs=2,
+        batch_size=64,
+        learning_rate=0.1,
+        policy="random",
+        seed=7,
+        min_workers=2,
+        max_workers=4,
+        backend="nccl",
+        name="mine",
+        initial_model="ab" * 32,
+        min_slots=0,
+        accelerator="cuda",
+        labels={"room": "7"},
+        arguments={"data": "/d"},
+    )
+    assert (message.request_budget, message.epochs, message.batch_size, message.seed) == (5, 2, 64, 7)
+    assert (message.learning_rate, message.min_workers, message.max_workers) == (0.1, 2, 4)
+    assert (message.backend, message.policy, message.name) == (trainer_pb2.BACKEND_NCCL, "random", "mine")
+    assert message.initial_model_digest == "ab" * 32
+    assert message.requirements.min_slots == 0
+    assert message.requirements.accelerator_kind == "cuda"
+    assert dict(message.requirements.labels) == {"room": "7"}
+    assert dict(message.task_arguments) == {"data": "/d"}
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("requests", -1),
+        ("requests", 1001),
+        ("epochs", 0),
+        ("epochs", 1_000_001),
+        ("batch_size", 0),
+        ("min_workers", 0),
+        ("max_workers", 2**32),
+        ("min_slots", -1),
+        ("seed", -1),
+        ("seed", 2**64),
+        ("learning_rate", 0.0),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+        ("backend", "nvlink"),
+    ],
+)
+def test_a_value_outside_its_limits_is_refused_by_its_name(field: str, wrong: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"^{field} is ") as caught:
+        spec(**{field: wrong})
+    assert caught.value.metadata["field"] == field
+
+
+def test_states_are_words() -> None:
+    assert node_states(["alive", "dead"]) == [1, 3]
+    assert job_states(["no_compute"]) == [trainer_pb2.JOB_STATE_NO_COMPUTE]
+
+
+def test_an_unknown_state_gets_the_nearest_one() -> None:
+    with pytest.raises(InvalidArgumentError, match="did you mean running"):
+        job_states(["runing"])
+
+
+def test_a_digest_is_known_by_its_beginning() -> None:
+    assert pick_digest("ab", ["abcd", "acde"]) == "abcd"
+    assert pick_digest("ab", ["abcd", "abcd"]) == "abcd"  # two jobs may leave the same model
+
+
+def test_a_beginning_that_two_models_share_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="abcd, abce"):
+        pick_digest("abc", ["abcd", "abce"])
+
+
+@pytest.mark.parametrize("beginning", ["", "ff"])
+def test_a_beginning_that_no_model_has_is_not_found(beginning: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        pick_digest(beginning, ["abcd"])
+    assert caught.value.reason == "MODEL_NOT_FOUND"
+
+
+@pytest.mark.parametrize(("face", "core"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle)])
+def test_the_sync_face_has_all_that_the_core_has(face: type, core: type) -> None:
+    """Method by method, with the same parameters and defaults."""
+    for name, method in vars(core).items():
+        if name.startswith("_") or not callable(method):
+            continue
+        ours = inspect.signature(getattr(face, name)).parameters
+        assert list(ours.items()) == list(inspect.signature(method).parameters.items()), name

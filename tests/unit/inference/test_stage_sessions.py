@@ -1,0 +1,147 @@
+"""One stage of a split model: order, repeats, acknowledgements and replays, with a line in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.inference.building import Part
+from peerloom.inference.computing import Computer, Queue
+from peerloom.inference.layers import Layer
+from peerloom.inference.sessions import StageSession
+from peerloom.inference.shelf import Loaded
+from peerloom.kit.tensors import array_of, message_of
+from peerloom.v1.inference_pb2 import Activation, LinkLost
+
+LIMIT_S = 10.0
+
+
+class Doubling(nn.Module):
+    """Doubles, counts how often, and refuses 13."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.runs += 1
+        if bool((x == 13).any()):
+            raise ValueError("unlucky")
+        return 2 * x
+
+
+class Line:
+    """Where a session's outputs go, in memory."""
+
+    def __init__(self, address: str) -> None:
+        self.address, self.sent, self.closed = address, list[int](), False
+        self.arrived = asyncio.Event()
+
+    def send(self, activation: Activation) -> None:
+        self.sent.append(activation.sequence)
+        self.arrived.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A session over one doubling layer, and the lines that it opened."""
+
+    def __init__(self) -> None:
+        self.model, self.computer, self.lines = Doubling(), Computer(), list[Line]()
+        self.part = Part("d" * 64, 0, 1, [Layer("0", self.model)], torch.device("cpu"))
+        self.session = StageSession("s", self.part, self.computer, self._open, False)
+
+    def _open(self, address: str, session_id: str, on_lost: Callable[[LinkLost], None]) -> Line:
+        self.lines.append(Line(address))
+        return self.lines[-1]
+
+    async def give(self, *sequences: int) -> None:
+        for sequence in sequences:
+            tensor = message_of(np.array([float(sequence)]))
+            await self.session.take(Activation(sequence=sequence, tensor=tensor))
+
+    async def sent(self, line: int, count: int) -> list[int]:
+        async with asyncio.timeout(LIMIT_S):
+            while len(self.lines[line].sent) < count:
+                self.lines[line].arrived.clear()
+                await self.lines[line].arrived.wait()
+        return self.lines[line].sent
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    made = Bench()
+    yield made
+    await made.session.close()
+    made.computer.close()
+
+
+async def test_the_last_stage_answers_the_client(bench: Bench) -> None:
+    await bench.give(1)
+    response = await asyncio.wait_for(bench.session.responses.get(), LIMIT_S)
+    assert response is not None
+    assert not isinstance(response, Exception)
+    assert array_of(response.output.tensor).tolist() == [2.0]
+
+
+async def test_a_repeat_is_not_computed_again(bench: Bench) -> None:
+    bench.session.link("next:1", "t")
+    await bench.give(1, 2, 1, 2, 3)
+    assert await bench.sent(0, 3) == [1, 2, 3]
+    assert bench.model.runs == 3
+
+
+async def test_a_new_next_stage_gets_all_that_was_not_acknowledged(bench: Bench) -> None:
+    bench.session.link("next:1", "t")
+    await bench.give(1, 2, 3)
+    await bench.sent(0, 3)
+    bench.session.acknowledge(1)
+    bench.session.link("other:1", "u")
+    assert bench.lines[0].closed
+    await bench.give(4)
+    assert await bench.sent(1, 3) == [2, 3, 4]
+    assert bench.model.runs == 4
+
+
+async def test_a_replacement_begins_where_the_acknowledgement_stood(bench: Bench) -> None:
+    bench.session.link("next:1", "t")
+    await bench.give(5, 6)
+    assert await bench.sent(0, 2) == [5, 6]
+
+
+async def test_a_gap_is_refused(bench: Bench) -> None:
+    bench.session.link("next:1", "t")
+    await bench.give(1, 3)
+    error = await asyncio.wait_for(bench.session.responses.get(), LIMIT_S)
+    assert isinstance(error, InvalidArgumentError)
+    assert bench.lines[0].sent == [1]
+
+
+async def test_a_model_that_fails_is_told_as_its_own_failure(bench: Bench) -> None:
+    await bench.give(13)
+    error = await asyncio.wait_for(bench.session.responses.get(), LIMIT_S)
+    assert isinstance(error, FailedPreconditionError)
+    assert "ValueError: unlucky" in error.message
+
+
+async def test_requests_that_wait_together_are_computed_together(bench: Bench) -> None:
+    """The first is under way while the others arrive, so two runs serve all four, each with its own rows."""
+    queue, gate = Queue(Loaded(bench.part), bench.computer, 64, 0.0), asyncio.Event()
+    holding = asyncio.create_task(
+        bench.computer.run(lambda: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result())
+    )
+    loop = asyncio.get_running_loop()
+    asks = [asyncio.create_task(queue.infer(torch.full((n, 1), float(n)))) for n in (1, 2, 3)]
+    await asyncio.sleep(0)
+    gate.set()
+    await holding
+    answers = await asyncio.wait_for(asyncio.gather(*asks), LIMIT_S)
+    assert [answer.outputs.tolist() for answer in answers] == [[[2.0]], [[4.0]] * 2, [[6.0]] * 3]
+    assert [answer.batch_samples for answer in answers] == [6, 6, 6]
+    assert bench.model.runs == 1

@@ -1,0 +1,155 @@
+"""The fading track record: by hand, as laws, and what a first database becomes."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+from selector_rooms import Rooms, fact
+
+import peerloom.services.selector as selector
+from peerloom.errors import ConfigurationError
+from peerloom.services.selector import tables
+from peerloom.services.selector.owners import owner_of
+from peerloom.services.selector.rules import EvidenceKind
+from peerloom.services.selector.track import TRACK, Track, check_half_life, observe, open_exposure_s, worth
+
+HALF_LIFE_S = 1000.0
+
+
+def seen(track: Track, kind: EvidenceKind, time_s: float, **values: float) -> Track:
+    return observe(track, kind, time_s=time_s, half_life_s=HALF_LIFE_S, **values)
+
+
+def test_a_count_halves_with_each_half_life_and_an_old_fact_counts_by_its_age() -> None:
+    track = seen(Track(), EvidenceKind.TRAINING, 5000.0)
+    track = seen(track, EvidenceKind.TRAINING, 6000.0)
+    assert (track.trainings, track.at_s) == (1.5, 6000.0)
+    late = seen(track, EvidenceKind.TRAINING, 4000.0)  # two half-lives before the newest
+    assert (late.trainings, late.at_s) == (1.75, 6000.0)
+
+
+def test_each_kind_of_fact_goes_where_it_belongs() -> None:
+    track = seen(Track(), EvidenceKind.TRANSFER, 1.0, delay_s=2.0, transfer_bytes=300)
+    track = seen(track, EvidenceKind.TRAINING, 1.0, speed_gflops=70.0)
+    track = seen(track, EvidenceKind.TRAINING, 1.0)  # not measured
+    track = seen(track, EvidenceKind.UNFINISHED, 1.0)
+    assert (track.transfers, track.transfer_s, track.transfer_bytes) == (1, 2, 300)
+    assert (track.trainings, track.speeds, track.speed_total, track.unfinished) == (2, 1, 70, 1)
+    ended = seen(track, EvidenceKind.SESSION_ENDED, 1.0, online_s=1.0)
+    assert (ended.departures, ended.interruptions) == (1, 0)
+
+
+def test_slots_given_are_the_most_at_once_fading_with_age() -> None:
+    track = seen(Track(), EvidenceKind.TRAINING, 1000.0, slots=8)
+    track = seen(track, EvidenceKind.TRAINING, 2000.0, slots=3)  # 8 were a half-life ago
+    assert track.slots_given == 4
+    assert seen(track, EvidenceKind.TRAINING, 2000.0, slots=5).slots_given == 5
+    assert seen(track, EvidenceKind.UNFINISHED, 2000.0, slots=9).slots_given == 4
+
+
+def test_the_exposure_of_a_session_is_the_integral_of_the_weight_over_it() -> None:
+    # One half-life long: H / ln 2 * (1 - 1/2); a second later it is worth 2^(-1/1000) of that.
+    track = seen(Track(), EvidenceKind.INTERRUPTION, 2000.0, online_s=HALF_LIFE_S)
+    assert track.exposure_s == pytest.approx(1000 / math.log(2) / 2)
+    steps = [2.0 ** (-(age + 0.5) / HALF_LIFE_S) for age in range(int(HALF_LIFE_S))]
+    assert track.exposure_s == pytest.approx(sum(steps), rel=1e-4)
+    still = open_exposure_s(np.array([1000.0, np.nan, 3000.0]), 2000.0, HALF_LIFE_S)
+    assert still.tolist() == pytest.approx([track.exposure_s, 0, 0])
+    assert worth(np.array([1000.0, 2500.0]), 2000.0, HALF_LIFE_S).tolist() == [0.5, 1.0]
+
+
+FACTS = st.lists(
+    st.tuples(st.sampled_from(EvidenceKind), st.floats(0, 1e4), st.floats(0, 1e4)), min_size=1, max_size=12
+)
+
+
+@given(FACTS, st.randoms())
+def test_the_order_in_which_facts_arrive_changes_nothing(facts: list[tuple], chance) -> None:  # type: ignore[no-untyped-def,type-arg]  # hypothesis's Random
+    def lived(told: list[tuple]) -> list[float]:  # type: ignore[type-arg]  # as above
+        track = Track()
+        for kind, time_s, online_s in told:
+            track = seen(track, kind, time_s, online_s=online_s, speed_gflops=3.0, slots=online_s)
+        return [getattr(track, name) for name in TRACK]
+
+    shuffled = list(facts)
+    chance.shuffle(shuffled)
+    assert lived(shuffled) == pytest.approx(lived(facts), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("half_life_s", [0.0, -1.0, math.nan, math.inf, 59.0])
+def test_a_half_life_under_which_sums_are_unbounded_is_refused_with_the_formula(half_life_s: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"2\^\(-age / half_life\)"):
+        check_half_life(half_life_s)
+
+
+@pytest.mark.parametrize(
+    ("address", "labels", "owner"),
+    [
+        ("10.0.0.1:7402", {}, "host 10.0.0.1"),
+        ("10.0.0.1:9999", {"owner": "somebody else"}, "host 10.0.0.1"),
+        ("127.0.0.1:1", {}, "node node-1"),
+        ("127.0.0.1:1", {"owner": "ann"}, "label ann"),
+        ("", {}, "node node-1"),
+    ],
+)
+def test_an_owner_is_the_host_and_a_node_s_own_word_cannot_split_it(
+    address: str, labels: dict[str, str], owner: str
+) -> None:
+    assert owner_of("node-1", address, labels) == owner
+
+
+async def test_the_service_keeps_tracks_over_a_restart_and_reporters_from_the_future_age_nobody() -> None:
+    rooms = Rooms()
+    now_s = rooms.clock.wall_s()
+    await rooms.ledger.report([fact("a", slots=3), fact("b", 2)])
+    await rooms.ledger.report([fact("c")])
+    again = rooms.again()
+    await again.ledger.load()
+    for room in (rooms, again):
+        assert room.columns.number("trainings").tolist() == [2.0, 1.0]
+        assert room.columns.number("slots_given").tolist() == [3.0, 0.0]
+        assert room.columns.number("at_s").max() <= now_s
+
+
+def test_tracks_of_a_first_database_are_made_from_its_evidence() -> None:
+    engine = sa.create_engine("sqlite://")
+    _migrate(engine, "0001")
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "INSERT INTO nodes VALUES (1, 'node-a', 'a', '', 0, 1, 0, '{}', '[]', NULL), "
+                "(2, 'node-b', 'b', '', 0, 1, 0, '{}', '[]', NULL)"
+            )
+        )
+        connection.execute(
+            sa.text(
+                "INSERT INTO evidence VALUES ('1', 'node-a', 5, 10.0, 0, 60.0, 0, '', ''), "
+                "('2', 'node-a', 1, 20.0, 1.5, 0, 7, '', ''), ('3', 'node-a', 2, 15.0, 0, 0, 0, '', '')"
+            )
+        )
+    _migrate(engine, "head")
+    with engine.connect() as connection:
+        rows = {row.node_id: row for row in connection.execute(sa.select(tables.tracks))}
+    one, nothing = rows["node-a"], rows["node-b"]
+    assert (one.at_s, one.exposure_s, one.interruptions, one.trainings) == (20.0, 60.0, 1.0, 1.0)
+    assert (one.transfers, one.transfer_s, one.transfer_bytes) == (1.0, 1.5, 7.0)
+    assert [getattr(nothing, name) for name in TRACK] == [0.0] * len(TRACK)
+
+
+def _migrate(engine: sa.Engine, to: str) -> None:
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+    from alembic.script import ScriptDirectory
+
+    folder = Path(selector.__file__).parent / "migrations"
+    script = ScriptDirectory(str(folder), version_locations=[str(folder)])
+    with engine.begin() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"fn": lambda rev, _: script._upgrade_revs(to, rev)}
+        )
+        with Operations.context(context):
+            context.run_migrations()

@@ -1,0 +1,61 @@
+"""What the recovery benchmark makes of a job's events and a rival's files."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from benchmarks.recovery import chosen_parts
+from benchmarks.recovery.running_job import RunningJob
+from benchmarks.recovery.steps_file import Committed, read_steps
+
+
+def job_of(*events: dict[str, Any]) -> RunningJob:
+    """A job that has told these events."""
+    lines = io.StringIO("".join(json.dumps(event) + "\n" for event in events))
+    job = RunningJob(cast(Any, SimpleNamespace(stdout=lines)))
+    job._reader.join()
+    return job
+
+
+def formed(at_s: float, *workers: str) -> dict[str, Any]:
+    return {"at_s": at_s, "kind": "GenerationFormed", "workers": [[worker, "node"] for worker in workers]}
+
+
+def step(at_s: float, number: int) -> dict[str, Any]:
+    return {"at_s": at_s, "kind": "StepCommitted", "step": number, "step_s": 0.02}
+
+
+def test_a_job_has_recovered_with_the_first_step_without_the_victim() -> None:
+    """A step that was under way when the victim was struck doesn't count."""
+    job = job_of(formed(1, "a", "b"), step(2, 1), step(3.1, 2), formed(3.2, "a"), step(3.3, 3), step(3.4, 4))
+    assert job.recovered_at_s("b", 3.0) == 3.3
+    assert job.recovered_at_s("a", 3.0) is None
+
+
+def test_a_join_is_a_generation_that_only_gained_members() -> None:
+    job = job_of(
+        formed(1, "a", "b"),
+        step(2, 1),
+        formed(3, "a"),
+        step(4, 2),
+        formed(4.5, "a", "c"),
+        step(5, 3),
+    )
+    assert job.stops_at_joins() == [(1.0, 0.02)]
+
+
+def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_left(tmp_path: Path) -> None:
+    (tmp_path / "7.steps").write_text("10.5 1 5\n12.5 2 5\n13.")
+    (tmp_path / "8.steps").write_text("11.5 1 5\n")
+    found = [Committed(7, 10.5, 1, 5), Committed(8, 11.5, 1, 5), Committed(7, 12.5, 2, 5)]
+    assert read_steps(tmp_path) == found
+
+
+def test_an_unknown_part_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARTS", "kill freezer")
+    with pytest.raises(SystemExit, match="no part freezer; there are kill, freeze"):
+        chosen_parts()

@@ -1,0 +1,51 @@
+"""Which samples belong to which step and worker: every sample once an epoch, whoever trains."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom.worker.schedule import Schedule, samples_of, split_batch
+
+
+def test_counts_steps_by_hand() -> None:
+    """1,437 digits in batches of 32: 44 full ones and one of 29."""
+    schedule = Schedule(samples=1437, batch_size=32, epochs=2, seed=0)
+    assert (schedule.steps_per_epoch, schedule.total_steps) == (45, 90)
+    assert schedule.bounds(44) == (1408, 1437)
+    assert schedule.bounds(45) == (0, 32)
+    assert (schedule.epoch_of(44), schedule.epoch_of(45)) == (0, 1)
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    one, two = Schedule(100, 8, 3, seed=5), Schedule(100, 16, 3, seed=5)
+    assert torch.equal(one.order(1), two.order(1))
+    assert not torch.equal(one.order(0), one.order(1))
+    assert not torch.equal(one.order(0), Schedule(100, 8, 3, seed=6).order(0))
+
+
+def test_largest_remainders_by_hand() -> None:
+    """32 samples over shares 3:2:2 are 13.71, 9.14, 9.14: the spare one goes to the first."""
+    assert split_batch(32, [3, 2, 2]) == [14, 9, 9]
+    assert split_batch(32, [1, 1, 1]) == [11, 11, 10]
+    assert split_batch(1, [1, 1]) == [1, 0]
+
+
+@given(st.integers(0, 500), st.lists(st.integers(1, 50), min_size=1, max_size=12))
+def test_shares_are_exact_in_sum_and_near_in_proportion(count: int, shares: list[int]) -> None:
+    counts = split_batch(count, shares)
+    assert sum(counts) == count
+    for got, share in zip(counts, shares, strict=True):
+        assert abs(got - count * share / sum(shares)) < 1
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9), st.integers(0, 10))
+def test_an_epoch_is_the_data_set_each_sample_once(n: int, batch: int, world: int, seed: int) -> None:
+    schedule = Schedule(n, batch, 2, seed)
+    for epoch in range(2):
+        seen = []
+        for step in range(epoch * schedule.steps_per_epoch, (epoch + 1) * schedule.steps_per_epoch):
+            first, end = schedule.bounds(step)
+            counts = split_batch(end - first, [1] * world)
+            for rank in range(world):
+                seen += samples_of(schedule.order(epoch)[first:end], counts, rank).tolist()
+        assert sorted(seen) == list(range(n))

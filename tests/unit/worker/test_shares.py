@@ -1,0 +1,79 @@
+"""How a batch is divided among unequal workers, by hand and by an invented cluster."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom.worker.balance import STEPS_MAX, STEPS_MIN, steps_until_next
+from peerloom.worker.schedule import split_batch
+from peerloom.worker.shares import GAIN_WORTH, first_shares, shares_for, why_divide_anew
+
+
+def test_a_worker_of_a_third_of_the_speed_gets_a_third_of_a_share() -> None:
+    shares = shares_for([0.001, 0.001, 0.003])
+    assert shares == [10_000, 10_000, 3333]
+    assert split_batch(70, shares) == [30, 30, 10]
+
+
+def test_equal_speeds_are_left_alone() -> None:
+    assert why_divide_anew([1, 1], [0.001, 0.00105]) == ""
+
+
+def test_a_slow_worker_is_worth_a_new_division() -> None:
+    """Equal thirds: a step takes 3/3 = 1 unit; at best 1 / (1 + 1 + 1/3) = 3/7: 2.33 times as fast."""
+    assert "2.33 times" in why_divide_anew([1, 1, 1], [1.0, 1.0, 3.0])
+
+
+def test_an_unmeasured_worker_puts_the_question_off() -> None:
+    assert why_divide_anew([1, 1], [1.0, 0.0]) == ""
+
+
+def test_a_newcomer_counts_as_a_middling_worker_beside_the_known_ones() -> None:
+    """Speeds 1, 1 and 1/3; the newcomer's is taken to be the median, 1."""
+    speeds = {"a": 0.001, "b": 0.001, "c": 0.003}
+    assert first_shares(["a", "b", "c", "new"], speeds) == [10_000, 10_000, 3333, 10_000]
+    assert first_shares(["a", "new"], {"a": 0.001}) == [1, 1]
+    assert first_shares(["a", "b"], {}) == [1, 1]
+
+
+@given(st.lists(st.floats(1e-5, 1e-2), min_size=2, max_size=8))
+def test_the_proportional_division_is_never_worth_another(seconds: list[float]) -> None:
+    if max(seconds) < 100 * min(seconds):
+        assert why_divide_anew(shares_for(seconds), seconds) == ""
+
+
+@pytest.mark.parametrize("count", [1, 7, 32, 1000])
+def test_every_sample_is_given_out_once_whatever_the_shares(count: int) -> None:
+    assert sum(split_batch(count, shares_for([0.1, 0.7]))) == count
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=8).filter(any), st.integers(1, 5000))
+def test_who_has_no_share_gets_no_sample(shares: list[int], count: int) -> None:
+    """A newcomer that listens has share 0; the others make up the whole batch."""
+    counts = split_batch(count, shares)
+    assert sum(counts) == count
+    assert all(taken == 0 for taken, share in zip(counts, shares, strict=True) if not share)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 0.01), st.floats(1e-4, 1e-3)), min_size=2, max_size=5),
+)
+def test_measuring_and_dividing_again_comes_to_rest_near_the_best_division(
+    workers: list[tuple[float, float]],
+) -> None:
+    """A step costs something however few samples it has; after ten rounds all take nearly as long."""
+    batch, shares = 1000, [1] * len(workers)
+    for _ in range(10):
+        counts = split_batch(batch, shares)
+        times = [fixed + count * each for (fixed, each), count in zip(workers, counts, strict=True)]
+        seconds = [time / count if count else 0.0 for time, count in zip(times, counts, strict=True)]
+        if why_divide_anew(shares, seconds):
+            shares = shares_for(seconds)
+    assert max(times) <= 1.02 * GAIN_WORTH * sum(times) / len(times)
+
+
+def test_the_next_look_comes_after_two_seconds_of_steps() -> None:
+    assert steps_until_next(10, 1.0) == 20
+    assert steps_until_next(10, 0.001) == STEPS_MAX
+    assert steps_until_next(10, 100.0) == STEPS_MIN
+    assert steps_until_next(10, 0.0) == STEPS_MAX
