@@ -230,7 +230,7 @@ class Crew:
                 self.on_checkpoint(worker_id, request.checkpoint)
             case "prepared":
                 self._note_prepared(mate, request.prepared)
-            case "aborted":
+            case "aborted" if mate.is_let_go_by(request.aborted.generation, self._journal.job.generation):
                 mate.phase, mate.step = Phase.IDLE, request.aborted.committed_step
                 mate.away_since_s = None
                 if request.aborted.refused_checkpoint:

@@ -46,6 +46,10 @@ class Mate:
             quiet_at_s=self.pulse.quiet_at_s(),
         )
 
+    def is_let_go_by(self, generation: int, newest: int) -> bool:
+        """Whether leaving `generation` leaves it idle; not if it works in the newest, which it is to enter next."""
+        return self.phase is not Phase.WORKING or generation == newest
+
     def note_leaving(self, leaving: WorkerLeaving, now_s: float) -> None:
         """Its node wants it to leave; said again, the earlier time holds."""
         leave_by_s: float | None = now_s + leaving.grace_s

@@ -141,6 +141,8 @@ class Worker:
         assignment = self._assignment
         spared = (assignment.trainer_address, assignment.agent_address)
         group = self._group = Group(config, self._device, *spared)
+        if self._session.newest_generation > config.generation:
+            group.break_from_outside("a newer generation takes its place")
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
         try:
             if config.world_size > 1:

@@ -51,6 +51,7 @@ class Session:
 
     def __init__(self, assignment: Assignment, on_abort: OnAbort, orphan_timeout_s: float = 600.0) -> None:
         self.commands: queue.Queue[Command] = queue.Queue()
+        self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
         self._assignment = assignment
         self._on_abort = on_abort
         self._orphan_timeout_s = orphan_timeout_s
@@ -213,6 +214,9 @@ class Session:
         elif kind == "configure":
             with self._lock:
                 self._standing = None
+            self.newest_generation = response.configure.generation
+            # Whoever still forms an older one would wait, e.g. for the store of a trainer that died.
+            self._on_abort(AbortGeneration(reason=f"generation {self.newest_generation} takes its place"))
             self.commands.put(response.configure)
         elif kind == "save":
             self.commands.put(response.save)

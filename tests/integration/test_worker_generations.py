@@ -1,0 +1,84 @@
+"""A worker leaves a generation that can't be formed any more as soon as the trainer announces the next."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from grpc import aio
+
+from peerloom.v1.trainer_pb2 import (
+    Backend,
+    ConfigureGeneration,
+    EndWorker,
+    JobSpec,
+    PrepareWorker,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+)
+from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.run import Worker
+
+SPEC = JobSpec(task="digits", epochs=1000, batch_size=64, learning_rate=0.1, seed=1)
+pytestmark = pytest.mark.timeout(90)
+
+
+class RestartedTrainer(TrainerServiceServicer):
+    """Announces a generation whose store is gone, as after its own death, then `others` at once, then the last."""
+
+    def __init__(self, others: int) -> None:
+        self._announced = 1 + others
+        self.words: list[tuple[str, int]] = []
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        heard = aiter(request_iterator)
+        assert (await anext(heard)).HasField("hello")
+        yield WorkerSessionResponse(prepare=PrepareWorker(spec=SPEC, beat_interval_s=60.0))
+        assert (await anext(heard)).HasField("prepared")
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            address = f"127.0.0.1:{closed.getsockname()[1]}"
+        for generation in range(1, self._announced + 1):
+            yield configure(generation, 2, address)
+        yield configure(self._announced + 1, 1, "")
+        async for request in heard:
+            word = str(request.WhichOneof("message"))
+            if word in ("aborted", "ready"):
+                self.words.append((word, getattr(request, word).generation))
+            if word == "ready":
+                break
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+
+
+def configure(generation: int, world_size: int, store: str) -> WorkerSessionResponse:
+    return WorkerSessionResponse(
+        configure=ConfigureGeneration(
+            generation=generation,
+            world_size=world_size,
+            store_address=store,
+            store_prefix=f"job-1/{generation}",
+            backend=Backend.BACKEND_GLOO,
+            spec=SPEC,
+            collective_timeout_s=600.0,
+        )
+    )
+
+
+@pytest.mark.parametrize("others", [0, 2])
+async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others: int) -> None:
+    """Else the worker would try to reach it for all of the collectives' time limit, once for each of them."""
+    server, trainer = aio.server(), RestartedTrainer(others)
+    add_TrainerServiceServicer_to_server(trainer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "127.0.0.1:1", 0, "cpu", 0, "", 1, "")
+    try:
+        async with asyncio.timeout(60):
+            assert await asyncio.to_thread(Worker(assignment).run) == 0
+    finally:
+        await server.stop(None)
+    last = others + 2
+    assert trainer.words == [*(("aborted", number) for number in range(1, last)), ("ready", last)]
