@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(90)
 
 
 class RestartedTrainer(TrainerServiceServicer):
-    """Announces a generation whose store is gone, as after its own death, then `others` at once, then the last."""
+    """Announces a generation whose store is gone, as after its death; `others` at once; then a good one."""
 
     def __init__(self, others: int) -> None:
         self._announced = 1 + others
