@@ -47,7 +47,7 @@ class Mate:
         )
 
     def is_let_go_by(self, generation: int, newest: int) -> bool:
-        """Whether it is idle after leaving `generation`; not if the newest, which it enters next, is another."""
+        """Whether it is idle after leaving `generation`: not if it enters the newest, another one, next."""
         return self.phase is not Phase.WORKING or generation == newest
 
     def note_leaving(self, leaving: WorkerLeaving, now_s: float) -> None:
