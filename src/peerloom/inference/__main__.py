@@ -47,6 +47,7 @@ async def main() -> None:
         add_InferenceServiceServicer_to_server(servicer, server.grpc)
         print(f"address={await server.start()}", flush=True)
         await server.serve_until_stopped()
+        await servicer.close()
         await witness.close()
         computer.close()
 

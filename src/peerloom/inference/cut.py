@@ -5,6 +5,7 @@ among those that fit into the nodes' memory; found exactly, by dynamic programmi
 used), in the order in which the nodes are given.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +40,10 @@ class Stage:
     seconds: float
 
 
-def cut(layers: Sequence[LayerCost], nodes: Sequence[StageNode], stages: int = 0) -> tuple[list[Stage], str]:
+@functools.lru_cache(64)
+def cut(
+    layers: tuple[LayerCost, ...], nodes: tuple[StageNode, ...], stages: int = 0
+) -> tuple[tuple[Stage, ...], str]:
     """The stages in order, and why they are these. `stages` 0: as many as make it fastest.
 
     Raises InvalidArgumentError for more stages than layers or nodes, ResourceExhaustedError, saying how
@@ -57,7 +61,7 @@ def cut(layers: Sequence[LayerCost], nodes: Sequence[StageNode], stages: int = 0
         f"{len(layers)} layers of {total:,} bytes cut into {len(best)}: the slowest stage, layers "
         f"{slowest.first} to {slowest.end - 1} on {slowest.node}, takes {slowest.seconds * 1e3:.3g} ms each"
     )
-    return list(best), reason
+    return best, reason
 
 
 def _plans(

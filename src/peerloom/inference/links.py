@@ -1,7 +1,10 @@
-"""The line from one stage to the next: a stream that tells when it breaks."""
+"""The line from one stage to the next: a stream that tells when it breaks, over a channel that stays."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from peerloom.errors import PeerloomError
@@ -11,6 +14,7 @@ from peerloom.v1.inference_pb2_grpc import InferenceServiceStub
 
 # Only activations that wait for the line take memory here; the session keeps its own until acknowledged.
 _NO_LIMIT_S = 7 * 24 * 3600.0
+_IDLE_KEPT = 16
 
 
 class Link(Protocol):
@@ -21,13 +25,58 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass
+class _Channel:
+    peer: Peer
+    users: int = 0
+
+
+class Channels:
+    """Channels to other inference servers, kept for the next session: connecting takes longer than a hop."""
+
+    def __init__(self, tls_ca: str) -> None:
+        self._tls_ca = tls_ca
+        self._open: OrderedDict[str, _Channel] = OrderedDict()
+
+    @asynccontextmanager
+    async def to(self, address: str) -> AsyncIterator[Peer]:
+        """The channel to a server; one over which a call failed is not used again."""
+        channel = self._open.get(address)
+        if channel is None:
+            channel = _Channel(Peer(InferenceServiceStub, "next stage", address, self._tls_ca))
+        self._open[address] = channel
+        self._open.move_to_end(address)
+        channel.users += 1
+        try:
+            yield channel.peer
+        except PeerloomError:
+            if self._open.get(address) is channel:
+                del self._open[address]
+            raise
+        finally:
+            channel.users -= 1
+            if not channel.users and self._open.get(address) is not channel:
+                await channel.peer.close()
+            await self._close_idle()
+
+    async def close(self) -> None:
+        """Closes all; calls under way are cancelled."""
+        while self._open:
+            await self._open.popitem()[1].peer.close()
+
+    async def _close_idle(self) -> None:
+        idle = [address for address, channel in self._open.items() if not channel.users]
+        for address in idle[: max(0, len(idle) - _IDLE_KEPT)]:
+            await self._open.pop(address).peer.close()
+
+
 class StreamLink:
     """Passes a session's activations on to `address`; `on_lost` is called once if that fails."""
 
     def __init__(
-        self, session_id: str, address: str, tls_ca: str, on_lost: Callable[[LinkLost], None]
+        self, session_id: str, address: str, channels: Channels, on_lost: Callable[[LinkLost], None]
     ) -> None:
-        self._session_id, self._address, self._tls_ca = session_id, address, tls_ca
+        self._session_id, self._address, self._channels = session_id, address, channels
         self._on_lost = on_lost
         self._outgoing: asyncio.Queue[Activation] = asyncio.Queue()
         self._streaming = asyncio.create_task(self._stream())
@@ -41,12 +90,12 @@ class StreamLink:
         self._streaming.cancel()
 
     async def _stream(self) -> None:
-        async with Peer(InferenceServiceStub, "next stage", self._address, self._tls_ca) as peer:
-            try:
+        reason = "it closed the line"
+        try:
+            async with self._channels.to(self._address) as peer:
                 await peer.call("PassActivations", self._requests(), _NO_LIMIT_S)
-                reason = "it closed the line"
-            except PeerloomError as error:
-                reason = error.message
+        except PeerloomError as error:
+            reason = error.message
         self._on_lost(LinkLost(next_address=self._address, reason=reason))
 
     async def _requests(self) -> AsyncIterator[PassActivationsRequest]:

@@ -19,7 +19,7 @@ from peerloom.inference.admission import admit
 from peerloom.inference.computing import Computer, Queue
 from peerloom.inference.config import InferenceConfig
 from peerloom.inference.describing import describe
-from peerloom.inference.links import Link, StreamLink
+from peerloom.inference.links import Channels, Link, StreamLink
 from peerloom.inference.sessions import StageSession
 from peerloom.inference.shelf import Loaded, Shelf
 from peerloom.inference.torch_tensors import check_inputs, message_of_tensor, tensor_of
@@ -43,6 +43,7 @@ from peerloom.v1.inference_pb2 import (
 )
 from peerloom.v1.inference_pb2_grpc import InferenceServiceServicer
 
+OPEN_LIMIT_S = 60.0  # for a session whose first activation has come; its model may have to be loaded again
 _Context = aio.ServicerContext[Any, Any]
 
 
@@ -62,6 +63,12 @@ class InferenceServicer(InferenceServiceServicer):
         self._descriptions: dict[str, ModelDescription] = {}
         self._queues: dict[Loaded, Queue] = {}
         self._sessions: dict[str, StageSession] = {}
+        self._opened = asyncio.Condition()
+        self._channels = Channels(config.tls_ca)
+
+    async def close(self) -> None:
+        """Closes the lines to other servers."""
+        await self._channels.close()
 
     async def LoadModel(self, request: LoadModelRequest, context: _Context) -> LoadModelResponse:
         check_digest("digest", request.digest)
@@ -126,9 +133,7 @@ class InferenceServicer(InferenceServiceServicer):
     ) -> PassActivationsResponse:
         received = 0
         async for request in request_iterator:
-            session = self._sessions.get(request.session_id)
-            if session is None:
-                raise NotFoundError.of_name("session", request.session_id[:64], ())
+            session = self._sessions.get(request.session_id) or await self._session(request.session_id)
             await session.take(request.activation)
             received += 1
         return PassActivationsResponse(received=received)
@@ -171,7 +176,7 @@ class InferenceServicer(InferenceServiceServicer):
         loaded, _, _ = await self._shelf.load(request.digest, request.first_layer, request.end_layer)
 
         def open_link(address: str, session_id: str, on_lost: Callable[[LinkLost], None]) -> Link:
-            return StreamLink(session_id, address, self._config.tls_ca, on_lost)
+            return StreamLink(session_id, address, self._channels, on_lost)
 
         part, incremental = loaded.part, request.incremental
         session = StageSession(request.session_id, part, self._computer, open_link, incremental)
@@ -180,7 +185,19 @@ class InferenceServicer(InferenceServiceServicer):
         self._witness.served(request.caller, 0)
         self._shelf.hold(part)
         self._sessions[request.session_id] = session
+        async with self._opened:
+            self._opened.notify_all()
         return session
+
+    async def _session(self, session_id: str) -> StageSession:
+        """Nobody waits until all stages are open: the first activation may be here before the session."""
+        check_text("session_id", session_id, low=1, high=64)
+        try:
+            async with asyncio.timeout(OPEN_LIMIT_S), self._opened:
+                await self._opened.wait_for(lambda: session_id in self._sessions)
+                return self._sessions[session_id]
+        except TimeoutError:
+            raise NotFoundError.of_name("session", session_id, ()) from None
 
     async def _follow(self, session: StageSession, requests: AsyncIterator[RunStageRequest]) -> None:
         try:

@@ -12,13 +12,13 @@ from peerloom.inference.cut import LayerCost, StageNode, cut
 
 _LAYERS = st.lists(
     st.builds(LayerCost, st.integers(1, 9), st.integers(1, 9).map(float)), min_size=1, max_size=6
-)
+).map(tuple)
 _NODES = st.lists(
     st.tuples(st.integers(1, 30), st.sampled_from([0.5, 1.0, 2.0])), min_size=1, max_size=4
-).map(lambda pairs: [StageNode(f"n{i}", memory, speed) for i, (memory, speed) in enumerate(pairs)])
+).map(lambda pairs: tuple(StageNode(f"n{i}", memory, speed) for i, (memory, speed) in enumerate(pairs)))
 
 
-def best_by_trying_all(layers: list[LayerCost], nodes: list[StageNode]) -> float:
+def best_by_trying_all(layers: tuple[LayerCost, ...], nodes: tuple[StageNode, ...]) -> float:
     """The least slowest stage over all subsequences of the nodes and all cuts."""
     best = math.inf
     for count in range(1, min(len(layers), len(nodes)) + 1):
@@ -40,7 +40,9 @@ def best_by_trying_all(layers: list[LayerCost], nodes: list[StageNode]) -> float
 
 
 @given(_LAYERS, _NODES)
-def test_no_other_cut_has_a_faster_slowest_stage(layers: list[LayerCost], nodes: list[StageNode]) -> None:
+def test_no_other_cut_has_a_faster_slowest_stage(
+    layers: tuple[LayerCost, ...], nodes: tuple[StageNode, ...]
+) -> None:
     expected = best_by_trying_all(layers, nodes)
     if expected == math.inf:
         with pytest.raises(ResourceExhaustedError):
@@ -54,8 +56,8 @@ def test_no_other_cut_has_a_faster_slowest_stage(layers: list[LayerCost], nodes:
 
 def test_a_cut_by_hand() -> None:
     """Seconds 1, 2, 3, 2 on nodes of speed 1, 1, 2: 1 | 2 | (3+2)/2, so 2.5; two stages give 3 | 2.5."""
-    layers = [LayerCost(10, seconds) for seconds in (1.0, 2.0, 3.0, 2.0)]
-    nodes = [StageNode("a", 99, 1.0), StageNode("b", 99, 1.0), StageNode("c", 99, 2.0)]
+    layers = tuple(LayerCost(10, seconds) for seconds in (1.0, 2.0, 3.0, 2.0))
+    nodes = (StageNode("a", 99, 1.0), StageNode("b", 99, 1.0), StageNode("c", 99, 2.0))
     stages, reason = cut(layers, nodes)
     assert [(stage.node, stage.first, stage.end) for stage in stages] == [
         ("a", 0, 1),
@@ -67,18 +69,18 @@ def test_a_cut_by_hand() -> None:
 
 def test_memory_moves_the_cut() -> None:
     """Node b can hold one layer only, so a takes two though that makes it slower than b."""
-    layers = [LayerCost(10, 1.0)] * 3
-    stages, _ = cut(layers, [StageNode("a", 20, 0.1), StageNode("b", 10, 10.0)])
+    layers = (LayerCost(10, 1.0),) * 3
+    stages, _ = cut(layers, (StageNode("a", 20, 0.1), StageNode("b", 10, 10.0)))
     assert [(stage.node, stage.end - stage.first) for stage in stages] == [("a", 2), ("b", 1)]
 
 
 def test_what_is_missing_is_said() -> None:
-    layers = [LayerCost(40, 1.0), LayerCost(10, 1.0)]
+    layers = (LayerCost(40, 1.0), LayerCost(10, 1.0))
     with pytest.raises(ResourceExhaustedError, match="20 bytes are missing") as caught:
-        cut(layers, [StageNode("a", 20, 1.0), StageNode("b", 10, 1.0)])
+        cut(layers, (StageNode("a", 20, 1.0), StageNode("b", 10, 1.0)))
     assert caught.value.metadata["missing_bytes"] == "20"
     with pytest.raises(ResourceExhaustedError, match="largest layer needs 40 bytes, 10 more than any has"):
-        cut(layers, [StageNode("a", 30, 1.0), StageNode("b", 30, 1.0)])
+        cut(layers, (StageNode("a", 30, 1.0), StageNode("b", 30, 1.0)))
 
 
 @pytest.mark.parametrize(
@@ -86,4 +88,4 @@ def test_what_is_missing_is_said() -> None:
 )
 def test_more_stages_than_layers_or_nodes_are_refused(stages: int, limit: str) -> None:
     with pytest.raises(InvalidArgumentError, match=limit):
-        cut([LayerCost(1, 1.0)] * 2, [StageNode("a", 9, 1.0)], stages)
+        cut((LayerCost(1, 1.0),) * 2, (StageNode("a", 9, 1.0),), stages)

@@ -49,7 +49,7 @@ async def generate(
         stages = stages or min(3, len(description.layers))
     pipeline, _ = await ways.splitter.place(description, stages, incremental=True)
     try:
-        await pipeline.open()
+        pipeline.open()
         replaced, fed = 0, np.frombuffer(text, dtype=np.uint8).astype(np.int64)[None, :]
         for position in range(len(text), min(len(text) + tokens, description.context)):
             started_s = time.monotonic()

@@ -53,9 +53,9 @@ class Local:
 
     async def infer(self, digest: str, inputs: Array) -> tuple[Array, float]:
         """Outputs and the seconds that the model took. Raises a PeerloomError."""
-        model = await self.model(digest)
+        model, started_s = await self.model(digest), time.monotonic()
         outputs, model_s = await asyncio.to_thread(model.infer, inputs)
-        self.pace(digest).note(len(inputs), model_s)
+        self.pace(digest).note(len(inputs), time.monotonic() - started_s)
         return outputs, model_s
 
     async def model(self, digest: str) -> "LocalModel":

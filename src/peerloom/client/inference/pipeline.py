@@ -50,17 +50,11 @@ class Pipeline:
         """The nodes of the stages, in order."""
         return tuple(placement.server.node.name for placement in self._placements)
 
-    async def open(self) -> None:
-        """Opens all stages at once; none needs the next before there is an input. Raises a PeerloomError."""
+    def open(self) -> None:
+        """Opens all stages at once; inputs need not wait until they are. `next` raises what comes of it."""
         self._lines = [self._line(index) for index in range(len(self._placements))]
-        following = [*self._lines[1:], None]
-        opening = [
+        for line, after in zip(self._lines, [*self._lines[1:], None], strict=True):
             line.open(after, incremental=self._incremental)
-            for line, after in zip(self._lines, following, strict=True)
-        ]
-        for result in await asyncio.gather(*opening, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
 
     def feed(self, array: Array) -> None:
         """The next input. Raises InvalidArgumentError for one that doesn't fit a message."""
@@ -167,7 +161,7 @@ class Pipeline:
             self._placements[index] = await self._replace((placement.first, placement.end), self._lost_nodes)
             following = self._lines[index + 1] if index + 1 < len(self._lines) else None
             line = self._line(index)
-            await line.open(following, incremental=self._incremental)
+            line.open(following, incremental=self._incremental)
             self._lines[index] = line
             self.replaced += 1
         for index in lost:
@@ -179,6 +173,9 @@ class Pipeline:
 
     async def _ask_all(self) -> None:
         async def ask(line: StageLine) -> None:
+            if line.is_overdue:
+                self._lose(line, UnavailableError(f"{line.node} doesn't open its stage"))
+                return
             with suppress(PeerloomError):
                 await line.server.look()
                 return

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import statistics
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ _LOOPBACK_BYTES_PER_S = 5e8
 _FAR_BYTES_PER_S = 1.25e7  # 100 Mbit/s, until a transfer has been measured
 _MEASURABLE_BYTES = 256 * 1024
 _REMEMBERED = 64
+_CALLS_REMEMBERED = 9
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Server:
         self.node = node
         self.as_node = as_node
         self.address = ""
-        self.round_trip_s = 0.0
+        self._way_s = 0.0
+        self._beyond_s: deque[float] = deque(maxlen=_CALLS_REMEMBERED)
         self.bytes_per_s = _LOOPBACK_BYTES_PER_S if _is_loopback(node.agent_address) else _FAR_BYTES_PER_S
         self.queue_s = 0.0
         self.memory_left_bytes = 0
@@ -64,6 +67,12 @@ class Server:
         self._peer: Peer | None = None
         self._paces: dict[str, Pace] = {}
         self._opening = asyncio.Lock()
+
+    @property
+    def round_trip_s(self) -> float:
+        """What a small request takes beside queue and computing: the way, and what recent ones took more."""
+        beyond_s = statistics.median(self._beyond_s) if self._beyond_s else 0.0
+        return self._way_s + max(0.0, beyond_s)
 
     @property
     def peer(self) -> Peer:
@@ -93,7 +102,9 @@ class Server:
         )
         self.looked_s = time.monotonic()
         seconds = self.looked_s - started_s
-        self.round_trip_s = min(self.round_trip_s or seconds, seconds)
+        self._way_s = min(self._way_s or seconds, seconds)
+        if self._beyond_s:
+            self._beyond_s.popleft()  # what requests took is forgotten, so that a node gets another chance
         self.queue_s = status.queue_s
         self.memory_left_bytes = max(0, status.memory_limit_bytes - status.memory_used_bytes)
         return status
@@ -156,7 +167,7 @@ class Server:
 
     def _note_transfer(self, moved_bytes: int, network_s: float) -> None:
         if moved_bytes < _MEASURABLE_BYTES:
-            self.round_trip_s += 0.1 * (max(0.0, network_s) - self.round_trip_s)
+            self._beyond_s.append(network_s - self._way_s)
             return
         measured = moved_bytes / max(1e-6, network_s - self.round_trip_s)
         self.bytes_per_s += 0.3 * (measured - self.bytes_per_s)

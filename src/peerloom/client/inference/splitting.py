@@ -1,5 +1,6 @@
 """Inference by stages: the cut is placed on nodes, micro-batches overlap, lost stages are replaced."""
 
+import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ class Splitter:
 
     def __init__(self, servers: Servers, witness: Witness) -> None:
         self._servers, self._witness = servers, witness
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def infer(
         self, model: ModelDescription, inputs: Array, timeout_s: float, stages: int, micro_batches: int
@@ -53,13 +55,20 @@ class Splitter:
         pipeline, reason = await self.place(model, stages, incremental=False)
         parts = micro(inputs, model, micro_batches)
         try:
-            await pipeline.open()
+            pipeline.open()
             outputs, model_s = await _drive(
                 pipeline, parts, 2 * len(pipeline.nodes) + 2, deadline_s, timeout_s
             )
         finally:
-            await pipeline.close()
+            # Beside what comes next: the answer is complete, and the stages' goodbyes take a round trip.
+            closing = asyncio.create_task(pipeline.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
         return SplitAnswer(np.concatenate(outputs), pipeline.nodes, model_s, pipeline.replaced, reason)
+
+    async def close(self) -> None:
+        """Waits until the last sessions are closed."""
+        await asyncio.gather(*self._closing)
 
     async def place(self, model: ModelDescription, stages: int, *, incremental: bool) -> tuple[Pipeline, str]:
         """A pipeline over the best nodes, not opened yet, and why it is cut so. Raises a PeerloomError."""
@@ -145,28 +154,28 @@ def micro(inputs: Array, model: ModelDescription, count: int) -> list[Array]:
     return [inputs[start : start + rows] for start in range(0, len(inputs), rows)]
 
 
-def layer_costs(model: ModelDescription) -> list[LayerCost]:
+def layer_costs(model: ModelDescription) -> tuple[LayerCost, ...]:
     """The layers as the cut sees them; unmeasured ones cost by their parameters."""
     measured = all(layer.seconds_per_sample > 0 for layer in model.layers)
-    return [
+    return tuple(
         LayerCost(
             layer.parameter_bytes, layer.seconds_per_sample if measured else 1e-9 * layer.parameter_bytes
         )
         for layer in model.layers
-    ]
+    )
 
 
-def stage_nodes(servers: Sequence[Server]) -> list[StageNode]:
+def stage_nodes(servers: Sequence[Server]) -> tuple[StageNode, ...]:
     """The nodes as the cut sees them; speed by the measured matrix multiplication, 1 for the first one's."""
     first = next((server.node.gflops for server in servers if server.node.gflops > 0), 1.0)
-    return [
+    return tuple(
         StageNode(
             server.node.name,
             server.memory_left_bytes if server.address else _UNKNOWN_BYTES,
             server.node.gflops / first if server.node.gflops > 0 else 1.0,
         )
         for server in servers
-    ]
+    )
 
 
 async def _drive(

@@ -1,6 +1,7 @@
 """The client's line to one stage of a split model."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,12 +49,16 @@ class StageLine:
         self._digest, self._placement = digest, placement
         self._on_response, self._on_lost = on_response, on_lost
         self._outgoing: asyncio.Queue[RunStageRequest | None] = asyncio.Queue()
-        self._opened = asyncio.Event()
-        self._failure: PeerloomError | None = None
+        self._asked_s: float | None = None
         self._listening: asyncio.Task[None] | None = None
 
-    async def open(self, following: "StageLine | None", *, incremental: bool) -> None:
-        """Opens the session; outputs go to `following`, or to us. Raises a PeerloomError."""
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the stage should have been opened by now."""
+        return self._asked_s is not None and time.monotonic() > self._asked_s + OPEN_LIMIT_S
+
+    def open(self, following: "StageLine | None", *, incremental: bool) -> None:
+        """Asks for the session; outputs go to `following`, or to us. What follows may be sent at once."""
         request = OpenStage(
             session_id=self.session_id,
             digest=self._digest,
@@ -65,14 +70,8 @@ class StageLine:
         if following is not None:
             request.next_address, request.next_session_id = following.address, following.session_id
         self._outgoing.put_nowait(RunStageRequest(open=request))
+        self._asked_s = time.monotonic()
         self._listening = asyncio.create_task(self._listen())
-        try:
-            await asyncio.wait_for(self._opened.wait(), OPEN_LIMIT_S)
-        except TimeoutError:
-            self._failure = UnavailableError(f"{self.node} opened no stage within {OPEN_LIMIT_S:g} s.")
-        if self._failure is not None:
-            await self.close()
-            raise self._failure
 
     def feed(self, activation: Activation) -> None:
         """An input; for the first stage only."""
@@ -102,15 +101,11 @@ class StageLine:
         try:
             async for response in self.server.peer.stream("RunStage", self._requests()):
                 if response.HasField("opened"):
-                    self._opened.set()
+                    self._asked_s = None
                 else:
                     self._on_response(response)
         except PeerloomError as error:
             failure = error
-        if not self._opened.is_set():
-            self._failure = failure
-            self._opened.set()
-            return
         self._on_lost(failure)
 
     async def _requests(self) -> AsyncIterator[RunStageRequest]:

@@ -20,14 +20,13 @@ from peerloom.client.models import find_digest
 from peerloom.client.services import Services
 from peerloom.client.types.inference import Combination, Estimate, Inference, Mode
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
-from peerloom.inference.cut import Stage, StageNode, cut
+from peerloom.inference.cut import cut
 from peerloom.kit.checks import check_range
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
 _MODES = ("auto", "remote", "split", "local")
 _COMPARED = 4  # candidates that "auto" looks at
-_CUTS_KEPT = 64
 
 
 class Ways:
@@ -41,7 +40,6 @@ class Ways:
         self._remote = Remote(self.servers, self.witness)
         self.splitter = Splitter(self.servers, self.witness)
         self._descriptions: dict[str, ModelDescription] = {}
-        self._cuts: dict[tuple[str, tuple[StageNode, ...]], tuple[list[Stage], str]] = {}
         self._digests: dict[str, str] = {}
 
     async def infer(
@@ -129,6 +127,7 @@ class Ways:
 
     async def close(self) -> None:
         """Hands over the last evidence and closes all lines."""
+        await self.splitter.close()
         await self.witness.close()
         await self.servers.close()
 
@@ -187,7 +186,7 @@ class Ways:
         if len(description.layers) < 2 or len(servers) < 2:
             return Estimate("split", None, "it takes two layers and two nodes")
         try:
-            plan, reason = self._cut(description, servers)
+            plan, reason = cut(layer_costs(description), stage_nodes(servers))
         except PeerloomError as error:
             return Estimate("split", None, error.message)
         by_name = {place.name: place for place in places}
@@ -202,14 +201,6 @@ class Ways:
             for stage in plan
         ]
         return Estimate("split", split_s(request, stages, micro_batches), reason)
-
-    def _cut(self, description: ModelDescription, servers: Sequence[Server]) -> tuple[list[Stage], str]:
-        nodes = tuple(stage_nodes(servers))
-        if (description.digest, nodes) not in self._cuts:
-            while len(self._cuts) >= _CUTS_KEPT:
-                self._cuts.popitem()
-            self._cuts[description.digest, nodes] = cut(layer_costs(description), nodes)
-        return self._cuts[description.digest, nodes]
 
     async def _several(
         self,
