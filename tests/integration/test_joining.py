@@ -164,6 +164,15 @@ def test_a_state_that_travels_in_less_than_half_a_step_is_broadcast(crew: Crew) 
     check_same([*old, newcomer])
 
 
+def test_a_newcomer_that_comes_after_the_last_step_gets_a_broadcast(crew: Crew) -> None:
+    """Only the last epoch is still to be measured."""
+    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 2}] * 3)
+    crew.begin(old, until=12)
+    crew.work([*old, newcomer])
+    assert newcomer.hear("entered") == {"entered": 12, "listens": False, "listeners": 0}
+    check_same([*old, newcomer])
+
+
 @pytest.mark.parametrize(
     ("setting", "gate_step"),
     [

@@ -165,7 +165,8 @@ def begin_joining(
         return Joining(group, state)
     addresses: dict[int, bytes] = {}
     donor = None
-    if _agree(state, group, members[0], step_s):
+    # Without a step to come there would be nothing to hear.
+    if newest < schedule.total_steps and _agree(state, group, members[0], step_s):
         # The last ones give first: rank 0 also writes checkpoints.
         gives = {rank: members[-1 - i % len(members)] for i, rank in enumerate(sorted(listeners))}
         donor = _open_donor(state, host) if group.rank in gives.values() else None
