@@ -112,18 +112,17 @@ class Crew:
                 await self._changed.wait()
         self._changed.clear()
 
-    def begin_generation(self, worker_ids: Iterable[str]) -> list[Worker]:
-        """These work from now on, ranked in this order; those lost before are forgotten."""
+    def begin_generation(self, worker_ids: Iterable[str], meets_within_s: float | None) -> list[Worker]:
+        """These work, ranked in this order, at once or after they have met; those lost are forgotten."""
+        now_s = self._clock.monotonic_s()
+        meets_by_s = None if meets_within_s is None else now_s + meets_within_s
         self._mates = {i: mate for i, mate in self._mates.items() if mate.phase is not Phase.LOST}
         for mate in self._mates.values():
-            mate.is_in_generation = False
+            mate.is_in_generation &= meets_by_s is not None  # they belong to the one that works
         workers = []
         for rank, worker_id in enumerate(worker_ids):
-            mate = self._mates[worker_id]
-            mate.phase, mate.finished, mate.away_since_s = Phase.WORKING, None, None
-            mate.is_in_generation, mate.is_ready = True, False
-            if not self._hub.is_connected(worker_id):
-                mate.away_since_s = self._clock.monotonic_s()
+            away_since_s = None if self._hub.is_connected(worker_id) else now_s
+            self._mates[worker_id].begin(away_since_s, meets_by_s)
             record = self._record(worker_id)
             record.rank, record.generation = rank, self._journal.job.generation
             workers.append(record)
@@ -218,7 +217,10 @@ class Crew:
         if mate is None or mate.phase is Phase.LOST:
             return
         mate.pulse.beat(self._clock.monotonic_s())
-        match request.WhichOneof("message"):
+        kind = request.WhichOneof("message")
+        if kind not in ("step", "epoch", "beat", "checkpoint"):
+            self._changed.set()
+        match kind:
             case "step":
                 mate.step = max(mate.step, request.step.step)
                 note_step(self._journal, request.step, self._clock)
@@ -235,21 +237,18 @@ class Crew:
                 mate.away_since_s = None
                 if request.aborted.refused_checkpoint:
                     self.on_refused(request.aborted.refused_checkpoint, request.aborted.reason)
-                self._changed.set()
+            case "met" if request.met.generation == self._journal.job.generation:
+                mate.has_met = True
             case "ready" if request.ready.generation == self._journal.job.generation:
                 mate.is_ready = True
-                self._changed.set()
             case "leaving":
                 mate.note_leaving(request.leaving, self._clock.monotonic_s())
                 self.someone_departs.set()
-                self._changed.set()
             case "staying":
                 mate.is_departing, mate.leave_by_s = False, None
-                self._changed.set()
             case "finished" if request.finished.generation == self._journal.job.generation:
                 mate.phase, mate.finished = Phase.FINISHED, request.finished
                 mate.step, mate.away_since_s = self._journal.job.progress.total_steps, None
-                self._changed.set()
             case "failed":
                 self._note_failure(worker_id, request.failed.reason, request.failed.is_permanent)
 
@@ -286,7 +285,6 @@ class Crew:
         note_prepared(self._journal, prepared)
         if mate.phase is Phase.STARTING:
             mate.phase, mate.away_since_s = Phase.IDLE, None
-            self._changed.set()
 
     def _note_failure(self, worker_id: str, reason: str, is_permanent: bool) -> None:
         if is_permanent:

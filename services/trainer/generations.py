@@ -8,7 +8,7 @@ shown to it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerloom.services.trainer.members import (
     OBSERVED,
@@ -83,7 +83,10 @@ class Save:
 
 @dataclass(frozen=True)
 class Form:
-    """Form the next generation from these workers, ranked in this order."""
+    """Form the next generation from these workers, ranked in this order.
+
+    `beside`: they meet beside the training of the current one, and Enter comes later.
+    """
 
     worker_ids: tuple[str, ...]
     state_rank: int
@@ -91,6 +94,14 @@ class Form:
     transfer_state: bool
     reason: str
     from_checkpoint: bool = False
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Enter:
+    """All of the generation that met beside the training are connected: they enter it at a step boundary."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,7 @@ class Fail:
     reason: str
 
 
-Decision = Wait | Hold | Silence | GiveUpOn | Abort | Dismiss | Save | Form | Complete | Fail
+Decision = Wait | Hold | Silence | GiveUpOn | Abort | Dismiss | Save | Form | Enter | Complete | Fail
 
 
 def decide(
@@ -152,6 +163,8 @@ def _while_working(
     if missing:
         how = "fell silent" if any(m.phase is Phase.SILENT for m in missing) else "left the generation"
         return Abort(_ids(working), f"{missing[0].worker_id} {how}")
+    if any(m.meets_by_s is not None for m in working):
+        return _while_meeting(working, until_s, now_s)
     if any(m.is_departing and is_due(m, now_s) for m in working):
         if any(m.is_ready and not m.is_departing for m in working):
             return Abort(_ids(working), "a node wants its slots back", is_polite=True)
@@ -161,12 +174,29 @@ def _while_working(
     if any(m.is_departing for m in idle):
         return Dismiss(_ids([m for m in idle if m.is_departing]), "its node asked it to leave")
     newcomers = [m for m in idle if not m.is_departing]
-    if newcomers and sum(not m.is_departing for m in working) >= limits.max_workers:
+    room = limits.max_workers - sum(not m.is_departing for m in working)
+    if newcomers and room <= 0:
         # E.g. one that had fallen silent is back, and its place is taken.
         return Dismiss(_ids(newcomers), "the job has all the workers it can use")
-    if newcomers:
+    if newcomers and not limits.meets_beside:
         return Abort(_ids(working), "a worker joins", is_polite=True)
+    # Whoever still gets the state is not disturbed, and at the end of the training nobody is needed.
+    if newcomers and all(m.is_ready for m in working) and not any(m.phase is Phase.FINISHED for m in members):
+        # Those who want to go hand over now, unless nobody else has the state.
+        staying = [m for m in working if not m.is_departing]
+        meeting = [*(staying or working), *newcomers[:room]]
+        reason = f"a worker joins: {len(meeting)} workers meet"
+        return replace(_form(meeting), transfer_state=True, reason=reason, beside=True)
     return Wait("the generation works", until_s)
+
+
+def _while_meeting(working: Sequence[Member], until_s: float | None, now_s: float) -> Decision:
+    meeting = [m for m in working if m.meets_by_s is not None]
+    if all(m.has_met for m in meeting):
+        return Enter(f"{len(meeting)} workers have met")
+    if any(has_passed(m.meets_by_s, now_s) for m in meeting):
+        return Abort(_ids(working), "the workers of the next generation can't meet")
+    return Wait("the next generation meets", until_s)
 
 
 def _all_depart(alive: Sequence[Member], checkpoint_step: int | None, now_s: float) -> Decision | None:

@@ -21,6 +21,8 @@ class Mate:
     step: int = 0
     is_in_generation: bool = False
     is_ready: bool = True
+    meets_by_s: float | None = None
+    has_met: bool = False
     is_departing: bool = False
     leave_by_s: float | None = None
     leave_reason: str = ""
@@ -37,6 +39,8 @@ class Mate:
             step=self.step,
             is_in_generation=self.is_in_generation,
             is_ready=self.is_ready,
+            meets_by_s=self.meets_by_s,
+            has_met=self.has_met,
             is_departing=self.is_departing,
             leave_by_s=self.leave_by_s,
             save_asked_s=self.save_asked_s,
@@ -49,6 +53,12 @@ class Mate:
     def is_let_go_by(self, generation: int, newest: int) -> bool:
         """Whether it is idle after leaving `generation`: not if it enters the newest, another one, next."""
         return self.phase is not Phase.WORKING or generation == newest
+
+    def begin(self, away_since_s: float | None, meets_by_s: float | None) -> None:
+        """It belongs to the generation that begins, or that meets beside the training until `meets_by_s`."""
+        self.phase, self.finished, self.away_since_s = Phase.WORKING, None, away_since_s
+        self.is_in_generation, self.is_ready = True, False
+        self.meets_by_s, self.has_met = meets_by_s, False
 
     def note_leaving(self, leaving: WorkerLeaving, now_s: float) -> None:
         """Its node wants it to leave; said again, the earlier time holds."""

@@ -22,11 +22,12 @@ class Member:
     """A worker as the decision sees it; `step` is the last committed one that it told of.
 
     `is_in_generation`: it was there when the current generation was formed; `is_ready`: it has that one's
-    state. `is_departing`: its node wants it to leave, by `leave_by_s` (None: at once); until then it waits
-    for a replacement. `save_asked_s`: when it was asked to store its state. `away_since_s` is since when
-    (monotonic) we wait for it: to start, to come back, to leave, to speak again; None when we don't.
-    `is_agent_away`: its node's agent can't be reached either. `quiet_at_s` is when its silence becomes
-    suspicious, None while that can't be told.
+    state. While that one meets beside the training of the one before, `meets_by_s` is how long it may take
+    (monotonic), and `has_met` whether this worker is connected to all others. `is_departing`: its node wants
+    it to leave, by `leave_by_s` (None: at once); until then it waits for a replacement. `save_asked_s`: when
+    it was asked to store its state. `away_since_s` is since when (monotonic) we wait for it: to start, to
+    come back, to leave, to speak again; None when we don't. `is_agent_away`: its node's agent can't be
+    reached either. `quiet_at_s` is when its silence becomes suspicious, None while that can't be told.
     """
 
     worker_id: str
@@ -34,6 +35,8 @@ class Member:
     step: int = 0
     is_in_generation: bool = False
     is_ready: bool = True
+    meets_by_s: float | None = None
+    has_met: bool = False
     is_departing: bool = False
     leave_by_s: float | None = None
     save_asked_s: float | None = None
@@ -46,13 +49,17 @@ class Member:
 @dataclass(frozen=True)
 class Limits:
     """How long to wait, in seconds: for a worker to start, leave or speak again; for one whose line broke;
-    for one whose agent is away too. And the fewest workers to go on with, and the most to use."""
+    for one whose agent is away too. And the fewest workers to go on with, and the most to use.
+
+    `meets_beside`: the backend lets a generation meet while the one before it works.
+    """
 
     start_timeout_s: float
     reconnect_timeout_s: float
     agent_timeout_s: float
     min_workers: int
     max_workers: int = 2**24
+    meets_beside: bool = True
 
 
 # Only from these do we expect signs of life at a known pace.
@@ -81,7 +88,8 @@ def next_deadline(members: Sequence[Member], limits: Limits, now_s: float) -> fl
     leave = [m.leave_by_s for m in members if m.is_departing and not is_due(m, now_s)]
     away = [away_deadline(m, limits) for m in members]
     quiet = [m.quiet_at_s for m in members if m.phase in OBSERVED]
-    return min((d for d in [*away, *quiet, *leave] if d is not None), default=None)
+    meet = [m.meets_by_s for m in members if m.phase is Phase.WORKING]
+    return min((d for d in [*away, *quiet, *meet, *leave] if d is not None), default=None)
 
 
 def has_passed(deadline_s: float | None, now_s: float) -> bool:

@@ -29,6 +29,7 @@ from peerloom.services.trainer.rules import slots_wanted
 from peerloom.services.trainer.silence import BEAT_INTERVAL_S
 from peerloom.services.trainer.staffing import Staff
 from peerloom.v1.trainer_pb2 import (
+    Backend,
     Checkpoint,
     EndWorker,
     Job,
@@ -190,6 +191,9 @@ class JobRunner:
                 crew.ask_to_save(worker_id, reason)
             case g.Form() as form:
                 await self._form(form)
+            case g.Enter(reason):
+                step = former.enter(reason)
+                self.set_state(JobState.JOB_STATE_RUNNING, f"{reason} and go on from step {step}")
             case g.Fail(reason):
                 raise JobEndedError(JobState.JOB_STATE_FAILED, f"{reason}: {crew.last_loss}")
             case g.Complete(worker_id):
@@ -199,7 +203,7 @@ class JobRunner:
 
     async def _form(self, form: g.Form) -> None:
         try:
-            if await self._former.form(form):
+            if await self._former.form(form) and not form.beside:
                 self.set_state(JobState.JOB_STATE_RUNNING, form.reason)
         except DataLossError as error:
             self._fall_back(self.job.checkpoint.artifact.digest, error.message)
@@ -240,6 +244,7 @@ class JobRunner:
             agent_timeout_s=config.agent_timeout_s,
             min_workers=self.job.spec.min_workers,
             max_workers=slots_wanted(self.job.spec),
+            meets_beside=self.job.backend != Backend.BACKEND_NCCL,
         )
 
     async def _complete(self, worker_id: str) -> None:

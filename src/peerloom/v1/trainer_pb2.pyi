@@ -1551,6 +1551,7 @@ class WorkerSessionRequest(_message.Message):
     LEAVING_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     STAYING_FIELD_NUMBER: _builtins.int
+    MET_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___WorkerHello:
         """Who it is."""
@@ -1599,6 +1600,10 @@ class WorkerSessionRequest(_message.Message):
     def staying(self) -> Global___WorkerStaying:
         """It may stay after all."""
 
+    @_builtins.property
+    def met(self) -> Global___WorkerMet:
+        """It is connected to all others of a generation that meets beside the training."""
+
     def __init__(
         self,
         *,
@@ -1614,12 +1619,13 @@ class WorkerSessionRequest(_message.Message):
         leaving: Global___WorkerLeaving | None = ...,
         checkpoint: Global___Checkpoint | None = ...,
         staying: Global___WorkerStaying | None = ...,
+        met: Global___WorkerMet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1662,6 +1668,28 @@ class WorkerHello(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerHello: _TypeAlias = WorkerHello  # noqa: Y015
+
+@_typing.final
+class WorkerMet(_message.Message):
+    """Connected to all others of a generation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Which generation."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerMet: _TypeAlias = WorkerMet  # noqa: Y015
 
 @_typing.final
 class WorkerReady(_message.Message):
@@ -2037,6 +2065,7 @@ class ConfigureGeneration(_message.Message):
     COLLECTIVE_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     TRANSFER_STATE_FIELD_NUMBER: _builtins.int
     CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -2059,6 +2088,8 @@ class ConfigureGeneration(_message.Message):
     """Somebody lacks the newest state: state_rank sends it to all before the first step."""
     checkpoint_digest: _builtins.str
     """Begin with this checkpoint, which each worker's own agent keeps; empty: with the living state."""
+    beside: _builtins.bool
+    """Meet the others beside the training of the current generation, and enter when that one is left."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What to train, with all defaults filled in."""
@@ -2083,10 +2114,11 @@ class ConfigureGeneration(_message.Message):
         collective_timeout_s: _builtins.float = ...,
         transfer_state: _builtins.bool = ...,
         checkpoint_digest: _builtins.str = ...,
+        beside: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "store_address", b"store_address", "store_prefix", b"store_prefix", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "store_address", b"store_address", "store_prefix", b"store_prefix", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ process otherwise), and so must the lines to the trainer and to the agent.
 import os
 import socket
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -42,6 +43,10 @@ class Group:
         self._is_nccl: bool = config.backend == Backend.BACKEND_NCCL
         self._waits = Waits()
         self._meeting = Meeting(config)
+
+    def meet(self, on_met: Callable[[], None]) -> None:
+        """Begins to connect to the others, ahead of `form`; `on_met` is called in a thread of its own."""
+        self._meeting.begin(on_met)
 
     def form(self) -> None:
         """Meets the others. Raises GenerationBrokenError when one of them doesn't come."""

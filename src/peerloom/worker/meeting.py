@@ -6,6 +6,7 @@ when gloo does.
 """
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from datetime import timedelta
@@ -35,10 +36,17 @@ class Meeting:
     def __init__(self, config: ConfigureGeneration) -> None:
         self._config = config
         self._group: Future[ProcessGroupGloo] = Future()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, on_met: Callable[[], None] = lambda: None) -> None:
+        """Begins to connect; `on_met` is called, in the thread that does, once all are connected."""
+        self._thread = threading.Thread(target=self._connect, args=[on_met], name="meeting", daemon=True)
+        self._thread.start()
 
     def connect(self) -> ProcessGroupGloo:
         """The group, fully connected. Raises RuntimeError when a peer doesn't come, GenerationBrokenError."""
-        threading.Thread(target=self._connect, name="meeting", daemon=True).start()
+        if self._thread is None:
+            self.begin()
         try:
             return self._group.result()
         finally:
@@ -49,7 +57,7 @@ class Meeting:
         with suppress(InvalidStateError):
             self._group.set_exception(GenerationBrokenError(reason))
 
-    def _connect(self) -> None:
+    def _connect(self, on_met: Callable[[], None]) -> None:
         config = self._config
         limit = timedelta(seconds=config.collective_timeout_s)
         with suppress(InvalidStateError):  # we were told to leave meanwhile
@@ -59,3 +67,4 @@ class Meeting:
                 self._group.set_exception(error)
             else:
                 self._group.set_result(group)
+                on_met()

@@ -20,6 +20,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerAborted,
     WorkerFailed,
     WorkerFinished,
+    WorkerMet,
     WorkerPrepared,
     WorkerReady,
     WorkerSessionRequest,
@@ -63,11 +64,12 @@ class Worker:
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
-        self._session = Session(assignment, self._abort)
+        self._session = Session(assignment, self._abort, self._meet_beside)
         self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
         self._training: Training | None = None
         self._group: Group | None = None
+        self._beside: dict[int, Group] = {}  # that meet while another works
         kind = assignment.accelerator_kind
         self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
 
@@ -122,13 +124,22 @@ class Worker:
             pass
 
     def _abort(self, abort: AbortGeneration) -> None:
-        group = self._group
-        if group is None or abort.generation not in (0, group.generation):
-            return
-        if abort.at_step:
-            group.leave_at(abort.at_step, abort.reason)
-        else:
-            group.break_from_outside(abort.reason)
+        for group in [*self._beside.values(), *([self._group] if self._group else [])]:
+            if abort.at_step:
+                if group.generation == abort.generation:
+                    group.leave_at(abort.at_step, abort.reason)
+            elif not abort.generation or group.generation <= abort.generation:
+                group.break_from_outside(abort.reason)
+
+    def _meet_beside(self, config: ConfigureGeneration) -> None:
+        # In the session's thread, while the training goes on.
+        met = WorkerSessionRequest(met=WorkerMet(generation=config.generation))
+        group = self._beside[config.generation] = self._new_group(config)
+        group.meet(lambda: self._session.answer(met))
+
+    def _new_group(self, config: ConfigureGeneration) -> Group:
+        assignment = self._assignment
+        return Group(config, self._device, assignment.trainer_address, assignment.agent_address)
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
@@ -138,9 +149,8 @@ class Worker:
         if config.checkpoint_digest and not self._took_checkpoint(training, config):
             return
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
-        assignment = self._assignment
-        spared = (assignment.trainer_address, assignment.agent_address)
-        group = self._group = Group(config, self._device, *spared)
+        group = self._group = self._beside.get(config.generation) or self._new_group(config)
+        self._beside.pop(config.generation, None)
         if self._session.newest_generation > config.generation:
             group.break_from_outside("a newer generation takes its place")
         _log.info("generation_joined", generation=config.generation, rank=config.rank)

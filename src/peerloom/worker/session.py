@@ -37,6 +37,7 @@ from peerloom.worker.assignment import Assignment
 _log = get_logger()
 Command = PrepareWorker | ConfigureGeneration | SaveState | EndWorker
 OnAbort = Callable[[AbortGeneration], None]
+OnBeside = Callable[[ConfigureGeneration], None]
 # A worker that isn't rank 0 reports nothing, but must be able to if rank 0 dies before it could.
 PROGRESS_KEPT = 20_000  # some 10 MB; at 100 steps a second the trainer may be away for three minutes
 RECONNECT_MIN_S, RECONNECT_MAX_S = 0.05, 2.0
@@ -46,14 +47,22 @@ class Session:
     """Talks to the trainer. `commands` yields what the training thread must do next.
 
     `on_abort` is called in the session's thread the moment the trainer asks to leave a generation, so
-    that it can unblock the training thread; generation 0 means whichever it is.
+    that it can unblock the training thread; generation 0 means whichever it is. `on_beside` is called there
+    too, for a generation that is to meet beside the training; it comes as a command as well.
     """
 
-    def __init__(self, assignment: Assignment, on_abort: OnAbort, orphan_timeout_s: float = 600.0) -> None:
+    def __init__(
+        self,
+        assignment: Assignment,
+        on_abort: OnAbort,
+        on_beside: OnBeside = lambda config: None,
+        orphan_timeout_s: float = 600.0,
+    ) -> None:
         self.commands: queue.Queue[Command] = queue.Queue()
         self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
         self._assignment = assignment
         self._on_abort = on_abort
+        self._on_beside = on_beside
         self._orphan_timeout_s = orphan_timeout_s
         self._lock = threading.RLock()  # a signal may interrupt its holder and need it
         self._progress: deque[WorkerSessionRequest] = deque(maxlen=PROGRESS_KEPT)
@@ -103,7 +112,7 @@ class Session:
         self._post(WorkerSessionRequest(checkpoint=checkpoint))
 
     def answer(self, message: WorkerSessionRequest) -> None:
-        """Answers what the trainer asks anew whenever the line is opened: nothing has to be kept."""
+        """Says what is of no use over the next line, where the trainer asks anew: nothing has to be kept."""
         self._post(message)
 
     def say(self, message: WorkerSessionRequest) -> None:
@@ -214,15 +223,21 @@ class Session:
         elif kind == "configure":
             with self._lock:
                 self._standing = None
-            self.newest_generation = response.configure.generation
-            # Whoever still forms an older one would wait, e.g. for the store of a trainer that died.
-            self._on_abort(AbortGeneration(reason=f"generation {self.newest_generation} takes its place"))
-            self.commands.put(response.configure)
+            self._configure(response.configure)
         elif kind == "save":
             self.commands.put(response.save)
         elif kind == "end":
             self._on_abort(AbortGeneration(reason=response.end.reason))
             self.commands.put(response.end)
+
+    def _configure(self, config: ConfigureGeneration) -> None:
+        if config.beside:
+            self._on_beside(config)
+        else:
+            self.newest_generation = config.generation
+            # Whoever still forms an older one would wait, e.g. for the store of a trainer that died.
+            self._on_abort(AbortGeneration(reason=f"generation {config.generation} takes its place"))
+        self.commands.put(config)
 
     def _forget(self, step: int, epoch: int) -> None:
         with self._lock:

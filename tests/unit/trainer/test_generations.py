@@ -51,9 +51,44 @@ def test_a_member_that_is_gone_breaks_the_generation_for_the_others_at_once(gone
     assert not decision.is_polite
 
 
-def test_a_newcomer_joins_at_a_step_boundary() -> None:
+def joins(*worker_ids: str) -> g.Form:
+    """These, of whom the last is new, meet while the others work on from step 9."""
+    return g.Form(worker_ids, 0, 9, True, f"a worker joins: {len(worker_ids)} workers meet", beside=True)
+
+
+def test_a_newcomer_meets_the_others_while_they_work_and_joins_at_a_step_boundary() -> None:
     crew = [*members(Phase.WORKING, Phase.WORKING, step=9), Member("new", Phase.IDLE)]
-    assert decide(crew, 1, LIMITS, 0.0) == g.Abort(("w0", "w1"), "a worker joins", is_polite=True)
+    assert decide(crew, 1, LIMITS, 0.0) == joins("w0", "w1", "new")
+    meeting = [replace(m, phase=Phase.WORKING, is_in_generation=True, meets_by_s=15.0) for m in crew]
+    one_met = [replace(meeting[0], has_met=True), *meeting[1:]]
+    assert decide(one_met, 2, LIMITS, 5.0) == g.Wait("the next generation meets", until_s=15.0)
+    all_met = [replace(m, has_met=True) for m in meeting]
+    assert decide(all_met, 2, LIMITS, 5.0) == g.Enter("3 workers have met")
+    assert decide(one_met, 2, LIMITS, 15.0) == g.Abort(
+        ("w0", "w1", "new"), "the workers of the next generation can't meet"
+    )
+
+
+@pytest.mark.parametrize("gone", [Phase.LOST, Phase.IDLE, Phase.SILENT])
+def test_who_goes_while_they_meet_breaks_both_generations(gone: Phase) -> None:
+    crew = [replace(m, meets_by_s=15.0, has_met=True) for m in members(Phase.WORKING, gone, step=9)]
+    decision = decide(crew, 2, LIMITS, 5.0)
+    assert isinstance(decision, g.Abort)
+    assert (decision.worker_ids, decision.is_polite) == (("w0",), False)
+
+
+def test_a_newcomer_waits_while_another_gets_the_state_and_is_not_needed_at_the_end() -> None:
+    works, new = Member("w0", Phase.WORKING, 9, True), Member("new", Phase.IDLE)
+    listens = Member("w1", Phase.WORKING, 0, True, is_ready=False)
+    assert isinstance(decide([works, listens, new], 2, LIMITS, 0.0), g.Wait)
+    finished = Member("w1", Phase.FINISHED, 10, True)
+    assert isinstance(decide([works, finished, new], 2, LIMITS, 0.0), g.Wait)
+
+
+def test_a_newcomer_joins_at_a_step_boundary_where_meeting_stops_the_others() -> None:
+    crew = [*members(Phase.WORKING, Phase.WORKING, step=9), Member("new", Phase.IDLE)]
+    nccl = replace(LIMITS, meets_beside=False)
+    assert decide(crew, 1, nccl, 0.0) == g.Abort(("w0", "w1"), "a worker joins", is_polite=True)
     idle = [*members(Phase.IDLE, Phase.IDLE, step=9), Member("new", Phase.IDLE)]
     decision = decide(idle, 1, LIMITS, 0.0)
     assert isinstance(decision, g.Form)
@@ -87,8 +122,12 @@ def test_a_departing_worker_waits_for_its_replacement_as_long_as_it_may() -> Non
     stays = Member("w1", Phase.WORKING, 9, True)
     assert decide([goes, stays], 1, LIMITS, 5.0) == g.Wait("the generation works", until_s=10.0)
     come = Member("new", Phase.IDLE)
-    joins = g.Abort(("w0", "w1"), "a worker joins", is_polite=True)
-    assert decide([goes, stays, come], 1, LIMITS, 5.0) == joins
+    assert decide([goes, stays, come], 1, LIMITS, 5.0) == joins("w1", "new")
+    met = [
+        replace(m, phase=Phase.WORKING, is_in_generation=True, meets_by_s=9.0, has_met=True)
+        for m in (stays, come)
+    ]
+    assert decide([goes, *met], 2, LIMITS, 6.0) == g.Enter("2 workers have met")
     leaves = g.Abort(("w0", "w1"), "a node wants its slots back", is_polite=True)
     assert decide([goes, stays], 1, LIMITS, 10.0) == leaves
 
@@ -134,7 +173,7 @@ def test_a_replacement_is_taken_although_the_departing_worker_fills_the_job() ->
     goes = Member("w0", Phase.WORKING, 9, True, is_departing=True, leave_by_s=10.0)
     one = replace(LIMITS, max_workers=1)
     decision = decide([goes, Member("new", Phase.IDLE)], 1, one, 5.0)
-    assert decision == g.Abort(("w0",), "a worker joins", is_polite=True)
+    assert decision == joins("w0", "new")
 
 
 def test_waits_until_all_have_left_before_the_next_generation() -> None:
@@ -233,6 +272,8 @@ member = st.builds(
     step=st.integers(0, 50),
     is_in_generation=st.booleans(),
     is_ready=st.booleans(),
+    meets_by_s=st.none() | st.floats(0, 100),
+    has_met=st.booleans(),
     is_departing=st.booleans(),
     leave_by_s=st.none() | st.floats(0, 100),
     save_asked_s=st.none() | st.floats(0, 100),
@@ -256,9 +297,22 @@ def test_every_decision_makes_sense(
     crew: list[Member], generation: int, now_s: float, min_workers: int, checkpoint: int | None, done: int
 ) -> None:
     """Whatever the state: nobody lost is used, no group forms beside a working one, waits have an end."""
-    limits = replace(LIMITS, min_workers=min_workers, max_workers=4)
+    limits = replace(LIMITS, min_workers=min_workers, max_workers=4, meets_beside=min_workers % 2 == 1)
     alive = {m.worker_id: m for m in crew if m.phase is not Phase.LOST}
     match decide(crew, generation, limits, now_s, checkpoint, done):
+        case g.Form(beside=True) as form:
+            formed = [alive[worker_id] for worker_id in form.worker_ids]
+            assert {m.phase for m in formed} == {Phase.WORKING, Phase.IDLE}
+            left = [m for m in alive.values() if m.phase is Phase.WORKING and m not in formed]
+            assert all(m.is_departing for m in left)
+            assert not left or any(m.phase is Phase.WORKING for m in formed)
+            assert not any(m.phase is Phase.LOST and m.is_in_generation for m in crew)
+            assert form.transfer_state
+            assert len([m for m in formed if not m.is_departing]) <= 4
+        case g.Enter():
+            working = [m for m in alive.values() if m.phase is Phase.WORKING]
+            assert all(m.has_met for m in working if m.meets_by_s is not None)
+            assert any(m.meets_by_s is not None for m in working)
         case g.Form() as form:
             formed = [alive[worker_id] for worker_id in form.worker_ids]
             assert len(formed) >= min_workers
