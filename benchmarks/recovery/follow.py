@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovery.follow`: hands in the job and tells its events as lines of JSON.
+"""`python -m benchmarks.recovery.follow TASK`: hands in the job and tells its events as lines of JSON.
 
 A process of its own, because on a testbed only those inside the emulated network reach the trainer. The
 job is cancelled when standard input ends.
@@ -13,12 +13,12 @@ from benchmarks.recovery.small_model import WORKERS
 from peerloom.client.client import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
 
-TASK = "benchmarks.recovery.small_task:Small"
+TASKS = "benchmarks.recovery.small_task"
 
 
 def main() -> None:
     with Client(os.environ["PEERLOOM_ADDRESS"], patience_s=60) as client:
-        job = client.train(TASK, requests=WORKERS, max_workers=WORKERS, backend="gloo")
+        job = client.train(f"{TASKS}:{sys.argv[1]}", requests=WORKERS, max_workers=WORKERS, backend="gloo")
 
         def end() -> None:
             sys.stdin.read()
@@ -37,7 +37,8 @@ def tell(event: JobEvent) -> dict[str, object]:
     told: dict[str, object] = {"at_s": event.time.timestamp(), "kind": type(event).__name__}
     match event:
         case GenerationFormed():
-            return {**told, "workers": [[worker.id, worker.node_name] for worker in event.workers]}
+            workers = [[worker.id, worker.node_name] for worker in event.workers]
+            return {**told, "workers": workers, "step": event.first_step}
         case StepCommitted():
             return {**told, "step": event.step, "step_s": event.step_s}
         case StateChanged():

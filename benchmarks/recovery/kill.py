@@ -1,9 +1,9 @@
-"""SIGKILL of a worker, and the pause when its replacement joins."""
+"""SIGKILL of a worker."""
 
 import signal
 import time
 
-from benchmarks.measure import Goal, Measurement, measurement
+from benchmarks.measure import Measurement
 from benchmarks.recovery.running_job import process_of, running_job
 from benchmarks.recovery.series import recovery_times, signal_worker, told
 
@@ -11,17 +11,7 @@ from benchmarks.recovery.series import recovery_times, signal_worker, told
 def run(quick: bool) -> list[Measurement]:
     with running_job() as running:
         times = recovery_times(running, 5 if quick else 50, signal_worker(signal.SIGKILL))
-        running.wait_until_full()
-        stops = running.stops_at_joins()
-    joins = measurement(
-        "pause when a newcomer joins, in steps",
-        "steps",
-        [max(0.0, (pause_s - step_s) / step_s) for pause_s, step_s in stops],
-        goal=Goal(1, at_least=False),
-    )
-    in_seconds = measurement("the same in time", "s", [pause_s - step_s for pause_s, step_s in stops])
-    what = "from SIGKILL of a worker to the survivors' next committed step"
-    return [*told(what, times, 0.1, 0.25), joins, in_seconds]
+    return told("from SIGKILL of a worker to the survivors' next committed step", times, 0.1, 0.25)
 
 
 def profile_one() -> str:

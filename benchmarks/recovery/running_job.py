@@ -1,5 +1,6 @@
 """A job of ours under observation: its events as they come, and the processes of its workers."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -20,15 +21,17 @@ from benchmarks.recovery.small_model import WORKERS
 from peerloom.embedded import Embedded
 
 LIMIT_S = 120.0
+STEPS_AFTER_ENTRY = 4
 SETTLE_S = 1.5  # of undisturbed training in full strength before the next fault
-FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")
+FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of small_task
 
 
 @dataclass(frozen=True)
 class Seen:
     """One event; `at_s` is the trainer's stamp in seconds since the epoch.
 
-    `workers` are the id and the node of each in a generation, by rank; `step_s` is what a step took.
+    `workers` are the id and the node of each in a generation, by rank, and `step` is the one it begins from;
+    else `step` is the committed one, and `step_s` what it took.
     """
 
     at_s: float
@@ -114,17 +117,18 @@ class RunningJob:
         return sum(1 for e in self.events if e.kind == "StepCommitted" and begin_s <= e.at_s < end_s)
 
     def stops_at_joins(self) -> list[tuple[float, float]]:
-        """For each generation that gained members and lost none: the pause around it, the step before, s."""
+        """For each generation that gained members and lost none: the longest pause around its entry, and the
+        step before, s.
+        """
+        steps = {event.step: event for event in self.events if event.kind == "StepCommitted"}
+        formed = [event for event in self.events if event.kind == "GenerationFormed"]
         found = []
-        previous, last_step, joined = frozenset[str](), None, False
-        for event in self.events:
-            if event.kind == "GenerationFormed":
-                members = frozenset(worker for worker, _ in event.workers)
-                joined, previous = bool(previous) and previous < members, members
-            elif event.kind == "StepCommitted":
-                if joined and last_step is not None:
-                    found.append((event.at_s - last_step.at_s, last_step.step_s))
-                last_step, joined = event, False
+        for before, after in itertools.pairwise(formed):
+            around = [steps.get(after.step + i) for i in range(STEPS_AFTER_ENTRY + 1)]
+            told = [event for event in around if event is not None]
+            if set(before.workers) < set(after.workers) and len(told) == len(around):
+                pauses = [second.at_s - first.at_s for first, second in itertools.pairwise(told)]
+                found.append((max(pauses), told[0].step_s))
         return found
 
     def end(self) -> None:
@@ -155,7 +159,7 @@ def environment(address: str = "") -> dict[str, str]:
 
 
 @contextmanager
-def running_job() -> Iterator[RunningJob]:
+def running_job(task: str = "Small") -> Iterator[RunningJob]:
     """A fresh system of five nodes with a slot each on loopback, training in full strength."""
     environment()
     with (
@@ -163,7 +167,8 @@ def running_job() -> Iterator[RunningJob]:
         Embedded(Path(state), slots=(1,) * WORKERS, log_level="info") as system,
     ):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        running = RunningJob(subprocess.Popen(FOLLOW, cwd=ROOT, env=environment(system.address), **pipes))  # type: ignore[call-overload]  # text is given
+        environ = environment(system.address)
+        running = RunningJob(subprocess.Popen([*FOLLOW, task], cwd=ROOT, env=environ, **pipes))  # type: ignore[call-overload]  # text is given
         running.wait_until_full()
         yield running
         running.end()

@@ -1,7 +1,7 @@
 """A process that joins generations as its standard input says, and repeats a collective until one breaks.
 
 Lines of JSON: {"join": [generation, rank, world_size, collective, store_port]}, {"break": generation}, or
-{"count": limit_s}, which waits until what the past generations left behind has ended.
+{"count": [limit_s, at_most]}, which waits until no more than that is left of the past generations.
 It answers with lines of JSON on standard output.
 """
 
@@ -10,6 +10,7 @@ import os
 import queue
 import sys
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -33,18 +34,25 @@ def listen() -> None:
         if "join" in command:
             joins.put(command["join"])
         elif "count" in command:
-            count(command["count"])
+            count(*command["count"])
         else:
             groups[command["break"]].break_from_outside("the parent said so")
             say("told")
     os._exit(0)
 
 
-def count(limit_s: float) -> None:
+def count(limit_s: float, at_most: dict[str, int]) -> None:
     for thread in threading.enumerate():
         if thread.name == "left-group":
             thread.join(limit_s)
-    say({"descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))})
+    deadline_s, pause = time.monotonic() + limit_s, threading.Event()
+    while any(left()[name] > most for name, most in at_most.items()) and time.monotonic() < deadline_s:
+        pause.wait(0.05)  # threads of the library's end when they like
+    say(left())
+
+
+def left() -> dict[str, int]:
+    return {"descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}
 
 
 def run(collective: object, group: Group) -> None:

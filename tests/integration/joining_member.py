@@ -63,12 +63,12 @@ def listen() -> None:
 class LateDonor(joining.Donor):
     """Gives what it has copied only once the gate is open."""
 
-    def __init__(self, host: str, make: Callable[[], bytes]) -> None:
+    def give(self, make: Callable[[], bytes]) -> None:
         def make_later() -> bytes:
             gate.wait()
             return make()
 
-        super().__init__(host, make_later)
+        super().give(make_later)
 
 
 def spoil(state: TrainingState) -> None:
@@ -102,6 +102,7 @@ def train(training: Training, told: dict[str, Any]) -> None:
         store_address=f"127.0.0.1:{told['port']}",
         store_prefix=f"g{told['generation']}",
         collective_timeout_s=60,
+        transfer_state=True,
     )
     group = Group(config, torch.device("cpu"), "127.0.0.1:1")
     groups.append(group)

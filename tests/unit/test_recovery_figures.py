@@ -21,8 +21,9 @@ def job_of(*events: dict[str, Any]) -> RunningJob:
     return job
 
 
-def formed(at_s: float, *workers: str) -> dict[str, Any]:
-    return {"at_s": at_s, "kind": "GenerationFormed", "workers": [[worker, "node"] for worker in workers]}
+def formed(at_s: float, *workers: str, first: int = 0) -> dict[str, Any]:
+    told = [[worker, "node"] for worker in workers]
+    return {"at_s": at_s, "kind": "GenerationFormed", "workers": told, "step": first}
 
 
 def step(at_s: float, number: int) -> dict[str, Any]:
@@ -36,16 +37,18 @@ def test_a_job_has_recovered_with_the_first_step_without_the_victim() -> None:
     assert job.recovered_at_s("a", 3.0) is None
 
 
-def test_a_join_is_a_generation_that_only_gained_members() -> None:
+def test_the_longest_pause_of_a_join_counts_and_only_members_gained_make_one() -> None:
+    """It is announced while step 3 is made, entered after step 4, and step 6 is the one that waits."""
+    times_s = {3: 4.6, 4: 4.7, 5: 4.9, 6: 5.9, 7: 6.0, 8: 6.1}
     job = job_of(
         formed(1, "a", "b"),
         step(2, 1),
-        formed(3, "a"),
+        formed(3, "a", first=1),
         step(4, 2),
-        formed(4.5, "a", "c"),
-        step(5, 3),
+        formed(4.5, "a", "c", first=4),
+        *(step(at_s, number) for number, at_s in times_s.items()),
     )
-    assert job.stops_at_joins() == [(1.0, 0.02)]
+    assert job.stops_at_joins() == [(pytest.approx(1.0), 0.02)]
 
 
 def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_left(tmp_path: Path) -> None:
@@ -57,5 +60,5 @@ def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_left(tmp_pat
 
 def test_an_unknown_part_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARTS", "kill freezer")
-    with pytest.raises(SystemExit, match="no part freezer; there are kill, freeze"):
+    with pytest.raises(SystemExit, match="no part freezer; there are kill, join, freeze"):
         chosen_parts()

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
-from peerloom.worker.meeting import CONNECTED, Meeting, open_store
+from peerloom.worker.meeting import CONNECTED, Meeting, measure_bytes_per_s, open_store
 from peerloom.worker.waits import GenerationBrokenError, TensorFuture, Waits
 
 
@@ -43,6 +43,7 @@ class Group:
         self._is_nccl: bool = config.backend == Backend.BACKEND_NCCL
         self._waits = Waits()
         self._meeting = Meeting(config)
+        self.bytes_per_s = 0.0  # between the members, once formed; 0: unknown
 
     def meet(self, on_met: Callable[[], None]) -> None:
         """Begins to connect to the others, ahead of `form`; `on_met` is called in a thread of its own."""
@@ -73,6 +74,11 @@ class Group:
             device_id=self.device if self._is_nccl else None,
             pg_options=None if self._is_nccl else self._meeting.connect(),
         )
+        self.bytes_per_s = self._meeting.bytes_per_s
+        if self._is_nccl and self._config.transfer_state:
+            self.bytes_per_s = measure_bytes_per_s(
+                lambda t: self.wait(dist.all_reduce(t, async_op=True)), self._config, str(self.device)
+            )
 
     def follow(self, work: dist.Work | None) -> TensorFuture:
         """A future of a collective's tensor; waiting for it ends with the group, at once."""

@@ -6,7 +6,6 @@ training; when it has caught up, and its parameters have the same fingerprint as
 """
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,8 +20,7 @@ from peerloom.worker.schedule import Schedule
 from peerloom.worker.state import TrainingState
 from peerloom.worker.streaming import ADDRESS_BYTES, Donor, Receiver
 
-SMALL_BYTES = 1 << 20  # not worth measuring the network for
-PROBE_BYTES = 1 << 18
+SMALL_BYTES = 1 << 20  # soon there whatever the network
 PART_OF_A_STEP = 0.5  # that a broadcast may take: opening the group's connections costs time too
 CATCH_UP_PART = 0.5  # of a step, which the newcomer computes nothing else in
 _log = get_logger()
@@ -68,6 +66,8 @@ class Joining:
         self._donor = donor
         self.source = min(set(range(group.world_size)) - listeners)
         self.on_admitted: Callable[[], None] = lambda: None
+        self._claims: dict[int, int] = {}  # fingerprints of newcomers that had caught up after the last step
+        self._own_print = 0  # ours of then, if there were any
 
     @property
     def listener(self) -> Listener | None:
@@ -98,19 +98,34 @@ class Joining:
     def after_step(self, step_s: float, is_last: bool) -> None:
         """Admits whoever has caught up; whoever can't gets the state from a broadcast, as do all at the end.
 
-        Raises RuntimeError when a peer is lost, GenerationBrokenError when the group breaks.
+        One exchange: a newcomer claims its parameters with their fingerprint, and hears that of the others a
+        step later. Raises RuntimeError when a peer is lost, GenerationBrokenError when the group breaks.
         """
         if not self.listeners:
             return
         if self._listener is not None:
             self._listener.catch_up(CATCH_UP_PART * step_s)
-        own = self._listener.standing if self._listener is not None else CAUGHT_UP
-        standings = [int(row[0]) for row in exchange(self._group, [own], torch.int64)]
-        ready = {rank for rank in self.listeners if standings[rank] == CAUGHT_UP}
-        if any(standing == LOST_TRACK for standing in standings) or (is_last and ready != self.listeners):
-            self._broadcast("a newcomer lost track" if not is_last else "the training is over")
-        elif ready:
-            self._admit(ready)
+            own = self._listener.standing
+            self._own_print = self._state.fingerprint() if own == CAUGHT_UP else 0
+        else:
+            own = CAUGHT_UP
+        rows = [
+            (int(row[0]), int(row[1])) for row in exchange(self._group, [own, self._own_print], torch.int64)
+        ]
+        claims, true_print = self._claims, rows[self.source][1]
+        self._claims = {rank: rows[rank][1] for rank in self.listeners if rows[rank][0] == CAUGHT_UP}
+        wrong = sorted(rank for rank, claimed in claims.items() if claimed != true_print)
+        if any(standing == LOST_TRACK for standing, _ in rows):
+            self._broadcast("a newcomer lost track")
+        elif wrong:
+            self._broadcast(f"the parameters of rank {wrong[0]} came out different")
+        elif proven := set(claims) & set(self._claims):
+            self._note_admitted(proven)
+        if is_last and self.listeners:
+            self._broadcast("the training is over")
+        self._claims = {rank: claimed for rank, claimed in self._claims.items() if rank in self.listeners}
+        if self._listener is None:
+            self._own_print = self._state.fingerprint() if self._claims else 0
 
     def close(self) -> None:
         """The generation is over."""
@@ -118,16 +133,6 @@ class Joining:
             self._listener.close()
         if self._donor is not None:
             self._donor.close()
-
-    def _admit(self, ready: set[int]) -> None:
-        compares = self._listener is None or self._group.rank in ready
-        own = self._state.fingerprint() if compares else 0
-        prints = [int(row[0]) for row in exchange(self._group, [own], torch.int64)]
-        wrong = sorted(rank for rank in ready if prints[rank] != prints[self.source])
-        if wrong:
-            self._broadcast(f"the parameters of rank {wrong[0]} came out different")
-            return
-        self._note_admitted(ready)
 
     def _broadcast(self, reason: str) -> None:
         lost = self._listener.lost_track if self._listener is not None else ""
@@ -157,31 +162,34 @@ def begin_joining(
     `step_s` is what a step has taken here, 0 if unknown. Raises RuntimeError when a peer is lost,
     GenerationBrokenError when the group breaks.
     """
-    rows = exchange(group, [state.step, state.evaluated], torch.int64)
+    donor = _open_donor(host) if state.step else None
+    try:
+        plan = plan_transfer(state.size_bytes(), group.bytes_per_s, step_s)
+        own = [state.step, state.evaluated, int(plan.listens)]
+        rows = exchange(group, [*own, *_padded(donor)], torch.int64)
+    except RuntimeError:
+        _close(donor)
+        raise
     newest = max(row[0] for row in rows)
     members = [rank for rank, row in enumerate(rows) if row[0] == newest]
     listeners = frozenset(range(group.world_size)) - set(members)
+    # The last ones give first: rank 0 also writes checkpoints.
+    gives = {rank: members[-1 - i % len(members)] for i, rank in enumerate(sorted(listeners))}
+    addresses = {rank: bytes(int(n) for n in rows[giver][3:]).rstrip(b"\0") for rank, giver in gives.items()}
+    if listeners and group.rank == members[0]:  # whose state is taken decides
+        _log.info("transfer_planned", listens=plan.listens, reason=plan.reason)
+    # Without a step to come there would be nothing to hear.
+    listens = bool(rows[members[0]][2]) and newest < schedule.total_steps and all(addresses.values())
+    if not listeners or not listens or group.rank not in gives.values():
+        _close(donor)
+        donor = None
     if not listeners:
         return Joining(group, state)
-    addresses: dict[int, bytes] = {}
-    donor = None
-    # Without a step to come there would be nothing to hear.
-    if newest < schedule.total_steps and _agree(state, group, members[0], step_s):
-        # The last ones give first: rank 0 also writes checkpoints.
-        gives = {rank: members[-1 - i % len(members)] for i, rank in enumerate(sorted(listeners))}
-        donor = _open_donor(state, host) if group.rank in gives.values() else None
-        try:
-            told = _tell(group, donor.address() if donor is not None else b"")
-        except RuntimeError:
-            if donor is not None:
-                donor.close()
-            raise
-        addresses = {rank: told[giver] for rank, giver in gives.items() if told[giver]}
-    if len(addresses) < len(listeners):
-        if donor is not None:
-            donor.close()
+    if not listens:
         take_newest_state(state, group, members[0])
         return Joining(group, state)
+    if donor is not None:
+        donor.give(state.copy())
     listener = None
     if group.rank in listeners:
         receiver = Receiver(addresses[group.rank])
@@ -189,38 +197,23 @@ def begin_joining(
     return Joining(group, state, listeners, listener, donor)
 
 
-def _agree(state: TrainingState, group: Group, source: int, step_s: float) -> bool:
-    """Whether newcomers listen: `source` decides, from its step time and what all measure together."""
-    bytes_per_s = 0.0
-    if state.parameter_bytes() >= SMALL_BYTES:
-        probe = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=group.device)
-        started_s = time.perf_counter()
-        group.wait(dist.all_reduce(probe, async_op=True))
-        float(probe[0])  # on a GPU this waits
-        # In a ring each member sends its part 2 (n - 1) / n times.
-        moved = 2 * (group.world_size - 1) / group.world_size * PROBE_BYTES
-        bytes_per_s = moved / max(time.perf_counter() - started_s, 1e-9)
-    listens = False
-    if group.rank == source:
-        plan = plan_transfer(state.size_bytes(), bytes_per_s, step_s)
-        listens = plan.listens
-        _log.info("transfer_planned", listens=listens, reason=plan.reason)
-    return any(row[0] for row in exchange(group, [int(listens)], torch.int64))
-
-
-def _open_donor(state: TrainingState, host: str) -> Donor | None:
+def _open_donor(host: str) -> Donor | None:
     try:
-        return Donor(host, state.copy())
+        return Donor(host)
     except OSError as error:
         _log.warning("donor_not_opened", host=host, reason=str(error))
         return None
 
 
-def _tell(group: Group, own: bytes) -> list[bytes]:
-    """What each rank said, at most 128 bytes."""
-    assert len(own) <= ADDRESS_BYTES, "an address and a token are shorter"
-    rows = exchange(group, list(own.ljust(ADDRESS_BYTES, b"\0")), torch.uint8)
-    return [bytes(int(value) for value in row).rstrip(b"\0") for row in rows]
+def _close(donor: Donor | None) -> None:
+    if donor is not None:
+        donor.close()
+
+
+def _padded(donor: Donor | None) -> bytes:
+    address = donor.address() if donor is not None else b""
+    assert len(address) <= ADDRESS_BYTES, "an address and a token are shorter"
+    return address.ljust(ADDRESS_BYTES, b"\0")
 
 
 def take_newest_state(state: TrainingState, group: Group, source: int) -> None:

@@ -6,11 +6,13 @@ when gloo does.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
 
@@ -19,6 +21,7 @@ from peerloom.worker.waits import GenerationBrokenError
 
 # A group that torch takes as it is: its options are the connected gloo group itself.
 CONNECTED = "connected"
+PROBE_BYTES = 1 << 18
 dist.Backend.register_backend(CONNECTED, lambda _, group: group, extended_api=True, devices=["cpu"])
 
 
@@ -30,13 +33,27 @@ def open_store(config: ConfigureGeneration) -> PrefixStore:
     return PrefixStore(config.store_prefix, store)
 
 
+def measure_bytes_per_s(
+    all_reduce: Callable[[torch.Tensor], object], config: ConfigureGeneration, device: str
+) -> float:
+    """How fast the members exchange data, as each of them sees it; all call it together."""
+    probe = torch.zeros(PROBE_BYTES, dtype=torch.uint8, device=device)
+    started_s = time.perf_counter()
+    all_reduce(probe)
+    float(probe[0])  # on a GPU this waits
+    # In a ring each member sends its part 2 (n - 1) / n times.
+    moved = 2 * (config.world_size - 1) / config.world_size * PROBE_BYTES
+    return moved / max(time.perf_counter() - started_s, 1e-9)
+
+
 class Meeting:
-    """Connects to all other members of a generation."""
+    """Connects to all other members of a generation; measures `bytes_per_s` where a state has to travel."""
 
     def __init__(self, config: ConfigureGeneration) -> None:
         self._config = config
         self._group: Future[ProcessGroupGloo] = Future()
         self._thread: threading.Thread | None = None
+        self.bytes_per_s = 0.0
 
     def begin(self, on_met: Callable[[], None] = lambda: None) -> None:
         """Begins to connect; `on_met` is called, in the thread that does, once all are connected."""
@@ -63,8 +80,16 @@ class Meeting:
         with suppress(InvalidStateError):  # we were told to leave meanwhile
             try:
                 group = ProcessGroupGloo(open_store(config), config.rank, config.world_size, limit)
+                if config.transfer_state:
+                    self.bytes_per_s = self._measure(group)
             except (RuntimeError, ValueError) as error:
                 self._group.set_exception(error)
             else:
                 self._group.set_result(group)
                 on_met()
+
+    def _measure(self, group: ProcessGroupGloo) -> float:
+        def all_reduce(tensor: torch.Tensor) -> None:
+            group.allreduce([tensor]).wait()  # type: ignore[attr-defined]  # its description lacks it
+
+        return measure_bytes_per_s(all_reduce, self._config, "cpu")

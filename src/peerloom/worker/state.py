@@ -52,10 +52,6 @@ class TrainingState:
             t.numel() * t.element_size() for t in [*self.model.state_dict().values(), *self._moments()]
         )
 
-    def parameter_bytes(self) -> int:
-        """Bytes of the parameters alone: the same on all workers, with or without a state."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters())
-
     def fingerprint(self) -> int:
         """A number below 2**62, other for other parameters or another optimiser; against accidents only."""
         total = 0

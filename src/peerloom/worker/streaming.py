@@ -23,21 +23,23 @@ _log = get_logger()
 
 
 class Donor:
-    """Offers one copy of the state to those who know the token. `make` gives its bytes, in a thread."""
+    """Offers one copy of the state to those who know the token, once it is given."""
 
-    def __init__(self, host: str, make: Callable[[], bytes]) -> None:
+    def __init__(self, host: str) -> None:
         """Listens on `host`, a free port. Raises OSError when it can't."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host.strip("[]"), 0), family=family)
         self._token = secrets.token_bytes(16)
-        self._make = make
         self._closed = False
-        threading.Thread(target=self._serve, name="donor", daemon=True).start()
 
     def address(self) -> bytes:
         """Where to connect, and the token: at most 128 bytes, which only the group gets to know."""
         host, port = self._listener.getsockname()[:2]
         return json.dumps([host, port, self._token.hex()]).encode()
+
+    def give(self, make: Callable[[], bytes]) -> None:
+        """Gives to whoever calls what `make` returns, which is called in a thread."""
+        threading.Thread(target=self._serve, args=[make], name="donor", daemon=True).start()
 
     def close(self) -> None:
         """Takes no more callers; what is being sent is sent to its end."""
@@ -46,8 +48,8 @@ class Donor:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self._listener.close()
 
-    def _serve(self) -> None:
-        data = self._make()
+    def _serve(self, make: Callable[[], bytes]) -> None:
+        data = make()
         while not self._closed:
             try:
                 caller, _ = self._listener.accept()

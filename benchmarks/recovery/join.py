@@ -1,0 +1,29 @@
+"""The pause of training when a newcomer joins: with short steps, and with steps as long as a real model's."""
+
+import signal
+import statistics
+
+from benchmarks.measure import Goal, Measurement, measurement
+from benchmarks.recovery.running_job import running_job
+from benchmarks.recovery.series import recovery_times, signal_worker
+
+
+def run(quick: bool) -> list[Measurement]:
+    count = 3 if quick else 20
+    return [*_pauses("Small", count), *_pauses("Large", count)]
+
+
+def _pauses(task: str, count: int) -> list[Measurement]:
+    """Workers are killed one after the other; each is replaced by a newcomer."""
+    with running_job(task) as running:
+        recovery_times(running, count, signal_worker(signal.SIGKILL))
+        running.wait_until_full()
+        stops = running.stops_at_joins()
+    step_ms = 1e3 * statistics.median(step_s for _, step_s in stops)
+    what = f"longest pause around a newcomer's entry, steps of {step_ms:.0f} ms"
+    pauses = [max(0.0, pause_s - step_s) for pause_s, step_s in stops]
+    steps = [pause_s / step_s for pause_s, (_, step_s) in zip(pauses, stops, strict=True)]
+    return [
+        measurement(f"{what}, in steps", "steps", steps, goal=Goal(1, at_least=False)),
+        measurement(f"{what}, in time", "s", pauses),
+    ]
