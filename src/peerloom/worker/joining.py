@@ -19,6 +19,7 @@ from peerloom.worker.listening import CAUGHT_UP, LOST_TRACK, Listener
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.state import TrainingState
 from peerloom.worker.streaming import ADDRESS_BYTES, Donor, Receiver
+from peerloom.worker.waits import GenerationBrokenError
 
 SMALL_BYTES = 1 << 20  # soon there whatever the network
 PART_OF_A_STEP = 0.5  # that a broadcast may take: opening the group's connections costs time too
@@ -167,7 +168,7 @@ def begin_joining(
         plan = plan_transfer(state.size_bytes(), group.bytes_per_s, step_s)
         own = [state.step, state.evaluated, int(plan.listens)]
         rows = exchange(group, [*own, *_padded(donor)], torch.int64)
-    except RuntimeError:
+    except (RuntimeError, GenerationBrokenError):
         _close(donor)
         raise
     newest = max(row[0] for row in rows)
