@@ -20,6 +20,7 @@ from benchmarks.chaos.places import Place, open_place
 from benchmarks.chaos.promises import check_job, check_losses, check_memory
 from benchmarks.chaos.system import Parts
 from benchmarks.chaos.undisturbed import losses_of
+from peerloom.client.types.jobs import FINAL_STATES
 
 EPOCHS = 40
 _SHOWN = 800  # characters before a traceback, and half of those after it
@@ -105,13 +106,19 @@ class Run:
         print(f"{job_id}: {job['state']} ({job['reason']}), {formed} generations", file=sys.stderr)
 
     def _watch(self, place: Place, job_id: str) -> list[dict[str, Any]]:
-        process = place.command(["jobs", "watch", job_id, "-o", "json"])
-        late = threading.Timer(JOB_LIMIT_S, process.kill)
-        late.start()
-        assert process.stdout is not None
-        events = [json.loads(line) for line in process.stdout]
-        process.wait()
-        late.cancel()
+        """All events; a command that begins while the trainer is away ends at once, and the next goes on."""
+        events: list[dict[str, Any]] = []
+        deadline_s, is_over = time.monotonic() + JOB_LIMIT_S, False
+        while not is_over and time.monotonic() < deadline_s:
+            after = str(events[-1]["sequence"] if events else 0)
+            process = place.command(["jobs", "watch", job_id, "--after", after, "-o", "json"])
+            late = threading.Timer(max(0.0, deadline_s - time.monotonic()), process.kill)
+            late.start()
+            assert process.stdout is not None
+            events += [json.loads(line) for line in process.stdout]
+            process.wait()
+            late.cancel()
+            is_over = any(event.get("state") in FINAL_STATES for event in events)
         return events
 
     def _ask(self, place: Place, arguments: Sequence[str]) -> Any:
