@@ -24,11 +24,13 @@ def main() -> None:
             sys.stdin.read()
             job.cancel()
 
-        threading.Thread(target=end, daemon=True).start()
+        ending = threading.Thread(target=end, daemon=True)
+        ending.start()
         for event in job.watch():
             told = tell(event)
             if told:
                 print(json.dumps(told), flush=True)
+        ending.join()  # the client stays open until the job is cancelled
 
 
 def tell(event: JobEvent) -> dict[str, object]:
