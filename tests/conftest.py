@@ -62,7 +62,8 @@ def no_process_is_left() -> Iterator[None]:
     token = secrets.token_hex(8)
     os.environ[MARK] = token
     yield
-    _, left = psutil.wait_procs(_started_by(token), timeout=5)
+    # Whoever was just importing its libraries hears of the end of its lifeline after that.
+    _, left = psutil.wait_procs(_started_by(token), timeout=20)
     names = [_describe(process) for process in left]
     for process in left:
         process.kill()

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.logs import get_logger
 
@@ -40,7 +42,7 @@ class InferenceProcess:
         Raises FailedPreconditionError with the end of what it said when it can't start.
         """
         async with self._starting:
-            if self._process is not None and self._process.returncode is None:
+            if self._process is not None and _runs(self._process):
                 return self._address, 0.0
             self._close_lifeline()
             started_s = time.monotonic()
@@ -102,3 +104,12 @@ class InferenceProcess:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+def _runs(process: asyncio.subprocess.Process) -> bool:
+    # The system knows of an end a little before the loop hears of it.
+    if process.returncode is not None:
+        return False
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
+    return False
