@@ -153,8 +153,8 @@ def test_ctrl_c_leaves_a_watched_job_running(shell: Shell) -> None:
         submitted = process.stderr.readline()
         job = submitted.split()[0]
         process.send_signal(signal.SIGINT)
-        assert process.wait(LIMIT_S) == 130
-        assert f"peerloom jobs watch {job}" in process.stderr.read()
+        status, said = process.wait(LIMIT_S), process.stderr.read()
+        assert (status, f"peerloom jobs watch {job}" in said) == (130, True), said
     assert json.loads(shell("jobs", "show", job, "-o", "json").stdout)["end_time"] is None
     assert shell("jobs", "cancel", job).returncode == 0
     assert shell("jobs", "watch", job).returncode == 1

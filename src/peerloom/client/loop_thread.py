@@ -34,14 +34,15 @@ class LoopThread:
             coroutine.close()
             raise _closed_error()
         outcome: Future[T] = Future()
-        cancel = self._start(coroutine, outcome)
+        started: list[asyncio.Task[T]] = []
         try:
+            self._start(coroutine, outcome, started)
             return outcome.result()
         except FutureCancelledError:
             raise _closed_error() from None
         except BaseException:
-            if not outcome.done():
-                cancel()
+            if not outcome.done():  # Ctrl-C may come as soon as the coroutine has begun
+                self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in started])
                 wait([outcome], UNWIND_LIMIT_S)
             raise
 
@@ -64,15 +65,14 @@ class LoopThread:
         if not on_own_thread:  # the garbage collector may call from anywhere
             self._thread.join(UNWIND_LIMIT_S)
 
-    def _start(self, coroutine: Coroutine[Any, Any, T], outcome: "Future[T]") -> Callable[[], object]:
-        started: list[asyncio.Task[T]] = []
-
+    def _start(
+        self, coroutine: Coroutine[Any, Any, T], outcome: "Future[T]", started: list[asyncio.Task[T]]
+    ) -> None:
         def start() -> None:
             started.append(self._loop.create_task(coroutine))
             started[0].add_done_callback(lambda task: _copy(task, outcome))
 
         self._loop.call_soon_threadsafe(start)
-        return lambda: self._loop.call_soon_threadsafe(lambda: started[0].cancel())
 
     def _finish(self, items: AsyncGenerator[Any, None]) -> None:
         if self.closed:

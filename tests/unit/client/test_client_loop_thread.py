@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 
 import pytest
 
@@ -65,6 +65,35 @@ def test_leaving_an_iteration_closes_its_source(loop: LoopThread) -> None:
             break
     gc.collect()
     assert counter.closed.wait(LIMIT_S)
+
+
+def test_ctrl_c_just_after_the_start_ends_an_iteration_as_later(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coroutine runs already, and nobody waits for it yet."""
+    begun, closed = threading.Event(), threading.Event()
+    schedule, calls = loop._loop.call_soon_threadsafe, list[int]()
+
+    async def silent() -> AsyncGenerator[int, None]:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+            yield 0
+        finally:
+            closed.set()
+
+    def interrupted(callback: Callable[[], object]) -> object:
+        handle = schedule(callback)
+        calls.append(1)
+        if len(calls) == 1:
+            assert begun.wait(LIMIT_S)
+            raise KeyboardInterrupt
+        return handle
+
+    monkeypatch.setattr(loop._loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(loop.iterate(silent())))
+    assert closed.wait(LIMIT_S)
 
 
 def test_several_threads_may_use_it(loop: LoopThread) -> None:
