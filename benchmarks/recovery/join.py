@@ -1,4 +1,4 @@
-"""The pause of training when a newcomer joins: with short steps, and with steps as long as a real model's."""
+"""The pause of training when a newcomer joins: with short steps, and with longer ones."""
 
 import signal
 import statistics

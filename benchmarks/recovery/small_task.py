@@ -30,6 +30,6 @@ class Small(Task):
 
 
 class Large(Small):
-    """The same model with ten times the batch, so that a step takes some hundred milliseconds."""
+    """The same model with ten times the batch, so that a step takes longer."""
 
     batch_size = 10 * BATCH
