@@ -148,7 +148,7 @@ def _torchrun(steps: int, warm_up: int) -> Run:
 
 
 def _wait_until_idle(system: Embedded) -> None:
-    """Running agents have their spare workers ready: the last job's end must not burden the next run."""
+    """Running agents are ready to fork workers: the last job's end must not burden the next run."""
     deadline_s = time.monotonic() + IDLE_LIMIT_S
     before_s = _used_s(system)
     while time.monotonic() < deadline_s:

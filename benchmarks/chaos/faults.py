@@ -123,7 +123,7 @@ class Striker:
         if fault.kind.startswith("a node leaves"):
             return self._may_die(name) and self._send(agent, signal.SIGTERM)
         if fault.kind.startswith("freeze"):
-            both = [agent, *agent.children()]
+            both = [agent, *agent.children(recursive=True)]
             self._for_a_while(fault, name, lambda: self._hold(both, fault.lasts_s))
         else:
             self._for_a_while(fault, name, lambda: self._cut(name, fault.lasts_s))

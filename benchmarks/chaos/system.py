@@ -75,12 +75,13 @@ def _part(process: psutil.Process) -> Part | None:
     if service == "node_agent":
         return Part(words[words.index("--name") + 1], process)
     if module == "peerloom.worker" and _has_job(process):
-        parent = process.parent()
-        agent = _part(parent) if parent is not None else None
-        return None if agent is None else Part(agent.name, process, is_worker=True)
+        forked_from = process.parent()
+        agent = forked_from.parent() if forked_from is not None else None
+        part = _part(agent) if agent is not None else None
+        return None if part is None else Part(part.name, process, is_worker=True)
     return None
 
 
 def _has_job(process: psutil.Process) -> bool:
-    # One that waits for a job writes to its agent, one that has a job to its log.
+    # What it is forked from writes nowhere, one that has a job to its log.
     return Path(os.readlink(f"/proc/{process.pid}/fd/1")).name.startswith("worker-")

@@ -21,6 +21,7 @@ from peerloom.services.node_agent.advertising import Advertiser
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.crew import Crew, Worker
 from peerloom.services.node_agent.exchange import ExchangePart, ExchangeWitness, UseKeeper
+from peerloom.services.node_agent.fork_server import ForkServer
 from peerloom.services.node_agent.identity import load_node_key, lock_state, probe_state, valid_name
 from peerloom.services.node_agent.inference import InferenceProcess
 from peerloom.services.node_agent.lender import Lender
@@ -34,11 +35,9 @@ from peerloom.services.node_agent.machine import (
 )
 from peerloom.services.node_agent.measuring import Measuring
 from peerloom.services.node_agent.membership import Membership
-from peerloom.services.node_agent.rules import spares_wanted
 from peerloom.services.node_agent.servicer import Agent, NodeAgentServicer
 from peerloom.services.node_agent.slots import SlotTable
 from peerloom.services.node_agent.speed import measure_speed
-from peerloom.services.node_agent.warm_pool import WarmPool
 from peerloom.services.node_agent.worker_logs import LogFolder
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 from peerloom.v1.common_pb2 import MachineSpeed
@@ -70,11 +69,11 @@ async def _run(config: NodeConfig, state: Path, registry: Peer) -> None:
     membership = Membership(registry, node_key, lambda: slots.count(clock.monotonic_s()), slots_changed)
     artifacts = await asyncio.to_thread(ArtifactStore, state / "artifacts", config.artifact_limit_bytes)
     logs = LogFolder(state / "logs", config.log_limit_bytes, config.log_jobs)
-    pool = _pool(config, machine, slots, membership)
-    crew = Crew(slots, pool, logs, _assigner(machine, spec, config.tls_ca))
+    forks = _fork_server(config, machine, membership)
+    crew = Crew(slots, forks, logs, _assigner(machine, spec, config.tls_ca))
 
     inference = InferenceProcess(state / "inference") if config.inference else None
-    lender = _lender(config, membership, pool, crew, inference, clock)
+    lender = _lender(config, membership, forks, crew, inference, clock)
 
     part = _exchange_part(config, registry, membership, artifacts, slots, clock)
     endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
@@ -106,11 +105,11 @@ async def _run(config: NodeConfig, state: Path, registry: Peer) -> None:
     spec.speed.CopyFrom(await asyncio.to_thread(measure_speed, state, machine.threads))
 
     measuring = _measuring(config, machine, spec, slots, membership, clock)
-    works = (membership.keep(spec), pool.keep_filled(), crew.keep_logs_short(), lender.keep())
+    works = (membership.keep(spec), forks.keep(), crew.keep_logs_short(), lender.keep())
     tasks = part.start() + [asyncio.create_task(one) for one in (*works, measuring.keep(spec.speed))]
     for task in tasks:
         task.add_done_callback(lambda _: server.stop())
-    leaving = asyncio.create_task(_leave(server, membership, crew, pool, tasks))
+    leaving = asyncio.create_task(_leave(server, membership, crew, forks, tasks))
     await server.serve_until_stopped()
     if inference is not None:
         await inference.stop(_WORKERS_GRACE_S)
@@ -170,12 +169,12 @@ def _exchange_part(
     return ExchangePart(exchange, advertiser, witness, use)
 
 
-def _pool(config: NodeConfig, machine: Machine, slots: SlotTable, membership: Membership) -> WarmPool:
-    limit = config.spare_workers if config.spare_workers >= 0 else machine.slots
-    return WarmPool(
+def _fork_server(config: NodeConfig, machine: Machine, membership: Membership) -> ForkServer:
+    is_kept = config.keep_warm and machine.slots > 0
+    return ForkServer(
         config.worker_command,
         {"OMP_NUM_THREADS": str(machine.threads)},
-        lambda: spares_wanted(limit, slots.total, slots.running, is_withheld=bool(membership.withheld)),
+        lambda: is_kept and not membership.withheld,  # what nobody may use shan't take up the owner's memory
         lent_cores(usable_cores(), config.processor_share),
     )
 
@@ -183,18 +182,16 @@ def _pool(config: NodeConfig, machine: Machine, slots: SlotTable, membership: Me
 def _lender(
     config: NodeConfig,
     membership: Membership,
-    pool: WarmPool,
+    forks: ForkServer,
     crew: Crew,
     inference: InferenceProcess | None,
     clock: Clock,
 ) -> Lender:
     async def withhold(reason: str) -> None:
         membership.withhold(reason)
-        if reason:  # what nobody may use should not take up the owner's memory
-            await pool.close()
-            if inference is not None:
-                await inference.stop(_WORKERS_GRACE_S)
-        pool.refill()
+        forks.look_again()
+        if reason and inference is not None:
+            await inference.stop(_WORKERS_GRACE_S)
 
     limits, memory_bytes = config.owner_limits(), config.memory_limit_bytes
     grace_s = config.handover_grace_s
@@ -250,7 +247,7 @@ def _assigner(machine: Machine, spec: NodeSpec, tls_ca: str) -> Callable[[Worker
 
 
 async def _leave(
-    server: Server, membership: Membership, crew: Crew, pool: WarmPool, tasks: list[asyncio.Task[None]]
+    server: Server, membership: Membership, crew: Crew, forks: ForkServer, tasks: list[asyncio.Task[None]]
 ) -> None:
     """Once a stop is asked for: says goodbye, ends the workers, and raises what made a task end."""
     await server.stopping.wait()
@@ -258,7 +255,7 @@ async def _leave(
     for task in tasks:
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
-    await pool.close()
+    await forks.close()
     for result in results:
         if isinstance(result, Exception):
             raise result

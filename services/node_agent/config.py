@@ -92,10 +92,10 @@ class NodeConfig:
         "threads of one worker; 0: an equal share of the cores. More than the share makes workers wait for "
         "each other",
     )
-    spare_workers: int = knob(
-        -1,
-        "started processes that wait for work; -1: one for each slot. Each saves a job seconds at its start "
-        "and costs about 200 MB of memory while it waits",
+    keep_warm: bool = knob(
+        True,
+        "keep a process ready that workers are forked from. True starts and replaces them in milliseconds, "
+        "false saves about 250 MB of memory and costs each start some seconds",
     )
     reservation_s: float = knob(
         30.0,
@@ -123,7 +123,7 @@ class NodeConfig:
     log_level: str = knob("info", "debug, info, warning or error")
     worker_command: tuple[str, ...] = knob(
         (sys.executable, "-m", "peerloom.worker"),
-        "command that starts a worker process, parts separated by commas",
+        "command that starts the process that workers are forked from, parts separated by commas",
     )
     measure_command: tuple[str, ...] = knob(
         (sys.executable, "-m", "peerloom.worker.speed"),
@@ -154,7 +154,6 @@ class NodeConfig:
 
     def _check(self) -> None:
         check_range("slots", self.slots, -1, 1024)
-        check_range("spare_workers", self.spare_workers, -1, 1024)
         check_range("threads_per_slot", self.threads_per_slot, 0, 1024)
         check_range("reservation_s", self.reservation_s, 0.1, 3600)
         check_range("upload_limit_bytes_per_s", self.upload_limit_bytes_per_s, 0, 2**60)

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from peerloom.errors import AlreadyExistsError, PeerloomError, UnavailableError
 from peerloom.kit.logs import get_logger
+from peerloom.services.node_agent.fork_server import ForkServer
 from peerloom.services.node_agent.processes import WorkerProcess
 from peerloom.services.node_agent.slots import SlotTable
-from peerloom.services.node_agent.warm_pool import WarmPool
 from peerloom.services.node_agent.worker_logs import LogFolder
 from peerloom.worker.assignment import Assignment
 
@@ -61,9 +61,13 @@ class Crew:
     """Turns reservations into workers. `assign` makes a worker's assignment of what only the agent knows."""
 
     def __init__(
-        self, slots: SlotTable, pool: WarmPool, logs: LogFolder, assign: Callable[[Worker, str], Assignment]
+        self,
+        slots: SlotTable,
+        forks: ForkServer,
+        logs: LogFolder,
+        assign: Callable[[Worker, str], Assignment],
     ) -> None:
-        self._slots, self._pool, self._logs, self._assign = slots, pool, logs, assign
+        self._slots, self._forks, self._logs, self._assign = slots, forks, logs, assign
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._starting = asyncio.Lock()
@@ -145,7 +149,7 @@ class Crew:
     async def _start_one(self, job_id: str, worker_id: str, slot: int, trainer_address: str) -> Worker:
         running = {worker.job_id for worker in self.running()}
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
-        process = await self._pool.take()
+        process = await self._forks.fork()
         worker = Worker(worker_id, job_id, slot, process, log_path)
         process.assign(self._assign(worker, trainer_address))
         job = self._job(job_id)
@@ -160,7 +164,6 @@ class Crew:
         worker.exit_code = worker.process.exit_code
         self._slots.end(worker.slot)
         job.tell(WorkerEvent(worker, ended=True))
-        self._pool.refill()
         ids = {"job_id": worker.job_id, "worker_id": worker.worker_id}
         _log.info("worker_ended", **ids, exit_code=worker.exit_code)
 

@@ -56,8 +56,7 @@ def memory_of(pids: Iterable[int]) -> dict[int, int]:
 
 def _own_bytes(process: psutil.Process) -> int:
     with suppress(psutil.Error):
-        memory = process.memory_info()
-        return max(0, int(memory.rss) - int(getattr(memory, "shared", 0)))
+        return int(process.memory_full_info().uss)
     return 0
 
 

@@ -1,65 +1,65 @@
-"""One worker process: started fresh, told what to do on standard input, ended with its whole group.
+"""One worker process: forked when needed, told what to do on standard input, ended with its whole group.
 
-The process prints `ready` once it has imported what takes long, then reads one line of JSON: its
-assignment. The assignment may be written before: it waits in the pipe. Standard input stays open as long
-as the agent lives: each further line of JSON asks the worker to leave, or lets it stay after all. Its end
-tells the process to end.
+It reads one line of JSON, its assignment, which may be written before it runs: it waits in the pipe. Standard
+input stays open as long as the agent lives: each further line of JSON asks the worker to leave, or lets it
+stay after all. Its end tells the process to end.
 """
 
 import asyncio
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
-from peerloom.errors import FailedPreconditionError
 from peerloom.worker.assignment import Assignment
 
-_READY = b"ready\n"
+# What a worker ended with is unknown when the process died that forked it; the worker itself lives on.
+_UNSEEN = 255
 
 
 class WorkerProcess:
-    """A process of ours. `ready` is set when it said so, `ended` when it is gone."""
+    """A process of ours. `pid` is 0 until it runs, which sets `started`; `ended` is set when it is gone.
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-        self.ready = asyncio.Event()
+    `hand_over` is called with the descriptors that the new process gets: its standard input, and the pipe in
+    which come its id and at last its exit status.
+    """
+
+    def __init__(self, stdin: asyncio.WriteTransport, status: asyncio.StreamReader) -> None:
+        self._stdin = stdin
+        self._exit_code: int | None = None
+        self.pid = 0
+        self.started = asyncio.Event()
         self.ended = asyncio.Event()
-        self._tasks = (asyncio.create_task(self._read()), asyncio.create_task(self._wait()))
+        self._follows = asyncio.create_task(self._follow(status))
 
     @classmethod
-    async def launch(
-        cls, command: Sequence[str], environment: Mapping[str, str], cores: Sequence[int] = ()
-    ) -> "WorkerProcess":
-        """Starts the command on these `cores` (empty: all). Raises FailedPreconditionError if it can't."""
+    async def open(cls, hand_over: Callable[[int, int], None]) -> "WorkerProcess":
+        """Gives the descriptors away and keeps the other ends. Raises what `hand_over` raises."""
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        inputs, told = os.pipe()
+        status, tells = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, **environment},
-                start_new_session=True,  # a Ctrl-C at the terminal is for the agent, which stops its workers
-            )
-        except OSError as error:
-            raise FailedPreconditionError(
-                f"The worker process {command[0]} can't be started: {error}.", reason="WORKER_NOT_STARTED"
-            ) from error
-        if cores:
-            with suppress(OSError):  # it has ended already, which is seen soon
-                os.sched_setaffinity(process.pid, cores)
-        return cls(process)
+            hand_over(inputs, tells)
+        except BaseException:
+            os.close(told)
+            os.close(status)
+            raise
+        finally:
+            os.close(inputs)
+            os.close(tells)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(status, "rb", 0))
+        stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(told, "wb", 0))
+        return cls(stdin, reader)
 
     @property
     def exit_code(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        return self._process.returncode if self.ended.is_set() else None
+        """Its exit status, negative for a signal, 255 for an unknown one; None while it runs."""
+        return self._exit_code if self.ended.is_set() else None
 
     def assign(self, assignment: Assignment) -> None:
         """Tells it what to do; once only. A process that died meanwhile is seen by `ended`."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(assignment.to_json().encode() + b"\n")
+        self._stdin.write(assignment.to_json().encode() + b"\n")
 
     def ask_to_leave(self, reason: str, grace_s: float) -> None:
         """Asks it to hand over at a step boundary and to end; it may wait so long for a replacement."""
@@ -70,33 +70,42 @@ class WorkerProcess:
         self._tell({"stay": True})
 
     def _tell(self, message: dict[str, object]) -> None:
-        assert self._process.stdin is not None
         if not self.ended.is_set():
-            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.write(json.dumps(message).encode() + b"\n")
 
     async def stop(self, grace_s: float) -> None:
-        """SIGTERM, after `grace_s` seconds SIGKILL; returns when it is gone."""
+        """SIGTERM, after `grace_s` seconds SIGKILL; returns when it is gone. One not there yet won't be."""
+        if not self.pid:
+            self._end(-signal.SIGTERM)
+            return
         self._signal(signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), grace_s)
         self._signal(signal.SIGKILL)
         await self.ended.wait()
 
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        seen = b""
-        while piece := await self._process.stdout.read(4096):
-            seen = (seen + piece)[-len(_READY) - 4096 :]
-            if _READY in seen:
-                self.ready.set()
+    async def _follow(self, status: asyncio.StreamReader) -> None:
+        if line := await status.readline():
+            self.pid = int(line)
+            self.started.set()
+            if self.ended.is_set():  # stopped before it ran
+                self._kill_group()
+        line = await status.readline()
+        if self.pid:
+            self._kill_group()  # what it started itself must not outlive it
+        self._end(int(line) if line else _UNSEEN)
 
-    async def _wait(self) -> None:
-        await self._process.wait()
-        with suppress(ProcessLookupError):  # what it started itself must not outlive it
-            os.killpg(self.pid, signal.SIGKILL)
-        self.ended.set()
+    def _end(self, exit_code: int) -> None:
+        if not self.ended.is_set():
+            self._exit_code = exit_code
+            self._stdin.close()
+            self.ended.set()
 
     def _signal(self, number: int) -> None:
         if not self.ended.is_set():
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)

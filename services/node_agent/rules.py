@@ -141,14 +141,6 @@ def refuted_incarnation(state: "NodeState.ValueType", believed: int, own: int) -
     return believed + 1 if state == NODE_STATE_SUSPECT and believed >= own else own
 
 
-def spares_wanted(limit: int, total_slots: int, running_workers: int, *, is_withheld: bool = False) -> int:
-    """How many idle processes to keep: none beyond the slots that could use one, or while nothing is lent.
-
-    So no process is started while all slots are busy, when it would only take time from the training.
-    """
-    return 0 if is_withheld else min(limit, max(0, total_slots - running_workers))
-
-
 def pause_s(failures: int, longest_s: float = LONGEST_PAUSE_S) -> float:
     """How long to wait after so many failures in a row (1 or more): 0.2 s, doubling, to `longest_s`."""
     return float(min(longest_s, FIRST_PAUSE_S * 2 ** min(failures - 1, 20)))

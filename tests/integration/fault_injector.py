@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from worker_processes import agent_of
 
 # Until all faults have struck a step takes at least so long, twice as long after each PACED_STEPS: the job
 # outlasts them on a slow machine too, and a fast one waits for little. No fault depends on it.
@@ -138,7 +139,7 @@ class Injector:
 
     def _strike(self, fault: Fault) -> None:
         pids, self._held = list(self._held.values()), {}
-        agents = {psutil.Process(pid).ppid() for pid in pids}
+        agents = {agent_of(pid) for pid in pids}
         match fault.kind:
             case "kill":
                 for pid in pids:
@@ -151,7 +152,9 @@ class Injector:
                 self._stop([psutil.Process(pid) for pid in pids], pids[0])
             case "freeze":
                 hosts = [psutil.Process(pid) for pid in agents]
-                self._stop([*hosts, *(child for host in hosts for child in host.children())], pids[0])
+                self._stop(
+                    [*hosts, *(child for host in hosts for child in host.children(recursive=True))], pids[0]
+                )
         self.struck.append(self.left.pop(0))
         self._stepping.clear()
         self._whole_at.clear()

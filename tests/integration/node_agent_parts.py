@@ -30,33 +30,35 @@ JOB = "job-1"
 # Its id tells it what to do: "exit-3" ends with 3, "stubborn" ignores SIGTERM, "talk" prints a line, waits
 # for SIGUSR1 and prints another, all others wait to be ended.
 WORKER = """
-import json, os, signal, sys, threading, time
-print("ready", flush=True)
-line = sys.stdin.readline()
-if not line:
-    sys.exit(0)
-told = json.loads(line)
-out = os.open(told["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-os.dup2(out, 1)
-os.dup2(out, 2)
+import json, os, signal, sys, threading
+from peerloom.worker.fork_server import serve
 def end_with_agent():
     for line in sys.stdin:
         print("told:", line, flush=True)
     os._exit(1)
-threading.Thread(target=end_with_agent, daemon=True).start()
-told["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
-name = told["worker_id"]
-go_on = threading.Event()
-signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
-if name.startswith("stubborn"):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print(json.dumps(told), flush=True)
-if name.startswith("exit-"):
-    os._exit(int(name.removeprefix("exit-")))
-while not go_on.wait(0.1):
-    pass
-print("went on", flush=True)
-os._exit(0)
+def work():
+    line = sys.stdin.readline()
+    if not line:
+        return 0
+    told = json.loads(line)
+    out = os.open(told["log_path"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    threading.Thread(target=end_with_agent, daemon=True).start()
+    told["OMP_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"]
+    name = told["worker_id"]
+    go_on = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
+    if name.startswith("stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(json.dumps(told), flush=True)
+    if name.startswith("exit-"):
+        return int(name.removeprefix("exit-"))
+    while not go_on.wait(0.1):
+        pass
+    print("went on", flush=True)
+    return 0
+serve(work)
 """
 
 
@@ -99,14 +101,17 @@ async def request_work(agent: Peer, slots: int = 1, **fields: Any) -> RequestWor
 
 
 async def start_workers(agent: Peer, *worker_ids: str, **fields: Any) -> StartWorkersResponse:
-    """Asks for a slot for each worker and starts them."""
+    """Asks for a slot for each worker, starts them, and repeats that until all are there."""
     held = await request_work(agent, len(worker_ids), **fields)
     assert held.accepted_slots == len(worker_ids), held.reason
     request = StartWorkersRequest(
         reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=worker_ids
     )
-    started: StartWorkersResponse = await agent.call("StartWorkers", request)
-    return started
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            started: StartWorkersResponse = await agent.call("StartWorkers", request)
+            if all(worker.pid for worker in started.workers):
+                return started
 
 
 async def watch_until(agent: Peer, ended: int) -> list[WatchWorkersResponse]:

@@ -8,8 +8,8 @@ import contextlib
 from collections import Counter
 from pathlib import Path
 
-import psutil
 import pytest
+from worker_processes import workers_of
 
 from peerloom import Client, Embedded
 from peerloom.client.types import StepCommitted, WorkerLost
@@ -75,7 +75,8 @@ def test_evidence_counts_once(
         lost = []
         for event in job.watch():
             if isinstance(event, StepCommitted) and event.step == 100:
-                kill_worker(system.pids["node-1"])
+                [worker] = workers_of(system.pids["node-1"])
+                worker.kill()
             if isinstance(event, WorkerLost):
                 lost.append(event.worker.node_name)
         result = job.result(JOB_LIMIT_S)
@@ -90,12 +91,6 @@ def test_evidence_counts_once(
     }
     assert all(counts["training"] <= 1 for counts in found.values())
     assert all(counts["interruption"] == 0 for counts in found.values())
-
-
-def kill_worker(agent_pid: int) -> None:
-    """The one that has a job: it uses the processor."""
-    children = psutil.Process(agent_pid).children(recursive=True)
-    max(children, key=lambda process: sum(process.cpu_times()[:2])).kill()
 
 
 def wait_for_facts(client: Client) -> dict[str, Counter[str]]:

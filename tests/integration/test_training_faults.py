@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from worker_processes import workers_of
 
 from peerloom import Client, Embedded, JobHandle
 from peerloom.client.types import (
@@ -38,12 +39,6 @@ def client(system: Embedded) -> Iterator[Client]:
         yield opened
 
 
-def workers_of(system: Embedded, node: str) -> list[psutil.Process]:
-    """The worker processes of a node, those first that have a job: they use the processor."""
-    children = psutil.Process(system.pids[node]).children(recursive=True)
-    return sorted(children, key=lambda process: -sum(process.cpu_times()[:2]))
-
-
 def watch_with_fault(job: JobHandle, at_step: int, fault: "object") -> list[JobEvent]:
     """All events of the job; calls `fault` when the step is committed."""
     events: list[JobEvent] = []
@@ -70,7 +65,7 @@ def check_complete(job: JobHandle, events: list[JobEvent], epochs: int = EPOCHS)
 def test_a_killed_worker_costs_no_step(system: Embedded, client: Client, node: str) -> None:
     """The survivors go on in a second generation, whether rank 0 died or another."""
     job = client.train("digits", requests=2, epochs=EPOCHS)
-    events = watch_with_fault(job, 100, lambda: workers_of(system, node)[0].kill())
+    events = watch_with_fault(job, 100, lambda: workers_of(system.pids[node])[0].kill())
     check_complete(job, events)
     assert len([event for event in events if isinstance(event, WorkerLost)]) == 1
     formed = [event for event in events if isinstance(event, GenerationFormed)]
@@ -109,7 +104,7 @@ def test_coordinators_die_and_no_step_is_lost(
 def test_a_job_that_loses_all_its_workers_ends_with_the_reason(system: Embedded, client: Client) -> None:
     def kill() -> None:
         for node in ("node-1", "node-2"):
-            for process in workers_of(system, node):
+            for process in workers_of(system.pids[node]):
                 process.kill()
 
     job = client.train("digits", requests=2, epochs=EPOCHS)
@@ -124,7 +119,7 @@ def test_a_frozen_worker_is_left_behind_and_joins_again(system: Embedded, client
     frozen: list[psutil.Process] = []
 
     def freeze() -> None:
-        frozen.append(workers_of(system, "node-2")[0])
+        frozen.append(workers_of(system.pids["node-2"])[0])
         frozen[0].suspend()
 
     job = client.train("digits", requests=2, epochs=LONG)
@@ -169,7 +164,7 @@ def test_a_job_below_min_workers_waits_and_goes_on(tmp_path: Path) -> None:
     """A worker dies, its slot is given again, and the job that had to wait has lost nothing."""
     with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
         job = client.train("digits", requests=2, epochs=EPOCHS, min_workers=2)
-        events = watch_with_fault(job, 100, lambda: workers_of(system, "node-1")[0].kill())
+        events = watch_with_fault(job, 100, lambda: workers_of(system.pids["node-1"])[0].kill())
         check_complete(job, events)
         states = [event.state for event in events if isinstance(event, StateChanged)]
         assert "waiting" in states
@@ -201,7 +196,7 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
             if isinstance(event, StepCommitted) and event.step >= 300 and not was_killed:
                 was_killed = job.status().checkpoint_step is not None
                 for node in ("node-1", "node-2") if was_killed else ():
-                    for process in workers_of(system, node):
+                    for process in workers_of(system.pids[node]):
                         process.kill()
             if isinstance(event, StateChanged) and "from the checkpoint" in event.reason:
                 restored = event.reason

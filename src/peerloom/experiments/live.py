@@ -15,8 +15,8 @@ from peerloom.experiments.datasets import Data
 from peerloom.experiments.workloads import Workload
 
 JOB_LIMIT_S = 1800.0
-# A spare worker that starts while another job trains would be measured with it.
-_NO_SPARES = {"PEERLOOM_NODE_SPARE_WORKERS": "0"}
+# A node that gets ready while a job trains on others would be measured with it.
+_NOT_WARM = {"PEERLOOM_NODE_KEEP_WARM": "false"}
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def live_system(slots: Sequence[int], services: Sequence[str] = ()) -> Iterator[
     chosen = {"services": services} if services else {}
     with (
         tempfile.TemporaryDirectory(prefix="peerloom-experiment-") as folder,
-        _environment(_NO_SPARES),
+        _environment(_NOT_WARM),
         Embedded(Path(folder) / "state", slots, log_level="error", **chosen) as system,
         Client(system.address) as client,
     ):

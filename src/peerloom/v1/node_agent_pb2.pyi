@@ -301,7 +301,7 @@ class WorkerProcess(_message.Message):
     job_id: _builtins.str
     """The job that it works for."""
     pid: _builtins.int
-    """Process id on the node."""
+    """Process id on the node; 0 until it runs, which takes seconds on a node that has just started."""
     slot: _builtins.int
     """The slot it occupies, from 0."""
     def __init__(

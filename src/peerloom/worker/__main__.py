@@ -1,4 +1,4 @@
-"""`python -m peerloom.worker`: a warm process that waits for its assignment, then trains."""
+"""`python -m peerloom.worker`: imports everything, then forks workers, which get an assignment and train."""
 
 import os
 import sys
@@ -6,17 +6,12 @@ from pathlib import Path
 
 from peerloom.worker.agent_line import AgentLine
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.fork_server import serve
+from peerloom.worker.warm import import_all_that_is_slow
 
 
-def main() -> int:
-    """Runs the process; 0 when the job ended, 1 when this worker can't go on."""
-    from peerloom.worker.warm import import_all_that_is_slow
-
-    import_all_that_is_slow()
-    try:
-        print("ready", flush=True)
-    except BrokenPipeError:
-        os._exit(0)  # the agent died meanwhile: nobody is left to whom that would be an error
+def work() -> int:
+    """Runs one worker; 0 when the job ended, 1 when this worker can't go on."""
     line = sys.stdin.readline()
     if not line:
         return 0
@@ -45,8 +40,5 @@ def _redirect_output(log_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    # Not sys.exit: a thread of a broken process group must not keep the process alive.
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    import_all_that_is_slow()
+    serve(work)

@@ -14,7 +14,6 @@ from peerloom.services.node_agent.rules import (
     next_measuring_s,
     pause_s,
     refuted_incarnation,
-    spares_wanted,
 )
 from peerloom.v1.node_agent_pb2 import Refusal
 from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, NODE_STATE_SUSPECT
@@ -128,16 +127,6 @@ def test_never_more_than_asked_free_or_allowed(
 )
 def test_a_suspicion_is_refuted_once(state: int, believed: int, own: int, expected: int) -> None:
     assert refuted_incarnation(state, believed, own) == expected  # type: ignore[arg-type]  # the enum's number
-
-
-@pytest.mark.parametrize(
-    ("limit", "total", "running", "expected"),
-    [(2, 4, 0, 2), (4, 4, 3, 1), (4, 4, 4, 0), (0, 4, 0, 0), (3, 0, 0, 0)],
-)
-def test_no_spare_is_kept_for_a_slot_that_is_busy(
-    limit: int, total: int, running: int, expected: int
-) -> None:
-    assert spares_wanted(limit, total, running) == expected
 
 
 def test_pauses_double_to_their_limit() -> None:

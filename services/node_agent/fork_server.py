@@ -1,0 +1,181 @@
+"""Keeps the process that workers are forked from: a job starts, and a lost worker is replaced, at once."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.kit.logs import get_logger
+from peerloom.services.node_agent.processes import WorkerProcess
+from peerloom.services.node_agent.rules import pause_s
+
+_log = get_logger()
+_LONGEST_PAUSE_S = 60.0
+_STOP_GRACE_S = 1.0
+
+
+class _Server:
+    """One process, and our end of its socket. Closed, it forks no more, and ends when its workers have."""
+
+    def __init__(self, process: asyncio.subprocess.Process, requests: socket.socket) -> None:
+        self.process, self._requests = process, requests
+        self.ready = asyncio.Event()
+        self.ended = asyncio.create_task(process.wait())
+        self._hears = asyncio.create_task(self._hear())
+
+    @property
+    def takes(self) -> bool:
+        """Whether it can be asked."""
+        return self._requests.fileno() >= 0 and not self.ended.done()
+
+    def ask(self, inputs: int, status: int) -> None:
+        """Asks for a worker with these descriptors; one that isn't ready yet forks it then."""
+        with suppress(OSError):  # it has just died: the status ends without a word
+            socket.send_fds(self._requests, [b"w"], [inputs, status])
+
+    def close(self) -> None:
+        self._hears.cancel()
+        self._requests.close()
+
+    async def _hear(self) -> None:
+        with suppress(OSError):
+            if await asyncio.get_running_loop().sock_recv(self._requests, 1):
+                self.ready.set()
+
+
+class ForkServer:
+    """Starts the process of `command` on these `cores` (empty: all), keeps it while `is_wanted()`.
+
+    `ready` is set while one that is kept forks at once.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        is_wanted: Callable[[], bool],
+        cores: Sequence[int] = (),
+    ) -> None:
+        self._command, self._environment, self._is_wanted, self._cores = (
+            command,
+            environment,
+            is_wanted,
+            cores,
+        )
+        self._server: _Server | None = None
+        self._closed: list[_Server] = []
+        self._starting = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._failures = 0
+        self.ready = asyncio.Event()
+
+    async def fork(self) -> WorkerProcess:
+        """A new worker, which waits for its assignment. Raises FailedPreconditionError if it can't be."""
+        worker = await self._ask()
+        if worker.ended.is_set() and not worker.pid:  # the server had just died, and nobody had seen it
+            self._let_go()
+            worker = await self._ask()
+        self.look_again()
+        return worker
+
+    def look_again(self) -> None:
+        """Looks again at whether the process is wanted."""
+        self._changed.set()
+
+    async def keep(self) -> None:
+        """Starts the process whenever it is missing, lets it go when it isn't wanted, until cancelled.
+
+        After failures it waits, 60 s at most, so that a broken installation doesn't keep the machine busy.
+        """
+        while True:
+            self._changed.clear()
+            if not self._is_wanted():
+                self._let_go()
+                await self._changed.wait()
+                continue
+            if self._failures:
+                await asyncio.sleep(pause_s(self._failures, _LONGEST_PAUSE_S))
+            try:
+                server = await self._started()
+            except FailedPreconditionError as error:
+                self._note_failure(error.message)
+                continue
+            await _first_of(server.ready.wait(), asyncio.shield(server.ended))
+            if server.ready.is_set():
+                self.ready.set()
+                self._failures = 0
+            await _first_of(self._changed.wait(), asyncio.shield(server.ended))
+            if server.ended.done():
+                self.ready.clear()
+                self._note_failure(f"it ended with {server.process.returncode}")
+
+    async def close(self) -> None:
+        """Ends the process; call it when the workers have ended."""
+        self._let_go()
+        for server in self._closed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(server.ended), _STOP_GRACE_S)
+            if not server.ended.done():
+                with suppress(ProcessLookupError):
+                    server.process.kill()
+                await server.ended
+
+    def _let_go(self) -> None:
+        self.ready.clear()
+        self._closed = [server for server in self._closed if not server.ended.done()]
+        if self._server is not None:
+            self._server.close()
+            self._closed.append(self._server)
+            self._server = None
+
+    async def _ask(self) -> WorkerProcess:
+        server = await self._started()
+        worker = await WorkerProcess.open(server.ask)
+        if server.ready.is_set():
+            await _first_of(worker.started.wait(), worker.ended.wait())
+        return worker
+
+    async def _started(self) -> _Server:
+        async with self._starting:
+            if self._server is None or not self._server.takes:
+                self._let_go()
+                self._server = await self._start()
+            return self._server
+
+    async def _start(self) -> _Server:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    stdin=theirs.fileno(),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    env={**os.environ, **self._environment},
+                    start_new_session=True,  # a Ctrl-C at the terminal is for the agent alone
+                )
+        except OSError as error:
+            ours.close()
+            raise FailedPreconditionError(
+                f"The worker process {self._command[0]} can't be started: {error}.",
+                reason="WORKER_NOT_STARTED",
+            ) from error
+        if self._cores:
+            with suppress(OSError):  # it has ended already, which is seen soon
+                os.sched_setaffinity(process.pid, self._cores)
+        return _Server(process, ours)
+
+    def _note_failure(self, reason: str) -> None:
+        self._failures += 1
+        _log.warning("fork_server_lost", reason=reason, failures=self._failures)
+
+
+async def _first_of(*waits: Awaitable[object]) -> None:
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

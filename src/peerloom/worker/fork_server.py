@@ -1,0 +1,108 @@
+"""One process imports what takes seconds; each worker is a fork of it, there in milliseconds.
+
+Standard input is a Unix socket from the node agent. When all is imported this side writes one byte; each byte
+then comes with two descriptors: the new worker's standard input, and a pipe for its status. Into that pipe
+the worker writes its process id once it leads a session of its own, and this process, its parent, the exit
+status (negative: a signal) when it is gone. When the agent closes the socket no more are forked, and this
+process stays until the last has ended, to tell how.
+
+It may fork because it keeps to one thread, and opens neither gRPC nor CUDA: none of them survives a fork.
+"""
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+
+def serve(work: Callable[[], int]) -> None:
+    """Forks a process that runs `work`, and exits with what it returns, for each request of the agent."""
+    gc.freeze()  # a collection in a worker would write to, and so copy, all that it shares
+    with socket.socket(fileno=os.dup(0)) as requests:
+        woken = _woken_at_ends()
+        status_of: dict[int, int] = {}
+        with suppress(BrokenPipeError):  # the agent died meanwhile, which the next line sees
+            requests.sendall(b"r")
+        asks, is_open = requests.fileno(), True
+        while is_open or status_of:
+            readable, _, _ = select.select([woken, asks] if is_open else [woken], [], [])
+            if woken in readable:
+                os.read(woken, 4096)
+                _tell_ends(status_of)
+            if asks in readable:
+                is_open = _answer(requests, status_of, work)
+
+
+def _answer(requests: socket.socket, status_of: dict[int, int], work: Callable[[], int]) -> bool:
+    """Forks what was asked for; False when the agent asks no more."""
+    try:
+        _, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
+    except ConnectionResetError:
+        return False
+    if len(descriptors) != 2:
+        return False
+    inputs, status = descriptors
+    os.set_inheritable(status, False)
+    try:
+        pid = os.fork()
+    except OSError as error:
+        print(f"A worker can't be forked: {error}.", file=sys.stderr, flush=True)
+        os.close(status)
+    else:
+        if pid == 0:
+            _become_worker(requests, [*status_of.values()], inputs, status, work)
+        status_of[pid] = status
+    os.close(inputs)
+    return True
+
+
+def _become_worker(
+    requests: socket.socket, others: list[int], inputs: int, status: int, work: Callable[[], int]
+) -> None:
+    """Never returns. `status` stays open, so that its end is that of both processes."""
+    exit_status = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        requests.close()
+        for other in others:
+            os.close(other)
+        os.dup2(inputs, 0)
+        os.close(inputs)
+        importlib.invalidate_caches()  # a task may have been installed since
+        os.write(status, b"%d\n" % os.getpid())
+        exit_status = work()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        # Not sys.exit: a thread of a broken process group must not keep the process alive.
+        os._exit(exit_status)
+
+
+def _woken_at_ends() -> int:
+    """A descriptor that becomes readable when a child ends."""
+    woken, wakes = os.pipe()
+    os.set_blocking(wakes, False)
+    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return woken
+
+
+def _tell_ends(status_of: dict[int, int]) -> None:
+    for pid in list(status_of):
+        ended, waited = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            status = status_of.pop(pid)
+            with suppress(BrokenPipeError):
+                os.write(status, b"%d\n" % os.waitstatus_to_exitcode(waited))
+            os.close(status)

@@ -1,0 +1,179 @@
+"""The process that workers are forked from: there before there is work, replaced when it dies, no burden."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+from node_agent_parts import LIMIT_S, worker_command
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.services.node_agent.fork_server import ForkServer
+from peerloom.services.node_agent.processes import WorkerProcess
+from peerloom.worker.assignment import Assignment
+
+
+@dataclass
+class Owner:
+    """Whether the owner lends the machine, and what was logged of it."""
+
+    lends: bool = True
+    workers: list[WorkerProcess] = field(default_factory=list)
+
+
+@pytest.fixture
+def owner() -> Owner:
+    return Owner()
+
+
+@pytest.fixture
+async def forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
+    command = worker_command(tmp_path).split(",")
+    forks = ForkServer(command, {"OMP_NUM_THREADS": "1"}, lambda: owner.lends)
+    keeping = asyncio.create_task(forks.keep())
+    yield forks
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+    await asyncio.gather(*(worker.stop(0) for worker in owner.workers))
+    await forks.close()
+    assert ours(tmp_path) == []
+
+
+def ours(tmp_path: Path) -> list[int]:
+    """The processes of this test's own command: the side's other children aren't its."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if any(str(tmp_path) in part for part in child.cmdline()):
+                found.append(child.pid)
+    return found
+
+
+async def until(event: asyncio.Event) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await event.wait()
+
+
+async def until_true(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110  # nobody tells of other processes
+            await asyncio.sleep(0)
+
+
+async def start(forks: ForkServer, owner: Owner, tmp_path: Path, name: str) -> WorkerProcess:
+    worker = await forks.fork()
+    owner.workers.append(worker)
+    worker.assign(
+        Assignment(
+            worker_id=name,
+            job_id="job-1",
+            trainer_address="127.0.0.1:9",
+            agent_address="127.0.0.1:9",
+            slot=0,
+            accelerator_kind="cpu",
+            device_index=0,
+            interface="lo",
+            threads=1,
+            log_path=str(tmp_path / f"{name}.log"),
+            tls_ca="",
+        )
+    )
+    return worker
+
+
+async def test_workers_are_forked_from_one_process_each_in_its_own_session(
+    forks: ForkServer, owner: Owner, tmp_path: Path
+) -> None:
+    await until(forks.ready)
+    [server] = ours(tmp_path)
+    workers = [await start(forks, owner, tmp_path, f"waits-{number}") for number in range(3)]
+    for worker in workers:
+        assert psutil.Process(worker.pid).ppid() == server
+        assert os.getsid(worker.pid) == worker.pid
+    await workers[0].stop(0)
+    assert workers[0].exit_code in (-signal.SIGTERM, -signal.SIGKILL)
+    assert psutil.pid_exists(workers[1].pid)
+
+
+async def test_each_tells_how_it_ended(forks: ForkServer, owner: Owner, tmp_path: Path) -> None:
+    await until(forks.ready)
+    names = ("exit-0", "exit-3", "waits")
+    workers = [await start(forks, owner, tmp_path, name) for name in names]
+    os.kill(workers[2].pid, signal.SIGKILL)
+    for worker in workers:
+        await until(worker.ended)
+    assert [worker.exit_code for worker in workers] == [0, 3, -signal.SIGKILL]
+
+
+async def test_a_worker_asked_for_too_early_waits_for_the_imports(
+    forks: ForkServer, owner: Owner, tmp_path: Path
+) -> None:
+    worker = await start(forks, owner, tmp_path, "exit-3")
+    assert (worker.pid, forks.ready.is_set()) == (0, False)
+    await until(worker.ended)
+    assert worker.exit_code == 3
+
+
+async def test_one_that_is_stopped_before_it_runs_frees_its_slot_at_once(
+    forks: ForkServer, owner: Owner, tmp_path: Path
+) -> None:
+    worker = await start(forks, owner, tmp_path, "stubborn")
+    await worker.stop(LIMIT_S)
+    assert (worker.pid, worker.exit_code) == (0, -signal.SIGTERM)
+    await until(worker.started)
+    await until_true(lambda: worker.pid not in ours(tmp_path))
+
+
+async def test_a_killed_server_is_replaced_and_its_workers_live_on(
+    forks: ForkServer, owner: Owner, tmp_path: Path
+) -> None:
+    """Nobody sees their exit status any more, and their end is seen all the same."""
+    await until(forks.ready)
+    [first] = ours(tmp_path)
+    worker = await start(forks, owner, tmp_path, "waits")
+    os.kill(first, signal.SIGKILL)
+    another = await start(forks, owner, tmp_path, "exit-3")
+    await until(another.ended)
+    assert another.exit_code == 3
+    assert not worker.ended.is_set()
+    os.kill(worker.pid, signal.SIGKILL)
+    await until(worker.ended)
+    assert worker.exit_code == 255
+
+
+async def test_what_is_not_lent_takes_no_memory_once_its_workers_have_ended(
+    forks: ForkServer, owner: Owner, tmp_path: Path
+) -> None:
+    await until(forks.ready)
+    worker = await start(forks, owner, tmp_path, "waits")
+    owner.lends = False
+    forks.look_again()
+    await until_true(lambda: not forks.ready.is_set())
+    assert len(ours(tmp_path)) == 2, "it stays to tell how its worker ended"
+    os.kill(worker.pid, signal.SIGKILL)
+    await until(worker.ended)
+    assert worker.exit_code == -signal.SIGKILL
+    await until_true(lambda: ours(tmp_path) == [])
+    owner.lends = True
+    forks.look_again()
+    await until(forks.ready)
+
+
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    forks = ForkServer(["/no/such/program"], {}, lambda: True)
+    with pytest.raises(FailedPreconditionError, match="/no/such/program can't be started"):
+        await forks.fork()
+
+
+async def test_a_broken_installation_ends_the_worker_that_was_asked_for(tmp_path: Path) -> None:
+    forks = ForkServer(["/bin/false"], {}, lambda: True)
+    worker = await forks.fork()
+    await until(worker.ended)
+    assert worker.exit_code == 255
+    await forks.close()
