@@ -127,6 +127,34 @@ async def test_text_is_the_same_after_a_stage_was_killed(swarm: Swarm, client: A
         assert replaced >= 1
 
 
+async def test_a_session_serves_the_next_answer_too_and_ends_with_its_client(
+    swarm: Swarm, client: AsyncClient
+) -> None:
+    servers = await client._inference().servers.ready(swarm.digits, 4)
+
+    async def open_sessions() -> int:
+        return sum([(await server.look()).sessions for server in servers])
+
+    async with AsyncClient(swarm.system.address) as asking:
+        for _ in range(3):
+            answer = await asking.infer(swarm.digits, swarm.inputs, "split", stages=3)
+            np.testing.assert_allclose(answer.outputs, swarm.expected, rtol=1e-4, atol=1e-5)
+        assert await open_sessions() == 3
+    async with asyncio.timeout(LIMIT_S):
+        while await open_sessions():
+            pass  # each look is a call that lets others run
+
+
+async def test_a_stage_that_dies_while_its_session_rests_is_replaced(
+    swarm: Swarm, client: AsyncClient
+) -> None:
+    for victim in range(3):
+        before = await client.infer(swarm.digits, swarm.inputs, "split", stages=3)
+        inference_process(swarm.system.pids[before.nodes[victim]]).kill()
+        after = await client.infer(swarm.digits, swarm.inputs, "split", stages=3)
+        np.testing.assert_array_equal(after.outputs, before.outputs)
+
+
 @pytest.mark.parametrize("may_hedge", [True, False])
 async def test_an_answer_survives_a_frozen_node(
     swarm: Swarm, client: AsyncClient, monkeypatch: pytest.MonkeyPatch, may_hedge: bool

@@ -31,7 +31,7 @@ class InferenceConfig:
     queue_samples: int = knob(
         8192, "samples that may wait; further callers are sent away with the time to come again"
     )
-    session_limit: int = knob(64, "sessions of split models at once; each keeps its activations in memory")
+    session_limit: int = knob(256, "sessions of split models at once; each keeps its activations in memory")
     tls_certificate: str = knob("", "PEM file of this node's certificate; empty: plain")
     tls_key: str = knob("", "PEM file of the certificate's key")
     tls_ca: str = knob("", "PEM file of the CA that signed the peers' certificates; empty: peers are plain")

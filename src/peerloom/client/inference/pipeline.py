@@ -33,7 +33,8 @@ class Pipeline:
     def __init__(
         self, digest: str, placements: Sequence[Placement], replace: Replace, *, incremental: bool
     ) -> None:
-        self._digest, self._replace, self._incremental = digest, replace, incremental
+        self.digest = digest
+        self._replace, self._incremental = replace, incremental
         self._session = secrets.token_hex(8)
         self._placements = list(placements)
         self._lines: list[StageLine] = []
@@ -49,6 +50,16 @@ class Pipeline:
     def nodes(self) -> tuple[str, ...]:
         """The nodes of the stages, in order."""
         return tuple(placement.server.node.name for placement in self._placements)
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where the stages are, in order."""
+        return tuple(self._placements)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all stages live and all outputs were taken."""
+        return not self._inputs and self._outputs.empty() and not any(line.lost for line in self._lines)
 
     def open(self) -> None:
         """Opens all stages at once; inputs need not wait until they are. `next` raises what comes of it."""
@@ -98,7 +109,7 @@ class Pipeline:
         name = f"{self._session}.{index}.{len(self._lost_nodes)}"
         line = StageLine(
             name,
-            self._digest,
+            self.digest,
             self._placements[index],
             lambda response: self._hear(line, response),
             lambda error: self._lose(line, error),
@@ -135,7 +146,7 @@ class Pipeline:
             self._outputs.put_nowait(error)  # the model's own failure: another node would fail too
             return
         line.lost = True
-        if line in self._lines:
+        if line in self._lines and self._inputs:  # one that rests is not worth a replacement
             task = asyncio.create_task(self._repair())
             self._repairs.add(task)
             task.add_done_callback(self._repairs.discard)

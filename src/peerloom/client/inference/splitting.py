@@ -1,6 +1,5 @@
 """Inference by stages: the cut is placed on nodes, micro-batches overlap, lost stages are replaced."""
 
-import asyncio
 import math
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.client.inference.pipeline import Pipeline
+from peerloom.client.inference.resting import Resting
 from peerloom.client.inference.server import Server
 from peerloom.client.inference.servers import Servers
 from peerloom.client.inference.stage import Placement
@@ -43,7 +43,7 @@ class Splitter:
 
     def __init__(self, servers: Servers, witness: Witness) -> None:
         self._servers, self._witness = servers, witness
-        self._closing: set[asyncio.Task[None]] = set()
+        self._resting = Resting()
 
     async def infer(
         self, model: ModelDescription, inputs: Array, timeout_s: float, stages: int, micro_batches: int
@@ -52,32 +52,39 @@ class Splitter:
         check_range("inputs' length", len(inputs), 1, 65536)
         check_finite(inputs)
         deadline_s = time.monotonic() + timeout_s
-        pipeline, reason = await self.place(model, stages, incremental=False)
+        placements, reason = await self._placements(model, stages)
         parts = micro(inputs, model, micro_batches)
+        pipeline = self._resting.take(model.digest, placements) or self._opened(model, placements)
         try:
-            pipeline.open()
-            outputs, model_s = await _drive(
-                pipeline, parts, 2 * len(pipeline.nodes) + 2, deadline_s, timeout_s
-            )
-        finally:
-            # Beside what comes next: the answer is complete, and the stages' goodbyes take a round trip.
-            closing = asyncio.create_task(pipeline.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            window = 2 * len(pipeline.nodes) + 2
+            outputs, model_s = await _drive(pipeline, parts, window, deadline_s, timeout_s)
+        except BaseException:
+            self._resting.end(pipeline)
+            raise
+        self._resting.keep(pipeline)
         return SplitAnswer(np.concatenate(outputs), pipeline.nodes, model_s, pipeline.replaced, reason)
 
     async def close(self) -> None:
-        """Waits until the last sessions are closed."""
-        await asyncio.gather(*self._closing)
+        """Closes the sessions that are still open."""
+        await self._resting.close()
 
     async def place(self, model: ModelDescription, stages: int, *, incremental: bool) -> tuple[Pipeline, str]:
         """A pipeline over the best nodes, not opened yet, and why it is cut so. Raises a PeerloomError."""
         placements, reason = await self._placements(model, stages)
+        return self._pipeline(model, placements, incremental=incremental), reason
 
+    def _opened(self, model: ModelDescription, placements: Sequence[Placement]) -> Pipeline:
+        pipeline = self._pipeline(model, placements, incremental=False)
+        pipeline.open()
+        return pipeline
+
+    def _pipeline(
+        self, model: ModelDescription, placements: Sequence[Placement], *, incremental: bool
+    ) -> Pipeline:
         async def replace(part: tuple[int, int], excluded: Sequence[str]) -> Placement:
             return await self._replace(model, part, excluded, placements)
 
-        return Pipeline(model.digest, placements, replace, incremental=incremental), reason
+        return Pipeline(model.digest, placements, replace, incremental=incremental)
 
     async def _placements(self, model: ModelDescription, stages: int) -> tuple[list[Placement], str]:
         """Stages on nodes that have loaded them; a node that can't is left out, and the cut made anew."""
@@ -101,6 +108,7 @@ class Splitter:
         for placement in placements:
             if (model.digest, placement.first, placement.end) in placement.server.parts:
                 continue  # opening the stage loads it again should it have been dropped meanwhile
+            await self._resting.close()  # what rests keeps its layers in the memory that these may need
             try:
                 await placement.server.load(model.digest, holders, (placement.first, placement.end))
             except NotFoundError:
