@@ -22,6 +22,7 @@ KINDS = (
     "stop a worker for a while",
     "slow a worker to a third",
     "kill an agent",
+    "kill what a node forks its workers from",
     "freeze a node for a while",
     "a node leaves politely and joins again",
     "cut a node off for a while",
@@ -93,7 +94,7 @@ class Striker:
             return self._kill([coordinators[int(fault.lot * len(coordinators))]] if coordinators else [])
         if fault.kind == "kill all coordinators":
             return self._kill(coordinators)
-        if "worker" in fault.kind:
+        if "a worker" in fault.kind or "two workers" in fault.kind:
             count = 2 if "two" in fault.kind else 1
             if len(workers) <= count + 1:
                 return False
@@ -118,8 +119,11 @@ class Striker:
         if not agents:
             return False
         agent = agents[0].process
-        if fault.kind.startswith("kill"):
+        if fault.kind == "kill an agent":
             return self._kill(agents)
+        if fault.kind.startswith("kill what"):
+            servers = [child for child in agent.children() if "peerloom.worker" in child.cmdline()]
+            return self._kill([Part(f"fork server of {name}", server) for server in servers])
         if fault.kind.startswith("a node leaves"):
             return self._may_die(name) and self._send(agent, signal.SIGTERM)
         if fault.kind.startswith("freeze"):

@@ -74,14 +74,9 @@ def _part(process: psutil.Process) -> Part | None:
         return Part(service, process)
     if service == "node_agent":
         return Part(words[words.index("--name") + 1], process)
-    if module == "peerloom.worker" and _has_job(process):
-        forked_from = process.parent()
-        agent = forked_from.parent() if forked_from is not None else None
-        part = _part(agent) if agent is not None else None
-        return None if part is None else Part(part.name, process, is_worker=True)
+    if module == "peerloom.worker":
+        # One that has a job writes to its log, .../NODE/logs/JOB/WORKER.log; what it is forked from, nowhere.
+        output = Path(os.readlink(f"/proc/{process.pid}/fd/1"))
+        if output.name.startswith("worker-"):
+            return Part(output.parents[2].name, process, is_worker=True)
     return None
-
-
-def _has_job(process: psutil.Process) -> bool:
-    # What it is forked from writes nowhere, one that has a job to its log.
-    return Path(os.readlink(f"/proc/{process.pid}/fd/1")).name.startswith("worker-")
