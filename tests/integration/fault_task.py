@@ -27,7 +27,7 @@ TRAINING_SAMPLES, TEST_SAMPLES = 100, 20
 class Struck(Task):
     """Three classes of points in four dimensions; 7 steps an epoch, the last one with 4 samples only."""
 
-    epochs = 300
+    epochs = 100
     batch_size = 16
     learning_rate = 0.05
 

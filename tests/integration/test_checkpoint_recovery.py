@@ -19,15 +19,16 @@ from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFo
 from peerloom.v1.trainer_pb2 import Job
 
 JOB_LIMIT_S = 120.0
-EPOCHS = 12
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedded]:
-    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.2")
-    with Embedded(tmp_path, (1, 1)) as started:
-        yield started
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """Two nodes for all tests, which have seeds of their own, so that no two jobs store the same state."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.2")
+        with Embedded(tmp_path_factory.mktemp("system"), (1, 1)) as started:
+            yield started
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def database(system: Embedded) -> Path:
     return system.folder.path / "trainer" / "trainer.sqlite"
 
 
-def cancelled_with_two_checkpoints(system: Embedded, client: Client, **given: int) -> JobHandle:
-    job = client.train("digits", requests=2, epochs=1000, **given)
+def cancelled_with_two_checkpoints(system: Embedded, client: Client, seed: int) -> JobHandle:
+    job = client.train("digits", requests=2, epochs=1000, seed=seed)
     for event in job.watch():
         if isinstance(event, StepCommitted) and stored(system, job).HasField("previous_checkpoint"):
             break
@@ -95,7 +96,7 @@ def damage(folder: Path, digest: str) -> int:
 
 
 def test_a_damaged_copy_of_a_checkpoint_is_replaced_by_a_sound_one(system: Embedded, client: Client) -> None:
-    job = cancelled_with_two_checkpoints(system, client)
+    job = cancelled_with_two_checkpoints(system, client, seed=1)
     newest = stored(system, job).checkpoint
     assert damage(system.folder.path / "trainer", newest.artifact.digest) == 1
     _, first_step = resumed_from(system, job)
@@ -105,7 +106,7 @@ def test_a_damaged_copy_of_a_checkpoint_is_replaced_by_a_sound_one(system: Embed
 def test_without_a_sound_copy_the_older_checkpoint_is_taken_and_that_is_said(
     system: Embedded, client: Client
 ) -> None:
-    job = cancelled_with_two_checkpoints(system, client)
+    job = cancelled_with_two_checkpoints(system, client, seed=2)
     record = stored(system, job)
     newest, older = record.checkpoint, record.previous_checkpoint
     assert damage(system.folder.path, newest.artifact.digest) == 3, "the trainer and two nodes keep it"
@@ -121,9 +122,9 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_workers_and_the_older_o
     system: Embedded, client: Client
 ) -> None:
     """The record of one job names another's checkpoint, and a file that is no checkpoint at all."""
-    other = client.train("digits", requests=2, epochs=1)
+    other = client.train("digits", requests=2, epochs=1, seed=5)
     assert other.result(JOB_LIMIT_S).succeeded
-    job = cancelled_with_two_checkpoints(system, client)
+    job = cancelled_with_two_checkpoints(system, client, seed=3)
     record = stored(system, job)
     model = stored(system, other).result.model  # parameters without an optimiser: not a state
     record.checkpoint.artifact.CopyFrom(model)
@@ -136,7 +137,7 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_workers_and_the_older_o
 def test_without_any_usable_checkpoint_the_job_fails_with_the_reason(
     system: Embedded, client: Client
 ) -> None:
-    job = cancelled_with_two_checkpoints(system, client)
+    job = cancelled_with_two_checkpoints(system, client, seed=4)
     record = stored(system, job)
     for checkpoint in (record.checkpoint, record.previous_checkpoint):
         assert damage(system.folder.path, checkpoint.artifact.digest)

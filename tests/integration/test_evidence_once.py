@@ -16,7 +16,8 @@ from peerloom.client.types import StepCommitted, WorkerLost
 from peerloom.errors import UnavailableError
 
 JOB_LIMIT_S = 120.0
-EPOCHS = 12
+EPOCHS = 6
+KILLED_AT = 20
 pytestmark = pytest.mark.timeout(240)
 
 # Each death leaves a file behind, so that the process which is started next knows how many there were.
@@ -74,7 +75,7 @@ def test_evidence_counts_once(
         job = client.train("digits", requests=3, epochs=EPOCHS)
         lost = []
         for event in job.watch():
-            if isinstance(event, StepCommitted) and event.step == 100:
+            if isinstance(event, StepCommitted) and event.step == KILLED_AT:
                 [worker] = workers_of(system.pids["node-1"])
                 worker.kill()
             if isinstance(event, WorkerLost):

@@ -19,8 +19,8 @@ from peerloom import Client, Embedded, JobHandle
 from peerloom.client.types import JobEvent, StepCommitted, WorkerLost
 
 JOB_LIMIT_S = 60.0
-STEPS = 300 * 7
-SAMPLES = 300 * 100
+STEPS = 100 * 7
+SAMPLES = 100 * 100
 pytestmark = pytest.mark.timeout(400)
 
 FAULTS: dict[str, tuple[tuple[int, ...], list[Fault]]] = {

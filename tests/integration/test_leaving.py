@@ -8,7 +8,8 @@ from peerloom import Client, Embedded
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted, WorkerLost
 
 JOB_LIMIT_S = 150.0
-EPOCHS = 40
+EPOCHS = 20
+DRAINED_AT = 20
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -28,7 +29,7 @@ def test_a_drained_node_is_replaced_before_its_worker_leaves(tmp_path: Path) -> 
         drained = ""
         for event in job.watch():
             events.append(event)
-            if isinstance(event, StepCommitted) and event.step == 100:
+            if isinstance(event, StepCommitted) and event.step == DRAINED_AT:
                 drained = job.status().workers[0].node_name
                 client.drain(drained)
         result = job.result(JOB_LIMIT_S)
@@ -50,7 +51,7 @@ def test_the_last_node_is_drained_and_the_job_waits_with_all_that_it_has_done(tm
         events: list[JobEvent] = []
         for event in job.watch():
             events.append(event)
-            if isinstance(event, StepCommitted) and event.step == 100:
+            if isinstance(event, StepCommitted) and event.step == DRAINED_AT:
                 client.drain("node-1")
             if isinstance(event, StateChanged) and event.state == "waiting" and "checkpoint" in event.reason:
                 client.drain("node-1", undo=True)
@@ -59,4 +60,4 @@ def test_the_last_node_is_drained_and_the_job_waits_with_all_that_it_has_done(tm
         check_nothing_lost(client, events, EPOCHS)
         formed = [event.first_step for event in events if isinstance(event, GenerationFormed)]
         assert len(formed) == 2
-        assert formed[1] > 100
+        assert formed[1] > DRAINED_AT

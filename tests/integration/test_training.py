@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from peerloom import Client, Embedded
-from peerloom.client.types import EpochFinished, NodeAnswered, StateChanged, StepCommitted
+from peerloom import Client, Embedded, JobHandle
+from peerloom.client.types import EpochFinished, JobEvent, NodeAnswered, StateChanged, StepCommitted
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.worker.task import load_task
 
@@ -23,17 +23,28 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(system: Embedded) -> Iterator[Client]:
     with Client(system.address) as opened:
         yield opened
 
 
-def test_a_job_trains_on_all_slots_and_leaves_a_model_that_plain_torch_loads(
-    client: Client, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def trained(client: Client) -> tuple[JobHandle, list[JobEvent]]:
+    """A job that has ended, and what two watches saw of it, the second from where the first was left.
+
+    It is the first one here with its seed, so what it sends no node has already.
+    """
     job = client.train("digits", requests=2, epochs=4, seed=3)
-    events = list(job.watch())
+    seen = list(itertools.islice(job.watch(), 10))
+    seen += list(job.watch(after=seen[-1].sequence))
+    return job, seen
+
+
+def test_a_job_trains_on_all_slots_and_leaves_a_model_that_plain_torch_loads(
+    trained: tuple[JobHandle, list[JobEvent]], tmp_path: Path
+) -> None:
+    job, events = trained
     result = job.result(JOB_LIMIT_S)
     assert result.succeeded, result.reason
     assert result.metric is not None
@@ -68,13 +79,16 @@ def test_the_same_seed_gives_the_same_parameters_and_another_seed_others(client:
     assert digests[0] != digests[2]
 
 
-def test_a_job_begins_from_an_initial_model(client: Client) -> None:
-    first = client.train("digits", requests=2, epochs=6).result(JOB_LIMIT_S)
+def test_a_job_begins_from_an_initial_model_and_its_own_is_listed_first(
+    client: Client, trained: tuple[JobHandle, list[JobEvent]]
+) -> None:
+    first = trained[0].result(JOB_LIMIT_S)
     assert first.model is not None
     second = client.train("digits", requests=2, epochs=1, initial_model=first.model.digest)
     losses = [event.loss for event in second.watch() if isinstance(event, StepCommitted)]
     assert second.result(JOB_LIMIT_S).succeeded
     assert losses[0] < 1.0, "a fresh model begins at ln(10) = 2.3"
+    assert client.models()[0].job_id == second.id
 
 
 def test_a_round_that_finds_no_compute_ends_at_once_with_a_reason(client: Client) -> None:
@@ -83,26 +97,18 @@ def test_a_round_that_finds_no_compute_ends_at_once_with_a_reason(client: Client
     assert "tpu" in result.reason
 
 
-def test_a_busy_system_refuses_a_second_job_and_says_why(client: Client) -> None:
+def test_a_busy_system_refuses_a_second_job_until_cancelling_frees_the_slots(client: Client) -> None:
     first = client.train("digits", requests=2, epochs=100_000)
     next(event for event in first.watch() if isinstance(event, StepCommitted))
     second = client.train("digits", requests=2).result(JOB_LIMIT_S)
     assert second.state == "no_compute"
     assert first.cancel().state == "cancelled"
-
-
-def test_cancelling_frees_the_slots(client: Client) -> None:
-    job = client.train("digits", requests=2, epochs=100_000)
-    next(event for event in job.watch() if isinstance(event, StepCommitted))
-    assert job.cancel().state == "cancelled"
     again = client.train("digits", requests=2, epochs=1).result(JOB_LIMIT_S)
     assert again.succeeded, again.reason
 
 
-def test_a_watch_resumes_from_a_sequence_number(client: Client) -> None:
-    job = client.train("digits", requests=2, epochs=1)
-    seen = list(itertools.islice(job.watch(), 10))
-    seen += list(job.watch(after=seen[-1].sequence))
+def test_a_watch_resumes_from_a_sequence_number(trained: tuple[JobHandle, list[JobEvent]]) -> None:
+    _, seen = trained
     assert [event.sequence for event in seen] == list(range(1, len(seen) + 1))
     assert isinstance(seen[-1], StateChanged)
     assert seen[-1].state == "succeeded"
@@ -137,9 +143,8 @@ def test_a_task_that_no_node_can_load_fails_with_a_clear_reason(client: Client) 
     assert "Nothing" in result.reason
 
 
-def test_what_the_job_did_is_evidence_once(client: Client) -> None:
-    # A seed of its own: what an earlier job's nodes and trainer have already isn't transferred again.
-    job = client.train("digits", requests=2, epochs=1, seed=41)
+def test_what_the_job_did_is_evidence_once(client: Client, trained: tuple[JobHandle, list[JobEvent]]) -> None:
+    job, _ = trained
     assert job.result(JOB_LIMIT_S).succeeded
     node = job.status().answers[0].name
     facts = [update.evidence for update in client.belief_history(node) if update.evidence]
@@ -147,8 +152,7 @@ def test_what_the_job_did_is_evidence_once(client: Client) -> None:
     assert sorted(kinds) == ["training", "transfer"]
 
 
-def test_models_are_listed_and_logs_can_be_read(client: Client) -> None:
-    job = client.train("digits", requests=2, epochs=1)
+def test_logs_can_be_read(trained: tuple[JobHandle, list[JobEvent]]) -> None:
+    job, _ = trained
     assert job.result(JOB_LIMIT_S).succeeded
-    assert client.models()[0].job_id == job.id
     assert any("generation_joined" in line.line for line in job.logs())
