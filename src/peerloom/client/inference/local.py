@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from peerloom.client.artifacts import AsyncArtifacts
 from peerloom.client.inference.pace import Pace
+from peerloom.client.inference.server import BUILD_GUESS_S
 from peerloom.client.services import Services
 from peerloom.errors import FailedPreconditionError
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 IMPORT_GUESS_S = 3.0
-BUILD_GUESS_S = 0.05
 _KEPT = 4
 
 

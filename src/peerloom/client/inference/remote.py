@@ -45,11 +45,14 @@ class Remote:
         self._requests, self._hedges = 0, 0
 
     async def infer(
-        self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, excluded: tuple[str, ...] = ()
+        self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, first: str = ""
     ) -> RemoteAnswer:
-        """The outputs, from the best node that answers. Raises a PeerloomError when none does in time."""
+        """The outputs, from the best node that answers, or the one named `first`.
+
+        Raises a PeerloomError when none does in time.
+        """
         parts = split_rows(inputs)
-        answers = [await self._one(digest, part, timeout_s, hedge=hedge, excluded=excluded) for part in parts]
+        answers = [await self._one(digest, part, timeout_s, hedge=hedge, first=first) for part in parts]
         return RemoteAnswer(
             np.concatenate([answer.outputs for answer in answers]),
             answers[-1].node,
@@ -76,13 +79,13 @@ class Remote:
         return RemoteAnswer(outputs, server.node.name, answer.model_s, answer.queue_s, False)
 
     async def _one(
-        self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, excluded: tuple[str, ...]
+        self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, first: str
     ) -> RemoteAnswer:
         self._requests += 1
-        deadline_s, tried = time.monotonic() + timeout_s, list(excluded)
+        deadline_s, tried = time.monotonic() + timeout_s, list[str]()
         for attempt in range(1, ATTEMPTS + 1):
             left_s = max(0.01, deadline_s - time.monotonic())
-            (server,) = await self._servers.ready(digest, 1, tried)
+            (server,) = await self._servers.ready(digest, 1, tried, first)
             try:
                 return await self._hedged(server, digest, inputs, left_s, hedge, tried)
             except (UnavailableError, DeadlineError, DataLossError):

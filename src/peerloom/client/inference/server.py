@@ -29,6 +29,7 @@ START_LIMIT_S = 90.0
 LOAD_LIMIT_S = 600.0
 STATUS_LIMIT_S = 1.0
 START_GUESS_S = 4.0  # importing torch
+BUILD_GUESS_S = 0.05
 _LOOPBACK_BYTES_PER_S = 5e8
 _FAR_BYTES_PER_S = 1.25e7  # 100 Mbit/s, until a transfer has been measured
 _MEASURABLE_BYTES = 256 * 1024
@@ -71,8 +72,12 @@ class Server:
     @property
     def round_trip_s(self) -> float:
         """What a small request takes beside queue and computing: the way, and what recent ones took more."""
-        beyond_s = statistics.median(self._beyond_s) if self._beyond_s else 0.0
-        return self._way_s + max(0.0, beyond_s)
+        return self._way_s + (self.beyond_s or 0.0)
+
+    @property
+    def beyond_s(self) -> float | None:
+        """What recent small requests took beyond the way; None when there were none."""
+        return max(0.0, statistics.median(self._beyond_s)) if self._beyond_s else None
 
     @property
     def peer(self) -> Peer:
@@ -148,11 +153,15 @@ class Server:
         """How long the model takes there; `guess_s` is for one sample before anything was measured."""
         return self._paces.setdefault(digest, Pace(guess_s))
 
-    def place(self, digest: str, samples: int, guess_s: float) -> Place:
-        """The node as the cost model sees it."""
+    def load_s(self, digest: str, model_bytes: int) -> float:
+        """What having the whole model ready there would take; 0 for one that is."""
+        return 0.0 if digest in self.loaded else BUILD_GUESS_S + model_bytes / self.bytes_per_s
+
+    def place(self, digest: str, samples: int, guess_s: float, beyond_s: float) -> Place:
+        """The node as the cost model sees it; `beyond_s` stands for requests that it hasn't had."""
         return Place(
             self.node.name,
-            self.round_trip_s,
+            self._way_s + (beyond_s if self.beyond_s is None else self.beyond_s),
             self.bytes_per_s,
             self.pace(digest, guess_s).predict_s(samples) / samples,
             self.queue_s,

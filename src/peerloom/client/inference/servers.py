@@ -17,7 +17,7 @@ T = TypeVar("T")
 FRESH_S = 2.0
 USABLE_S = 10.0
 PENALTY_S = 5.0
-_SAME_S = 0.001  # closer than this, two nodes are equals and belief decides
+SAME_S = 0.001  # closer than this, two nodes are equals and belief decides
 
 
 class Servers:
@@ -30,23 +30,33 @@ class Servers:
         self._asking: dict[str, asyncio.Task[PeerloomError | None]] = {}
         self._failed_until_s: dict[str, float] = {}
 
-    async def known(self, digest: str, excluded: Sequence[str] = ()) -> list[Server]:
-        """All that may be asked, best first; some may not have been met yet. Raises a PeerloomError."""
+    async def known(self, digest: str, excluded: Sequence[str] = (), first: str = "") -> list[Server]:
+        """All that may be asked, best first; some may not have been met yet. Raises a PeerloomError.
+
+        The node named `first` comes before all others, unless it failed just now.
+        """
         nodes, holders = await self._alive(), await self._holder_ids(digest)
         now_s = time.monotonic()
         # What failed just now comes last: it may be back, and there may be nobody else.
         failed = {node_id for node_id, until_s in self._failed_until_s.items() if until_s > now_s}
         servers = [self._server(node) for node in nodes if node.name not in excluded]
         return sorted(
-            servers, key=lambda server: (server.node.node_id in failed, *_rank(server, digest, holders))
+            servers,
+            key=lambda server: (
+                server.node.node_id in failed,
+                server.node.name != first,
+                *_rank(server, digest, holders),
+            ),
         )
 
-    async def ready(self, digest: str, count: int, excluded: Sequence[str] = ()) -> list[Server]:
+    async def ready(
+        self, digest: str, count: int, excluded: Sequence[str] = (), first: str = ""
+    ) -> list[Server]:
         """At least one and at most `count` servers that hold the model ready, best first.
 
         Raises UnavailableError, with what each said, when there is none.
         """
-        servers = await self.known(digest, excluded)
+        servers = await self.known(digest, excluded, first)
         found: list[Server] = []
         failures: list[PeerloomError] = []
         while servers and len(found) < count:
@@ -187,7 +197,7 @@ def _rank(server: Server, digest: str, holders: set[str]) -> tuple[bool, bool, f
     return (
         digest not in server.loaded,
         server.node.node_id not in holders,
-        round(away_s / _SAME_S) * _SAME_S,
+        round(away_s / SAME_S) * SAME_S,
         -server.node.belief,
     )
 

@@ -1,8 +1,10 @@
 """The three ways to an answer, and the choice among them."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from peerloom.client.inference.costs import Place, Request, StagePlace, choose, 
 from peerloom.client.inference.local import Local
 from peerloom.client.inference.remote import Remote, RemoteAnswer
 from peerloom.client.inference.server import Server
-from peerloom.client.inference.servers import Servers
+from peerloom.client.inference.servers import SAME_S, Servers
 from peerloom.client.inference.several import combine
 from peerloom.client.inference.splitting import Splitter, layer_costs, stage_nodes
 from peerloom.client.inference.witness import Witness
@@ -64,14 +66,14 @@ class Ways:
             raise InvalidArgumentError.of_field(
                 "inputs", f"{batch.dtype}{list(batch.shape)}", "1 or more samples"
             )
-        reason, estimates = "you asked for it", tuple[Estimate, ...]()
+        reason, estimates, first = "you asked for it", tuple[Estimate, ...](), ""
         if nodes > 1:
             return await self._several(digest, batch, nodes, aggregate, timeout_s, started_s)
         if mode == "auto":
-            estimates = await self._estimate(digest, batch, micro_batches)
+            estimates, first = await self._estimate(digest, batch, micro_batches)
             mode, reason = choose(estimates)
         if mode == "remote":
-            answer = await self._remote.infer(digest, batch, timeout_s, hedge=hedge)
+            answer = await self._remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
             return _of_remote(answer, reason, estimates, time.monotonic() - started_s)
         if mode == "split":
             description = await self.description(digest)
@@ -139,23 +141,35 @@ class Ways:
             return np.asarray(inputs, dtype=model.input_dtype)
         return np.asarray(inputs, dtype=(await self.description(digest)).input_dtype)
 
-    async def _estimate(self, digest: str, batch: Array, micro_batches: int) -> tuple[Estimate, ...]:
+    async def _estimate(
+        self, digest: str, batch: Array, micro_batches: int
+    ) -> tuple[tuple[Estimate, ...], str]:
+        """What each way would take, and the node that a remote call would ask."""
         try:
             description = await self.description(digest)
         except PeerloomError as error:
-            return (Estimate("remote", None, error.message), self._estimate_alone(digest, len(batch)))
+            return (Estimate("remote", None, error.message), self._estimate_alone(digest, len(batch))), ""
         samples, guess_s = len(batch), sum(layer.seconds_per_sample for layer in description.layers)
         servers = (await self.servers.known(digest))[:_COMPARED]
         self.servers.look(servers)
-        places = [server.place(digest, samples, guess_s) for server in servers]
+        # Most of what a request takes beyond the way is the same at any node: ours, and gRPC's.
+        told_s = [server.beyond_s for server in servers if server.beyond_s is not None]
+        beyond_s = statistics.median(told_s) if told_s else 0.0
+        places = [server.place(digest, samples, guess_s, beyond_s) for server in servers]
         request = Request(samples, batch.nbytes, samples * description.layers[-1].output_bytes_per_sample)
         fastest_s = max((place.bytes_per_s for place in places), default=1.25e7)
         model_bytes = sum(layer.parameter_bytes for layer in description.layers)
-        return (
-            _estimate_remote(request, places),
+        wholes = [
+            replace(place, ready_s=place.ready_s + server.load_s(digest, model_bytes))
+            for server, place in zip(servers, places, strict=True)
+        ]
+        remote, first = _estimate_remote(request, wholes)
+        estimates = (
+            remote,
             self._estimate_local(digest, samples, guess_s, model_bytes, fastest_s),
             self._estimate_split(request, description, servers, places, micro_batches),
         )
+        return estimates, first
 
     def _estimate_alone(self, digest: str, samples: int) -> Estimate:
         if reason := self.local.why_not():
@@ -244,17 +258,18 @@ class Ways:
         )
 
 
-def _estimate_remote(request: Request, places: Sequence[Place]) -> Estimate:
+def _estimate_remote(request: Request, places: Sequence[Place]) -> tuple[Estimate, str]:
+    """For the best node, and its name; of those that are equal within a millisecond the first."""
     if not places:
-        return Estimate("remote", None, "no node is alive that takes work")
-    best = min(places, key=lambda place: remote_s(request, place))
+        return Estimate("remote", None, "no node is alive that takes work"), ""
+    best = min(places, key=lambda place: round(remote_s(request, place) / SAME_S))
     computing_s = request.samples * best.sample_s
     moved_bytes = request.input_bytes + request.output_bytes
     reason = (
         f"on {best.name}: way {best.round_trip_s * 1e3:.3g} ms, {moved_bytes:,} bytes at "
         f"{best.bytes_per_s / 1e6:.3g} MB/s, queue {best.queue_s:.3g} s, computing {computing_s:.3g} s"
     )
-    return Estimate("remote", remote_s(request, best), reason)
+    return Estimate("remote", remote_s(request, best), reason), best.name
 
 
 def _of_remote(
