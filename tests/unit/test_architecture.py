@@ -114,8 +114,11 @@ def package() -> list[Source]:
 
 @cache
 def all_sources() -> list[Source]:
-    """The package, the tests and the benchmarks."""
-    others = [path for name in ("tests", "benchmarks") for path in sorted((ROOT / name).rglob("*.py"))]
+    """The package, the tests and the benchmarks; not what the benchmarks install into hidden folders."""
+    found = [path for name in ("tests", "benchmarks") for path in sorted((ROOT / name).rglob("*.py"))]
+    others = [
+        path for path in found if not any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+    ]
     return package() + [Source(path, "") for path in others]
 
 
