@@ -12,6 +12,7 @@ from peerloom.services.node_agent.processes import WorkerProcess
 from peerloom.services.node_agent.rules import pause_s
 
 _log = get_logger()
+READY_LIMIT_S = 300.0
 _LONGEST_PAUSE_S = 60.0
 _STOP_GRACE_S = 1.0
 
@@ -35,7 +36,13 @@ class _Server:
         with suppress(OSError):  # it has just died: the status ends without a word
             socket.send_fds(self._requests, [b"w"], [inputs, status])
 
+    def kill(self) -> None:
+        """Ends it at once; its workers live on."""
+        with suppress(ProcessLookupError):
+            self.process.kill()
+
     def close(self) -> None:
+        """Asks no more."""
         self._hears.cancel()
         self._requests.close()
 
@@ -58,12 +65,8 @@ class ForkServer:
         is_wanted: Callable[[], bool],
         cores: Sequence[int] = (),
     ) -> None:
-        self._command, self._environment, self._is_wanted, self._cores = (
-            command,
-            environment,
-            is_wanted,
-            cores,
-        )
+        self._command, self._environment, self._cores = command, environment, cores
+        self._is_wanted = is_wanted
         self._server: _Server | None = None
         self._closed: list[_Server] = []
         self._starting = asyncio.Lock()
@@ -102,10 +105,12 @@ class ForkServer:
             except FailedPreconditionError as error:
                 self._note_failure(error.message)
                 continue
-            await _first_of(server.ready.wait(), asyncio.shield(server.ended))
+            await _first_of(server.ready.wait(), asyncio.shield(server.ended), limit_s=READY_LIMIT_S)
             if server.ready.is_set():
                 self.ready.set()
                 self._failures = 0
+            else:
+                server.kill()
             await _first_of(self._changed.wait(), asyncio.shield(server.ended))
             if server.ended.done():
                 self.ready.clear()
@@ -118,8 +123,7 @@ class ForkServer:
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(server.ended), _STOP_GRACE_S)
             if not server.ended.done():
-                with suppress(ProcessLookupError):
-                    server.process.kill()
+                server.kill()
                 await server.ended
 
     def _let_go(self) -> None:
@@ -172,10 +176,10 @@ class ForkServer:
         _log.warning("fork_server_lost", reason=reason, failures=self._failures)
 
 
-async def _first_of(*waits: Awaitable[object]) -> None:
+async def _first_of(*waits: Awaitable[object], limit_s: float | None = None) -> None:
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()

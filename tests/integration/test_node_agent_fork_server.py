@@ -111,6 +111,18 @@ async def test_each_tells_how_it_ended(forks: ForkServer, owner: Owner, tmp_path
     assert [worker.exit_code for worker in workers] == [0, 3, -signal.SIGKILL]
 
 
+async def test_sigterm_to_all_at_once_leaves_one_to_tell(
+    forks: ForkServer, owner: Owner, tmp_path: Path
+) -> None:
+    """As a service manager ends a service: what forks stays until the agent has closed its socket."""
+    await until(forks.ready)
+    worker = await start(forks, owner, tmp_path, "waits")
+    for pid in ours(tmp_path):
+        os.kill(pid, signal.SIGTERM)
+    await until(worker.ended)
+    assert worker.exit_code == -signal.SIGTERM
+
+
 async def test_a_worker_asked_for_too_early_waits_for_the_imports(
     forks: ForkServer, owner: Owner, tmp_path: Path
 ) -> None:

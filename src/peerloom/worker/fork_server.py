@@ -26,6 +26,8 @@ def serve(work: Callable[[], int]) -> None:
     gc.freeze()  # a collection in a worker would write to, and so copy, all that it shares
     with socket.socket(fileno=os.dup(0)) as requests:
         woken = _woken_at_ends()
+        # It ends with the agent's socket, and not before it has told how its workers ended.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         status_of: dict[int, int] = {}
         with suppress(BrokenPipeError):  # the agent died meanwhile, which the next line sees
             requests.sendall(b"r")
@@ -70,7 +72,8 @@ def _become_worker(
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         requests.close()
         for other in others:
             os.close(other)
