@@ -1,4 +1,4 @@
-"""Sessions that wait, open, for the next inputs: opening one takes longer than the hops of an answer."""
+"""Sessions that wait, open, for the next inputs: opening one takes as long as some of an answer's hops."""
 
 import asyncio
 from collections.abc import Sequence
