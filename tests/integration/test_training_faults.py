@@ -28,10 +28,10 @@ STRUCK_AT = 20
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    """Shared by the tests that leave both nodes alive and all slots free."""
-    with Embedded(tmp_path_factory.mktemp("system"), (2, 1)) as started:
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[Embedded]:
+    """One for each test: what becomes of a worker is evidence, by which the next job's nodes are chosen."""
+    with Embedded(tmp_path, (2, 1)) as started:
         yield started
 
 
@@ -75,12 +75,13 @@ def test_a_killed_worker_costs_no_step(system: Embedded, client: Client, node: s
     assert formed[1].first_step >= STRUCK_AT
 
 
-def test_a_killed_agent_takes_its_workers_with_it_and_the_job_goes_on(tmp_path: Path) -> None:
-    with Embedded(tmp_path, (2, 1)) as system, Client(system.address) as client:
-        job = client.train("digits", requests=2, epochs=EPOCHS)
-        events = watch_with_fault(job, STRUCK_AT, lambda: psutil.Process(system.pids["node-1"]).kill())
-        check_complete(job, events)
-        assert len([event for event in events if isinstance(event, WorkerLost)]) == 2
+def test_a_killed_agent_takes_its_workers_with_it_and_the_job_goes_on(
+    system: Embedded, client: Client
+) -> None:
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    events = watch_with_fault(job, STRUCK_AT, lambda: psutil.Process(system.pids["node-1"]).kill())
+    check_complete(job, events)
+    assert len([event for event in events if isinstance(event, WorkerLost)]) == 2
 
 
 @pytest.mark.parametrize("apart", [100, 0], ids=["one-after-the-other", "at-once"])
@@ -170,16 +171,15 @@ def test_a_job_below_min_workers_waits_and_goes_on(tmp_path: Path) -> None:
         assert formed == [2, 2]
 
 
-def test_an_agent_that_is_stopped_hands_over_and_is_not_blamed(tmp_path: Path) -> None:
+def test_an_agent_that_is_stopped_hands_over_and_is_not_blamed(system: Embedded, client: Client) -> None:
     """SIGTERM on the agent: its workers leave at a step boundary; no loss, no interruption."""
-    with Embedded(tmp_path, (2, 1)) as system, Client(system.address) as client:
-        job = client.train("digits", requests=2, epochs=EPOCHS)
-        events = watch_with_fault(job, STRUCK_AT, lambda: psutil.Process(system.pids["node-1"]).terminate())
-        check_complete(job, events)
-        assert not [event for event in events if isinstance(event, WorkerLost)]
-        assert client.interruptions() == []
-        facts = [update.evidence for update in client.belief_history("node-1") if update.evidence]
-        assert [fact.detail for fact in facts if fact.kind == "unfinished"] == []
+    job = client.train("digits", requests=2, epochs=EPOCHS)
+    events = watch_with_fault(job, STRUCK_AT, lambda: psutil.Process(system.pids["node-1"]).terminate())
+    check_complete(job, events)
+    assert not [event for event in events if isinstance(event, WorkerLost)]
+    assert client.interruptions() == []
+    facts = [update.evidence for update in client.belief_history("node-1") if update.evidence]
+    assert [fact.detail for fact in facts if fact.kind == "unfinished"] == []
 
 
 def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(

@@ -91,7 +91,7 @@ class Splitter:
         wanted = stages or min(MOST_STAGES, len(model.layers))
         unable: list[str] = []
         while True:
-            servers = await self._meet(model.digest, wanted, unable)
+            servers = await self._meet(model.digest, wanted, unable, rounds=2 if stages else 1)
             plan, reason = cut(layer_costs(model), stage_nodes(servers), stages)
             by_name = {server.node.name: server for server in servers}
             placements = [Placement(by_name[stage.node], stage.first, stage.end) for stage in plan]
@@ -118,13 +118,15 @@ class Splitter:
                 return error
         return None
 
-    async def _meet(self, digest: str, wanted: int, unable: Sequence[str]) -> list[Server]:
+    async def _meet(self, digest: str, wanted: int, unable: Sequence[str], rounds: int) -> list[Server]:
+        """As many as are wanted, if there are; a second round finds what was just being started anew."""
         met: list[Server] = []
-        for server in await self._servers.known(digest, unable):
-            if len(met) == wanted:
-                break
-            if await self._servers.meet(server):
-                met.append(server)
+        for _ in range(rounds):
+            for server in await self._servers.known(digest, [*unable, *(one.node.name for one in met)]):
+                if len(met) == wanted:
+                    return met
+                if await self._servers.meet(server):
+                    met.append(server)
         return met
 
     async def _replace(
