@@ -181,7 +181,7 @@ async def test_a_graceful_stop_ends_the_streams_and_suspects_nobody(
         registry.process.send_signal(signal.SIGTERM)
         assert await beats.code() is grpc.StatusCode.OK
         await beats.cut()
-    assert await asyncio.to_thread(registry.process.wait, LIMIT_S) == 0  # a second signal may meet its very end
+    assert await asyncio.to_thread(registry.process.wait, LIMIT_S) == 0  # a second signal might meet its end
     second = start_service("registry", "--state", str(tmp_path), *PATIENT)
     async with talk(second) as peer:
         assert [event.kind for event in await past(peer)] == [pb.NODE_EVENT_KIND_REGISTERED]
