@@ -19,11 +19,7 @@ _UNSEEN = 255
 
 
 class WorkerProcess:
-    """A process of ours. `pid` is 0 until it runs, which sets `started`; `ended` is set when it is gone.
-
-    `hand_over` is called with the descriptors that the new process gets: its standard input, and the pipe in
-    which come its id and at last its exit status.
-    """
+    """A process of ours. `pid` is 0 until it runs, which sets `started`; `ended` is set when it is gone."""
 
     def __init__(self, stdin: asyncio.WriteTransport, status: asyncio.StreamReader) -> None:
         self._stdin = stdin
@@ -35,19 +31,16 @@ class WorkerProcess:
 
     @classmethod
     async def open(cls, hand_over: Callable[[int, int], None]) -> "WorkerProcess":
-        """Gives the descriptors away and keeps the other ends. Raises what `hand_over` raises."""
+        """Keeps the other ends of the descriptors that `hand_over` gives away, and that must not raise.
+
+        They are the new process's standard input, and the pipe in which come its id and its exit status.
+        """
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         inputs, told = os.pipe()
         status, tells = os.pipe()
-        try:
-            hand_over(inputs, tells)
-        except BaseException:
-            os.close(told)
-            os.close(status)
-            raise
-        finally:
-            os.close(inputs)
-            os.close(tells)
+        hand_over(inputs, tells)
+        os.close(inputs)
+        os.close(tells)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(status, "rb", 0))
         stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(told, "wb", 0))
         return cls(stdin, reader)

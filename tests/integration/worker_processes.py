@@ -16,11 +16,6 @@ def agent_of(worker_pid: int) -> int:
     return psutil.Process(psutil.Process(worker_pid).ppid()).ppid()
 
 
-def fork_server_of(worker: psutil.Process) -> psutil.Process:
-    """What the worker was forked from."""
-    return psutil.Process(worker.ppid())
-
-
 def _has_job(process: psutil.Process) -> bool:
     try:
         return Path(os.readlink(f"/proc/{process.pid}/fd/1")).name.startswith("worker-")
