@@ -20,7 +20,7 @@ class RegistryServicer(RegistryServiceServicer):
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._streams: set[asyncio.Task[Any]] = set()
+        self._listening: set[asyncio.Task[Any]] = set()
         self._is_closing = False
         self._chance = random.Random()
 
@@ -29,7 +29,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._is_closing = True
         self._core.vigil.close()
         self._core.feed.close()
-        for task in self._streams:
+        for task in self._listening:
             task.cancel()
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
@@ -45,12 +45,9 @@ class RegistryServicer(RegistryServiceServicer):
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Any
     ) -> AsyncIterator[pb.HeartbeatResponse]:
         """The hot path: between two beats nothing but memory is touched."""
-        stream, membership = HeartbeatStream(), self._core.membership
-        task = asyncio.current_task()
-        assert task is not None, "grpc.aio runs each call in a task"
-        self._streams.add(task)
+        stream, membership, beats = HeartbeatStream(), self._core.membership, aiter(request_iterator)
         try:
-            async for beat in request_iterator:
+            while (beat := await self._next(beats)) is not None:
                 member, refutes = membership.hear(stream, beat)
                 if refutes:
                     await membership.refute(member, beat.incarnation)
@@ -59,12 +56,22 @@ class RegistryServicer(RegistryServiceServicer):
                 if beat.HasField("speed"):
                     await membership.note_speed(member, beat.speed)
                 yield wire.beat_message(member, self._core.holdings.version(member))
+        finally:
+            self._core.vigil.stream_ended(stream)
+
+    async def _next(self, beats: AsyncIterator[pb.HeartbeatRequest]) -> pb.HeartbeatRequest | None:
+        """The next beat of a stream; None at its end, or ours."""
+        task = asyncio.current_task()
+        assert task is not None, "grpc.aio runs each call in a task"
+        self._listening.add(task)  # not while it writes: grpc.aio would take the cancel there, and never end
+        try:
+            return None if self._is_closing else await anext(beats, None)
         except asyncio.CancelledError:
             if not self._is_closing:  # then it is our own close, and the stream ends in order
                 raise
+            return None
         finally:
-            self._streams.discard(task)
-            self._core.vigil.stream_ended(stream)
+            self._listening.discard(task)
 
     async def Deregister(self, request: pb.DeregisterRequest, context: Any) -> pb.DeregisterResponse:
         await self._core.membership.deregister(request.lease_id, request.reason)

@@ -166,11 +166,13 @@ async def test_an_answer_survives_a_frozen_node(
     frozen = inference_process(swarm.system.pids[first.nodes[0]])
     frozen.send_signal(signal.SIGSTOP)
     try:
-        second = await client.infer(swarm.digits, swarm.inputs, "remote", timeout_s=LIMIT_S)
+        second = await client._inference().remote.infer(
+            swarm.digits, swarm.inputs, LIMIT_S, hedge=True, first=first.nodes[0]
+        )
     finally:
         frozen.send_signal(signal.SIGCONT)
     np.testing.assert_allclose(second.outputs, swarm.expected, rtol=1e-4, atol=1e-5)
-    assert second.nodes != first.nodes
+    assert second.node != first.nodes[0]
     assert second.hedged
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from peerloom.errors import FailedPreconditionError
+from peerloom.kit.interruptible import TURN_S
 
 T = TypeVar("T")
 UNWIND_LIMIT_S = 5.0
@@ -37,7 +38,7 @@ class LoopThread:
         started: list[asyncio.Task[T]] = []
         try:
             self._start(coroutine, outcome, started)
-            return outcome.result()
+            return _result_of(outcome)
         except FutureCancelledError:
             raise _closed_error() from None
         except BaseException:
@@ -109,6 +110,15 @@ def _copy(task: "asyncio.Task[T]", outcome: "Future[T]") -> None:
         outcome.set_exception(error)
     else:
         outcome.set_result(task.result())
+
+
+def _result_of(outcome: "Future[T]") -> T:
+    while True:
+        try:
+            return outcome.result(TURN_S)
+        except TimeoutError:
+            if outcome.done():  # it may be the coroutine's own, or have come with the turn's end
+                return outcome.result()
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

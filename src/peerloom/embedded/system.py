@@ -14,6 +14,7 @@ from peerloom.embedded.plan import DEFAULT_SLOTS, SERVICES, plan_processes
 from peerloom.embedded.process import end_together
 from peerloom.embedded.rules import GiveUp, decide_restart
 from peerloom.errors import DeadlineError, PeerloomError, UnavailableError
+from peerloom.kit.interruptible import wait_for_event
 
 READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
@@ -149,7 +150,7 @@ class Embedded:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the system has to stop, or is stopped; False if time ran out. Raises its failure."""
-        ended = self._stopping.wait(timeout_s)
+        ended = wait_for_event(self._stopping, timeout_s)
         if self.failure:
             raise self.failure
         return ended

@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peerloom.embedded.folder import StateFolder
 from peerloom.errors import DeadlineError, NotFoundError
+from peerloom.kit.interruptible import TURN_S, wait_for_event
 from peerloom.testbed import namespaces
 from peerloom.testbed.backends import Backend, apply, open_backend
 from peerloom.testbed.doorway import Doorway
@@ -213,13 +215,16 @@ class Testbed:
 
     def run(self, arguments: Sequence[str]) -> int:
         """Runs a `peerloom` command on the control plane's host; its exit status."""
-        return self.popen([sys.executable, "-m", "peerloom.cli", *arguments]).wait()
+        process = self.popen([sys.executable, "-m", "peerloom.cli", *arguments])
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(TURN_S)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the testbed has to stop, or is stopped; False if time ran out. Raises its failure."""
         if self._supervisor is None:
             return True
-        ended = self._supervisor.stopping.wait(timeout_s)
+        ended = wait_for_event(self._supervisor.stopping, timeout_s)
         if self._supervisor.failure:
             raise self._supervisor.failure
         return ended

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 
@@ -9,6 +10,7 @@ import pytest
 
 from peerloom.client.loop_thread import LoopThread
 from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.kit.interruptible import TURN_S
 
 LIMIT_S = 10.0
 
@@ -94,6 +96,24 @@ def test_ctrl_c_just_after_the_start_ends_an_iteration_as_later(
     with pytest.raises(KeyboardInterrupt):
         next(iter(loop.iterate(silent())))
     assert closed.wait(LIMIT_S)
+
+
+def test_ctrl_c_ends_a_wait_though_another_thread_took_the_signal(loop: LoopThread) -> None:
+    async def take_the_signal() -> None:
+        signal.raise_signal(signal.SIGINT)  # it meets the loop's thread
+        await asyncio.Event().wait()
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(take_the_signal())
+
+
+def test_an_answer_may_take_long_and_be_a_timeout_of_its_own(loop: LoopThread) -> None:
+    async def run_out_of_time() -> None:
+        async with asyncio.timeout(2 * TURN_S):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        loop.run(run_out_of_time())
 
 
 def test_several_threads_may_use_it(loop: LoopThread) -> None:

@@ -39,7 +39,7 @@ class Ways:
         self.servers = Servers(services)
         self.witness = Witness(services)
         self.local = Local(services)
-        self._remote = Remote(self.servers, self.witness)
+        self.remote = Remote(self.servers, self.witness)
         self.splitter = Splitter(self.servers, self.witness)
         self._descriptions: dict[str, ModelDescription] = {}
         self._digests: dict[str, str] = {}
@@ -73,7 +73,7 @@ class Ways:
             estimates, first = await self._estimate(digest, batch, micro_batches)
             mode, reason = choose(estimates)
         if mode == "remote":
-            answer = await self._remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
+            answer = await self.remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
             return _of_remote(answer, reason, estimates, time.monotonic() - started_s)
         if mode == "split":
             description = await self.description(digest)
@@ -227,7 +227,7 @@ class Ways:
     ) -> Inference:
         servers = await self.servers.ready(digest, nodes)
         results = await asyncio.gather(
-            *(self._remote.ask(server, digest, batch, timeout_s) for server in servers),
+            *(self.remote.ask(server, digest, batch, timeout_s) for server in servers),
             return_exceptions=True,
         )
         answers = {each.node: each for each in results if isinstance(each, RemoteAnswer)}
