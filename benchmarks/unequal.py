@@ -22,6 +22,7 @@ from peerloom.embedded import Embedded
 
 RIVAL = "torchrun, DDP, gloo"
 SHARE_OF_SUM = 0.9
+TORCHRUN_TRIES = 3
 
 
 def run(quick: bool) -> list[Measurement]:
@@ -121,15 +122,16 @@ def _torchrun(workers: int) -> float:
     steps, warm_up = 50, 10
     torchrun = str(Path(sys.executable).parent / "torchrun")
     command = [torchrun, "--standalone", f"--nproc-per-node={workers}", "-m", "benchmarks.unequal_script"]
-    done = subprocess.run(
-        [*command, str(steps), str(warm_up)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"torchrun failed with status {done.returncode}: run {' '.join(command)}")
-    return float(done.stdout.strip())
+    for _ in range(TORCHRUN_TRIES):
+        done = subprocess.run(
+            [*command, str(steps), str(warm_up)],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode == 0:
+            return float(done.stdout.strip())
+        print(f"torchrun ended with status {done.returncode}, and said:\n{done.stderr}", file=sys.stderr)
+    raise SystemExit(f"torchrun failed {TORCHRUN_TRIES} times: run {' '.join(command)}")
