@@ -61,7 +61,7 @@ def run(quick: bool) -> list[Measurement]:
 def profile(quick: bool) -> str:
     """One job step by step: how its speed follows its shares."""
     with _system(3) as (client, folder):
-        committed = _steps(client, folder, 3, 40 if quick else 200, is_slow=True)
+        committed = _steps(client, folder, 3, 40 if quick else 100, is_slow=True)
     lines = [
         f"step {one.step:4d}: {1000 * one.step_s:7.1f} ms, computing {1000 * one.compute_s:7.1f} ms, "
         f"waiting {1000 * one.communication_s:7.1f} ms"
@@ -87,7 +87,7 @@ def _sizes(workers: int) -> tuple[int, int]:
 
     One worker alone has nothing to settle, and waits the same each time.
     """
-    return (14, 4) if workers == 1 else (60 + 30 * workers, 30 * workers)
+    return (8, 2) if workers == 1 else (90, 50)
 
 
 def _rate(client: Client, folder: Path, workers: int, *, is_slow: bool) -> float:
@@ -119,7 +119,7 @@ def _steps(client: Client, folder: Path, workers: int, steps: int, *, is_slow: b
 
 
 def _torchrun(workers: int) -> float:
-    steps, warm_up = 50, 10
+    steps, warm_up = 24, 4
     torchrun = str(Path(sys.executable).parent / "torchrun")
     command = [torchrun, "--standalone", f"--nproc-per-node={workers}", "-m", "benchmarks.unequal_script"]
     for _ in range(TORCHRUN_TRIES):

@@ -157,7 +157,7 @@ def _local_loss(
     training: Training, group: Group, sync: Synchroniser, step: int, indices: torch.Tensor, batch: int
 ) -> torch.Tensor:
     # Chance (dropout, say) depends on the seed, the step and the rank alone, so it needs no state.
-    torch.manual_seed(hash((training.seed, step, group.rank)) & 0x7FFF_FFFF_FFFF_FFFF)
+    _seed(training.device, hash((training.seed, step, group.rank)) & 0x7FFF_FFFF_FFFF_FFFF)
     # A rank without a sample in a small last batch still takes part, with a loss that weighs nothing.
     weight = 1.0 if len(indices) else 0.0
     # Two, as batch normalisation can't train on one.
@@ -166,6 +166,13 @@ def _local_loss(
     outputs = sync.forward(inputs.to(training.device))
     losses = sample_losses(training.task, outputs, targets.to(training.device))
     return losses.sum() * (weight / batch)
+
+
+def _seed(device: torch.device, seed: int) -> None:
+    # As torch.manual_seed, which takes a millisecond or two where CUDA isn't used: it keeps a traceback.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def _add_up(training: Training, samples: int, step_s: float, communication_s: float, bytes_: int) -> None:

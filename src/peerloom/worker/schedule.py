@@ -54,15 +54,13 @@ class Schedule:
 def split_batch(count: int, shares: Sequence[int]) -> list[int]:
     """How many of `count` samples each rank takes: in proportion to `shares`, each sample once.
 
-    The largest remainder method: exact in sum, at most one sample from the exact proportion, ties to
-    the lower rank.
+    D'Hondt's method, which makes the largest count / share as small as whole samples allow, and so the
+    step as short: one sample too many costs a slow worker most. Ties to the lower rank.
     """
-    total = sum(shares)
-    exact = [count * share / total for share in shares]
+    total, sharing = sum(shares), [rank for rank, share in enumerate(shares) if share]
     counts = [count * share // total for share in shares]
-    by_remainder = sorted(range(len(shares)), key=lambda rank: (counts[rank] - exact[rank], rank))
-    for rank in by_remainder[: count - sum(counts)]:
-        counts[rank] += 1
+    for _ in range(count - sum(counts)):
+        counts[min(sharing, key=lambda rank: (counts[rank] + 1) / shares[rank])] += 1
     return counts
 
 

@@ -23,19 +23,26 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert not torch.equal(one.order(0), Schedule(100, 8, 3, seed=6).order(0))
 
 
-def test_largest_remainders_by_hand() -> None:
+def test_whole_samples_by_hand() -> None:
     """32 samples over shares 3:2:2 are 13.71, 9.14, 9.14: the spare one goes to the first."""
     assert split_batch(32, [3, 2, 2]) == [14, 9, 9]
     assert split_batch(32, [1, 1, 1]) == [11, 11, 10]
     assert split_batch(1, [1, 1]) == [1, 0]
 
 
+def test_a_spare_sample_goes_where_it_costs_least() -> None:
+    """12 samples over shares 209:31 are 10.45 and 1.55, but 11/209 is less than 2/31."""
+    assert split_batch(12, [209, 31]) == [11, 1]
+
+
 @given(st.integers(0, 500), st.lists(st.integers(1, 50), min_size=1, max_size=12))
-def test_shares_are_exact_in_sum_and_near_in_proportion(count: int, shares: list[int]) -> None:
+def test_shares_are_exact_in_sum_and_no_step_is_shorter(count: int, shares: list[int]) -> None:
+    """A sample moved from the worker that ends last to another would make that one end as late, or later."""
     counts = split_batch(count, shares)
     assert sum(counts) == count
-    for got, share in zip(counts, shares, strict=True):
-        assert abs(got - count * share / sum(shares)) < 1
+    assert all(got >= count * share // sum(shares) for got, share in zip(counts, shares, strict=True))
+    last_share = max(got / share for got, share in zip(counts, shares, strict=True))
+    assert all((got + 1) / share >= last_share for got, share in zip(counts, shares, strict=True))
 
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9), st.integers(0, 10))
