@@ -34,7 +34,6 @@ def run(quick: bool) -> "list[Measurement]":
 
 
 def profile() -> str:
-    """One killed worker told by the job's events: where the time to the next step goes."""
-    from benchmarks.recovery.kill import profile_one
-
-    return profile_one()
+    """Where the time goes, from each chosen part that can tell."""
+    parts = [importlib.import_module(f"benchmarks.recovery.{part}") for part in chosen_parts()]
+    return "\n".join(part.profile_one() for part in parts if hasattr(part, "profile_one"))

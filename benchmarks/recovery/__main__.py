@@ -22,7 +22,7 @@ def main() -> None:
     name = "recovery" if parts == PARTS else "-".join(("recovery", *parts))
     write_result(name, measurements)
     missed = any(one.met is False for one in measurements)
-    write_profile(name, profile() if missed and "kill" in parts else "")  # it tells of a killed worker
+    write_profile(name, profile() if missed else "")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import signal
 import statistics
 
 from benchmarks.measure import Goal, Measurement, measurement
-from benchmarks.recovery.running_job import running_job
+from benchmarks.recovery.running_job import STEPS_BEFORE_ENTRY, running_job
 from benchmarks.recovery.series import recovery_times, signal_worker
 
 
@@ -27,3 +27,19 @@ def _pauses(task: str, count: int) -> list[Measurement]:
         measurement(f"{what}, in steps", "steps", steps, goal=Goal(1, at_least=False)),
         measurement(f"{what}, in time", "s", pauses),
     ]
+
+
+def profile_one() -> str:
+    """The steps around the entries of ten newcomers: medians, in milliseconds."""
+    with running_job("Small") as running:
+        recovery_times(running, 10, signal_worker(signal.SIGKILL))
+        running.wait_until_full()
+        entries = running.steps_around_joins()
+    lines = []
+    for number, pairs in enumerate(zip(*entries, strict=True), start=1 - STEPS_BEFORE_ENTRY):
+        gap_ms, step_ms = (1e3 * statistics.median(times_s) for times_s in zip(*pairs, strict=True))
+        when = "entry" if number == 1 else "     "
+        lines.append(
+            f"{when} step {number:+d}: {gap_ms:6.1f} ms after the one before, {step_ms:6.1f} ms in the step"
+        )
+    return "\n".join([f"the steps around {len(entries)} entries of a newcomer, medians", "", *lines, ""])

@@ -21,7 +21,7 @@ from benchmarks.recovery.small_model import WORKERS
 from peerloom.embedded import Embedded
 
 LIMIT_S = 120.0
-STEPS_AFTER_ENTRY = 4
+STEPS_BEFORE_ENTRY, STEPS_AFTER_ENTRY = 3, 4
 SETTLE_S = 1.5  # of undisturbed training in full strength before the next fault
 FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of small_task
 
@@ -120,15 +120,24 @@ class RunningJob:
         """For each generation that gained members and lost none: the longest pause around its entry, and the
         step before, s.
         """
+        entries = self.steps_around_joins()
+        after = [entry[STEPS_BEFORE_ENTRY - 1 :] for entry in entries]
+        return [(max(gap_s for gap_s, _ in steps[1:]), steps[0][1]) for steps in after]
+
+    def steps_around_joins(self) -> list[list[tuple[float, float]]]:
+        """For each generation that gained members and lost none: the steps before and after its entry.
+
+        Of each the seconds since the one before it was committed, and what it took itself.
+        """
         steps = {event.step: event for event in self.events if event.kind == "StepCommitted"}
         formed = [event for event in self.events if event.kind == "GenerationFormed"]
         found = []
         for before, after in itertools.pairwise(formed):
-            around = [steps.get(after.step + i) for i in range(STEPS_AFTER_ENTRY + 1)]
-            told = [event for event in around if event is not None]
-            if set(before.workers) < set(after.workers) and len(told) == len(around):
-                pauses = [second.at_s - first.at_s for first, second in itertools.pairwise(told)]
-                found.append((max(pauses), told[0].step_s))
+            numbers = range(after.step - STEPS_BEFORE_ENTRY, after.step + STEPS_AFTER_ENTRY + 1)
+            told = [steps[number] for number in numbers if number in steps]
+            if set(before.workers) < set(after.workers) and len(told) == len(numbers):
+                pairs = itertools.pairwise(told)
+                found.append([(second.at_s - first.at_s, second.step_s) for first, second in pairs])
         return found
 
     def end(self) -> None:
