@@ -169,7 +169,7 @@ def _local_loss(
 
 
 def _seed(device: torch.device, seed: int) -> None:
-    # As torch.manual_seed, which takes a millisecond or two where CUDA isn't used: it keeps a traceback.
+    # As torch.manual_seed, which takes about a millisecond where CUDA isn't used: it keeps a traceback.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
