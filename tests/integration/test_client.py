@@ -19,6 +19,7 @@ from client_system import System
 import peerloom
 from peerloom import (
     AsyncClient,
+    AsyncJobHandle,
     Client,
     DeadlineError,
     FailedPreconditionError,
@@ -391,16 +392,23 @@ async def test_a_closed_async_client_ends_its_watches_and_refuses(system: System
 async def test_a_watch_follows_a_trainer_that_another_call_found_elsewhere(system: System) -> None:
     """The other call closes the line that the watch waits on: a break like any other."""
     script(system, to_the_end=False)
-    idle = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    system.trainer.on_idle = lambda: loop.call_soon_threadsafe(idle.set)
+    seen: list[int] = []
+    all_seen = asyncio.Event()
+
+    async def follow(job: AsyncJobHandle) -> None:
+        async for event in job.watch():
+            seen.append(event.sequence)
+            if event.sequence == 5:
+                all_seen.set()
+
     async with asyncio.timeout(LIMIT_S), AsyncClient(system.address) as client:
-        waiting = asyncio.create_task((await client.job(JOB)).result())
-        await idle.wait()
+        following = asyncio.create_task(follow(await client.job(JOB)))
+        await all_seen.wait()
         await asyncio.to_thread(system.start_another, "trainer")
         assert len(await client.jobs()) == 1
         await asyncio.to_thread(system.add, JOB, SUCCEEDED)
-        assert (await waiting).succeeded
+        await following
+    assert seen == [1, 2, 3, 4, 5, 6]
     assert system.trainer.watched_after == [0, 5]
 
 
