@@ -74,6 +74,34 @@ async def test_every_way_gives_what_plain_torch_gives(swarm: Swarm, client: Asyn
         assert answer.reason.startswith(f"{fastest.mode} takes")
 
 
+async def test_nothing_is_asked_beside_a_model_that_computes_here(
+    swarm: Swarm, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The looks at the nodes for the next time come after the answer, which isn't theirs to delay."""
+    for mode in ("remote", "local"):
+        await client.infer(swarm.digits, swarm.inputs, mode)  # type: ignore[arg-type]  # both are modes
+    inference, loop = client._inference(), asyncio.get_running_loop()
+    [met] = [one for one in await inference.servers.known(swarm.digits) if one.address]
+    model = await inference.local.model(swarm.digits)
+    during: list[float] = []
+
+    def infer(inputs: np.ndarray) -> tuple[np.ndarray, float]:
+        for _ in range(20):  # each lets the client's other tasks run
+            asyncio.run_coroutine_threadsafe(client.nodes(), loop).result(LIMIT_S)
+        during.append(met.looked_s)
+        return inputs, 1.0
+
+    monkeypatch.setattr("peerloom.client.inference.servers.PUT_OFF_S", LIMIT_S)
+    monkeypatch.setattr("peerloom.client.inference.ways.choose", lambda _: ("local", "the test wants it"))
+    monkeypatch.setattr(model, "infer", infer)
+    met.looked_s = 0.0
+    await client.infer(swarm.digits, swarm.inputs, "auto")
+    assert during == [0.0]
+    async with asyncio.timeout(LIMIT_S):
+        while not met.looked_s:
+            await client.nodes()
+
+
 async def test_several_nodes_answer_alike(swarm: Swarm, client: AsyncClient) -> None:
     answer = await client.infer(swarm.digits, swarm.inputs, nodes=3, aggregate="vote")
     assert answer.outputs.tolist() == swarm.expected.argmax(axis=1).tolist()

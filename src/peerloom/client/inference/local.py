@@ -6,6 +6,8 @@ import os
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,9 @@ class Local:
         self._models: OrderedDict[str, LocalModel] = OrderedDict()
         self._paces: dict[str, Pace] = {}
         self._loading = asyncio.Lock()
+        self._computing = 0
+        self.idle = asyncio.Event()  # set while no model computes here
+        self.idle.set()
 
     def pace(self, digest: str, guess_s: float = 0.0) -> Pace:
         """How long the model takes here."""
@@ -54,7 +59,8 @@ class Local:
     async def infer(self, digest: str, inputs: Array) -> tuple[Array, float]:
         """Outputs and the seconds that the model took. Raises a PeerloomError."""
         model, started_s = await self.model(digest), time.monotonic()
-        outputs, model_s = await asyncio.to_thread(model.infer, inputs)
+        with self._busy():
+            outputs, model_s = await asyncio.to_thread(model.infer, inputs)
         self.pace(digest).note(len(inputs), time.monotonic() - started_s)
         return outputs, model_s
 
@@ -72,6 +78,17 @@ class Local:
             while len(self._models) > _KEPT:
                 self._models.popitem(last=False)
             return self._models[digest]
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._computing += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self._computing -= 1
+            if not self._computing:
+                self.idle.set()
 
     async def _fetch(self, digest: str, path: Path) -> None:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)

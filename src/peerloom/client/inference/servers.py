@@ -17,14 +17,20 @@ T = TypeVar("T")
 FRESH_S = 2.0
 USABLE_S = 10.0
 PENALTY_S = 5.0
+# What nobody waits for would slow down a model that computes here.
+PUT_OFF_S = 1.0
 SAME_S = 0.001  # closer than this, two nodes are equals and belief decides
 
 
 class Servers:
-    """The nodes' inference servers. Belongs to the event loop that uses it first."""
+    """The nodes' inference servers. Belongs to the event loop that uses it first.
 
-    def __init__(self, services: Services) -> None:
+    What is asked beside for the next time is put off, at most a second, until `idle` is set.
+    """
+
+    def __init__(self, services: Services, idle: asyncio.Event) -> None:
         self._services = services
+        self._idle = idle
         self._met: dict[str, Server] = {}
         self._memory: dict[str, tuple[float, object]] = {}
         self._asking: dict[str, asyncio.Task[PeerloomError | None]] = {}
@@ -79,13 +85,13 @@ class Servers:
         return [ArtifactHolder(name="trainer", address=(await self._services.peer("trainer")).address)]
 
     def look(self, servers: Sequence[Server]) -> None:
-        """Measures those met that weren't for 2 s, beside what goes on; the figures are for the next time."""
+        """Measures those met that weren't for 2 s; the figures are for the next time."""
         now_s = time.monotonic()
         for server in servers:
             name = f"look at {server.node.node_id}"
             asking = self._asking.get(name)
             if server.address and now_s - server.looked_s > FRESH_S and (asking is None or asking.done()):
-                self._asking[name] = asyncio.create_task(self._refresh(name, server.look))
+                self._asking[name] = asyncio.create_task(self._refresh_beside(name, server.look))
 
     async def meet(self, server: Server) -> bool:
         """Opens the line to a server; False, and a pause for it, when that fails."""
@@ -173,9 +179,11 @@ class Servers:
         if now_s - asked_s < FRESH_S:
             return cast(T, value)
         asking = self._asking.get(name)
+        usable = now_s - asked_s < USABLE_S
         if asking is None or asking.done():
-            asking = self._asking[name] = asyncio.create_task(self._refresh(name, ask))
-        if now_s - asked_s < USABLE_S:
+            refresh = self._refresh_beside if usable else self._refresh
+            asking = self._asking[name] = asyncio.create_task(refresh(name, ask))
+        if usable:
             return cast(T, value)
         failure = await asyncio.shield(asking)
         if failure is not None:
@@ -183,6 +191,12 @@ class Servers:
                 raise failure
             return without
         return cast(T, self._memory[name][1])
+
+    async def _refresh_beside(self, name: str, ask: Callable[[], Awaitable[object]]) -> PeerloomError | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PUT_OFF_S):
+                await self._idle.wait()
+        return await self._refresh(name, ask)
 
     async def _refresh(self, name: str, ask: Callable[[], Awaitable[object]]) -> PeerloomError | None:
         try:

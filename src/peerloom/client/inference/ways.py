@@ -36,9 +36,9 @@ class Ways:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self.servers = Servers(services)
-        self.witness = Witness(services)
         self.local = Local(services)
+        self.servers = Servers(services, self.local.idle)
+        self.witness = Witness(services)
         self.remote = Remote(self.servers, self.witness)
         self.splitter = Splitter(self.servers, self.witness)
         self._descriptions: dict[str, ModelDescription] = {}
