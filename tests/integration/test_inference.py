@@ -102,6 +102,18 @@ async def test_nothing_is_asked_beside_a_model_that_computes_here(
             await client.nodes()
 
 
+async def test_an_estimate_holds_for_a_moment_and_for_its_size_of_batch(
+    swarm: Swarm, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.client.inference.estimating.HOLDS_S", LIMIT_S)
+    first = await client.infer(swarm.digits, swarm.inputs)
+    assert (await client.infer(swarm.digits, swarm.inputs)).estimates is first.estimates
+    other = await client.infer(swarm.digits, swarm.inputs[:5])
+    assert other.estimates != first.estimates
+    monkeypatch.setattr("peerloom.client.inference.estimating.HOLDS_S", 0.0)
+    assert (await client.infer(swarm.digits, swarm.inputs)).estimates is not first.estimates
+
+
 async def test_several_nodes_answer_alike(swarm: Swarm, client: AsyncClient) -> None:
     answer = await client.infer(swarm.digits, swarm.inputs, nodes=3, aggregate="vote")
     assert answer.outputs.tolist() == swarm.expected.argmax(axis=1).tolist()

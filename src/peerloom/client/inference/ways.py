@@ -1,34 +1,29 @@
 """The three ways to an answer, and the choice among them."""
 
 import asyncio
-import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.client.inference.costs import Place, Request, StagePlace, choose, local_s, remote_s, split_s
+from peerloom.client.inference.costs import choose
+from peerloom.client.inference.estimating import Estimates, Estimator
 from peerloom.client.inference.local import Local
 from peerloom.client.inference.remote import Remote, RemoteAnswer
-from peerloom.client.inference.server import Server
-from peerloom.client.inference.servers import SAME_S, Servers
+from peerloom.client.inference.servers import Servers
 from peerloom.client.inference.several import combine
-from peerloom.client.inference.splitting import Splitter, layer_costs, stage_nodes
+from peerloom.client.inference.splitting import Splitter
 from peerloom.client.inference.witness import Witness
 from peerloom.client.models import find_digest
 from peerloom.client.services import Services
 from peerloom.client.types.inference import Combination, Estimate, Inference, Mode
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
-from peerloom.inference.cut import cut
 from peerloom.kit.checks import check_range
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
 _MODES = ("auto", "remote", "split", "local")
-_COMPARED = 4  # candidates that "auto" looks at
 
 
 class Ways:
@@ -41,6 +36,7 @@ class Ways:
         self.witness = Witness(services)
         self.remote = Remote(self.servers, self.witness)
         self.splitter = Splitter(self.servers, self.witness)
+        self._estimator = Estimator(self.servers, self.local)
         self._descriptions: dict[str, ModelDescription] = {}
         self._digests: dict[str, str] = {}
 
@@ -70,7 +66,7 @@ class Ways:
         if nodes > 1:
             return await self._several(digest, batch, nodes, aggregate, timeout_s, started_s)
         if mode == "auto":
-            estimates, first = await self._estimate(digest, batch, micro_batches)
+            estimates, first = await self._estimates(digest, batch, micro_batches)
             mode, reason = choose(estimates)
         if mode == "remote":
             answer = await self.remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
@@ -141,80 +137,12 @@ class Ways:
             return np.asarray(inputs, dtype=model.input_dtype)
         return np.asarray(inputs, dtype=(await self.description(digest)).input_dtype)
 
-    async def _estimate(
-        self, digest: str, batch: Array, micro_batches: int
-    ) -> tuple[tuple[Estimate, ...], str]:
-        """What each way would take, and the node that a remote call would ask."""
+    async def _estimates(self, digest: str, batch: Array, micro_batches: int) -> Estimates:
         try:
             description = await self.description(digest)
         except PeerloomError as error:
-            return (Estimate("remote", None, error.message), self._estimate_alone(digest, len(batch))), ""
-        samples, guess_s = len(batch), sum(layer.seconds_per_sample for layer in description.layers)
-        servers = (await self.servers.known(digest))[:_COMPARED]
-        self.servers.look(servers)
-        # Most of what a request takes beyond the way is the same at any node: ours, and gRPC's.
-        told_s = [server.beyond_s for server in servers if server.beyond_s is not None]
-        beyond_s = statistics.median(told_s) if told_s else 0.0
-        places = [server.place(digest, samples, guess_s, beyond_s) for server in servers]
-        request = Request(samples, batch.nbytes, samples * description.layers[-1].output_bytes_per_sample)
-        fastest_s = max((place.bytes_per_s for place in places), default=1.25e7)
-        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
-        wholes = [
-            replace(place, ready_s=place.ready_s + server.load_s(digest, model_bytes))
-            for server, place in zip(servers, places, strict=True)
-        ]
-        remote, first = _estimate_remote(request, wholes)
-        estimates = (
-            remote,
-            self._estimate_local(digest, samples, guess_s, model_bytes, fastest_s),
-            self._estimate_split(request, description, servers, places, micro_batches),
-        )
-        return estimates, first
-
-    def _estimate_alone(self, digest: str, samples: int) -> Estimate:
-        if reason := self.local.why_not():
-            return Estimate("local", None, reason)
-        return Estimate("local", self.local.pace(digest).predict_s(samples), "no node answers")
-
-    def _estimate_local(
-        self, digest: str, samples: int, guess_s: float, model_bytes: int, bytes_per_s: float
-    ) -> Estimate:
-        if reason := self.local.why_not():
-            return Estimate("local", None, reason)
-        fetch_s, ready_s = self.local.ready_s(digest, model_bytes, bytes_per_s)
-        sample_s = self.local.pace(digest, guess_s).predict_s(samples) / samples
-        seconds = local_s(Request(samples, 0, 0), fetch_s, ready_s, sample_s)
-        reason = (
-            f"fetching {fetch_s:.3g} s, making ready {ready_s:.3g} s, computing {samples * sample_s:.3g} s"
-        )
-        return Estimate("local", seconds, reason)
-
-    def _estimate_split(
-        self,
-        request: Request,
-        description: ModelDescription,
-        servers: Sequence[Server],
-        places: Sequence[Place],
-        micro_batches: int,
-    ) -> Estimate:
-        if len(description.layers) < 2 or len(servers) < 2:
-            return Estimate("split", None, "it takes two layers and two nodes")
-        try:
-            plan, reason = cut(layer_costs(description), stage_nodes(servers))
-        except PeerloomError as error:
-            return Estimate("split", None, error.message)
-        by_name = {place.name: place for place in places}
-        # What the model takes as a whole is measured better than the layers one by one.
-        whole_s = sum(layer.seconds_per_sample for layer in description.layers) or 1.0
-        stages = [
-            StagePlace(
-                by_name[stage.node],
-                by_name[stage.node].sample_s * stage.seconds / whole_s,
-                description.layers[stage.end - 1].output_bytes_per_sample,
-            )
-            for stage in plan
-        ]
-        return Estimate("split", split_s(request, stages, micro_batches), reason)
+            return self._estimator.without_nodes(digest, len(batch), error)
+        return await self._estimator.estimate(description, batch, micro_batches)
 
     async def _several(
         self,
@@ -256,20 +184,6 @@ class Ways:
             disagreement=combined.disagreement,
             deviating=combined.deviating,
         )
-
-
-def _estimate_remote(request: Request, places: Sequence[Place]) -> tuple[Estimate, str]:
-    """For the best node, and its name; of those that are equal within a millisecond the first."""
-    if not places:
-        return Estimate("remote", None, "no node is alive that takes work"), ""
-    best = min(places, key=lambda place: round(remote_s(request, place) / SAME_S))
-    computing_s = request.samples * best.sample_s
-    moved_bytes = request.input_bytes + request.output_bytes
-    reason = (
-        f"on {best.name}: way {best.round_trip_s * 1e3:.3g} ms, {moved_bytes:,} bytes at "
-        f"{best.bytes_per_s / 1e6:.3g} MB/s, queue {best.queue_s:.3g} s, computing {computing_s:.3g} s"
-    )
-    return Estimate("remote", remote_s(request, best), reason), best.name
 
 
 def _of_remote(
