@@ -54,6 +54,10 @@ class RivalJob:
         recent = [one for one in read_steps(self.folder) if one.at_s > time.time() - SETTLE_S]
         return sorted({one.pid for one in recent})
 
+    def steps_between(self, begin_s: float, end_s: float) -> int:
+        """Steps committed within a window, each once however many took part."""
+        return len({one.step for one in read_steps(self.folder) if begin_s <= one.at_s < end_s})
+
     def last_words(self) -> str:
         """The last line of the errors that names an error."""
         lines = [line for line in self.errors.read_text(errors="replace").splitlines() if "Error" in line]
@@ -61,14 +65,14 @@ class RivalJob:
 
 
 @contextmanager
-def torchrun(unshared_store: bool) -> Iterator[RivalJob]:
-    """torchrun elastic on one node, which may start its workers anew three times."""
+def torchrun(unshared_store: bool, restarts: int = 3) -> Iterator[RivalJob]:
+    """torchrun elastic on one node, which may start its workers anew so many times."""
     python = environment.python()
     more = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if unshared_store else {}
     with TemporaryDirectory(prefix="rival-") as name:
         folder, errors = Path(name), Path(name) / "errors.txt"
         module = ("-m", "benchmarks.recovery.torchrun_worker", name)
-        options = ("--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=3")
+        options = ("--standalone", f"--nproc-per-node={WORKERS}", f"--max-restarts={restarts}")
         command = (str(python), "-m", "torch.distributed.run", *options, *module)
         with errors.open("w") as output:
             process = _start(command, environment.variables(**more), output.fileno())
