@@ -7,12 +7,18 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 # With CI=true, a skip is a failure unless its reason begins with one of these.
 ALLOWED_SKIPS = ("needs an NVIDIA GPU",)
 SHARING_THE_MACHINE = ("tests/network/", "tests/gpu/", "tests/integration/test_readme_calls")
 MARK = "PEERLOOM_TEST_RUN"
+# A busy machine may take long for an example: a time says nothing here. All else is as hypothesis chose it.
+settings.register_profile(
+    "here", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("here")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,7 +69,7 @@ def no_process_is_left() -> Iterator[None]:
     os.environ[MARK] = token
     yield
     # Whoever was just importing its libraries hears of the end of its lifeline after that.
-    _, left = psutil.wait_procs(_started_by(token), timeout=20)
+    _, left = psutil.wait_procs(_started_by(token), timeout=60)
     names = [_describe(process) for process in left]
     for process in left:
         process.kill()

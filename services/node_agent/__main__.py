@@ -47,7 +47,7 @@ from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 from peerloom.worker.assignment import Assignment
 
 _SERVICES = ("peerloom.v1.NodeAgentService", "peerloom.v1.ArtifactService")
-_WORKERS_GRACE_S = 2.0
+_WORKERS_GRACE_S = 6.0  # a step boundary may be seconds away; Embedded waits 10 s for all of it
 
 
 async def main() -> None:

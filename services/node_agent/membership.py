@@ -32,7 +32,7 @@ from peerloom.v1.registry_pb2 import (
 
 _log = get_logger()
 _CALL_S = 5.0
-_GOODBYE_S = 2.0
+_REACHED_S, _GOODBYE_S = 2.0, 6.0
 _BEATS_MISSED = 5
 _ANSWERS_KEPT = 15
 # Trying again can't help against these.
@@ -103,24 +103,26 @@ class Membership:
             raise UnavailableError(self._trouble)
 
     async def leave(self, reason: str) -> None:
-        """Says goodbye, if the registry can be reached within 2 s."""
+        """Says goodbye, if the registry can be reached within 2 s and then answers within 6 s."""
         self._leaving = True
         if self._lease is None:
             return
         request = DeregisterRequest(lease_id=self._lease.lease_id, reason=reason)
         try:
-            async with asyncio.timeout(_GOODBYE_S):
-                await self._say_goodbye(request)
+            await self._say_goodbye(request)
             _log.info("node_left", node_id=self.node_id)
-        except (PeerloomError, TimeoutError) as error:
-            _log.warning("goodbye_failed", reason=str(error) or "the registry can't be reached")
+        except PeerloomError as error:
+            _log.warning("goodbye_failed", reason=str(error))
 
     async def _say_goodbye(self, request: DeregisterRequest) -> None:
+        give_up_s = time.monotonic() + _REACHED_S
         while True:
             try:
                 await self._registry.call("Deregister", request, _GOODBYE_S)
                 return
             except UnavailableError:
+                if time.monotonic() > give_up_s:
+                    raise
                 await asyncio.sleep(FIRST_PAUSE_S)
 
     async def _register(self, spec: NodeSpec) -> _Lease:

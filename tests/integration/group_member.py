@@ -82,7 +82,7 @@ def join(generation: int, rank: int, world_size: int, collective: object, port: 
     say("forming")
     try:
         group.form()
-        group.expect(8)  # what a break left hanging ends then
+        group.expect(15)  # what a break left hanging ends then
         for rounds in range(1 << 30):
             run(collective, group)
             if rounds == 2:

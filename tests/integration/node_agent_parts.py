@@ -62,10 +62,10 @@ serve(work)
 """
 
 
-def worker_command(folder: Path) -> str:
-    """The setting that makes an agent start the small worker."""
+def worker_command(folder: Path, before: str = "") -> str:
+    """The setting that makes an agent start the small worker, which does `before` ahead of all else."""
     script = folder / "small_worker.py"
-    script.write_text(WORKER)
+    script.write_text(f"{before}\n{WORKER}")
     return f"{sys.executable},{script}"
 
 

@@ -99,15 +99,18 @@ async def system(start_service: StartService, tmp_path: Path) -> AsyncIterator[S
 
 
 async def test_an_artifact_comes_from_all_who_hold_it_and_is_advertised(system: System) -> None:
-    for name in ("ada", "bob", "new"):
-        system.agent(name)
+    for name in ("ada", "bob", "new"):  # slow enough that nobody is done before both were asked
+        system.agent(name, "--upload-limit-bytes-per-s", str(4 * MIB))
     for name in ("ada", "bob"):
         assert await system.put(name, CONTENT) == DIGEST
+        async with system.peer(name) as peer:
+            await peer.call("GetManifest", GetManifestRequest(digest=DIGEST))
     await system.until_held_by(DIGEST, "ada", "bob")
     last = await system.fetch("new")
-    assert (last.received_bytes, last.artifact.name) == (len(CONTENT), "thing")
+    assert last.artifact.name == "thing"
     fetched = system.fetched("new")
-    assert (fetched["bytes"], sorted(fetched["peers"])) == (len(CONTENT), ["ada", "bob"])
+    assert len(CONTENT) <= fetched["bytes"] <= len(CONTENT) + 4 * MIB  # what came late may come twice
+    assert sorted(fetched["peers"]) == ["ada", "bob"]
     await system.until_held_by(DIGEST, "ada", "bob", "new")
     assert (system.folder / "new" / "artifacts" / DIGEST).read_bytes() == CONTENT
 
@@ -131,7 +134,7 @@ async def test_a_donor_s_death_costs_little_and_the_fetch_goes_on(system: System
 
 async def test_a_rotten_chunk_is_found_and_told_to_the_selector(system: System) -> None:
     for name in ("bad", "good"):
-        system.agent(name)
+        system.agent(name, "--upload-limit-bytes-per-s", str(6 * MIB))
         await system.put(name, CONTENT)
         async with system.peer(name) as peer:  # from here on its bytes are known to be sound
             await peer.call("GetManifest", GetManifestRequest(digest=DIGEST))
@@ -157,7 +160,7 @@ async def test_a_rotten_chunk_is_found_and_told_to_the_selector(system: System) 
 
 
 async def test_a_fetcher_that_died_goes_on_where_it_was(system: System) -> None:
-    system.agent("ada", "--upload-limit-bytes-per-s", str(12 * MIB))
+    system.agent("ada", "--upload-limit-bytes-per-s", str(3 * MIB))
     await system.put("ada", CONTENT)
     await system.until_held_by(DIGEST, "ada")
     system.agent("new")
@@ -174,7 +177,7 @@ async def test_a_fetcher_that_died_goes_on_where_it_was(system: System) -> None:
 
 
 async def test_a_newcomer_gives_on_what_it_has_before_it_has_all(system: System) -> None:
-    system.agent("ada", "--upload-limit-bytes-per-s", str(8 * MIB))
+    system.agent("ada", "--upload-limit-bytes-per-s", str(4 * MIB))
     await system.put("ada", CONTENT)
     await system.until_held_by(DIGEST, "ada")
     for name in ("new", "newer"):
@@ -238,6 +241,6 @@ async def test_a_thousand_small_fetches_at_once(system: System) -> None:
             told = [message async for message in peer.stream("FetchArtifact", request)]
             return str(told[-1].artifact.digest)
 
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(3 * LIMIT_S):
             found = await asyncio.gather(*(fetch(digests[number % 100]) for number in range(1000)))
     assert found == [digests[number % 100] for number in range(1000)]

@@ -9,6 +9,7 @@ from exchange_parts import MIB, Swarm, bytes_of, digest_of_bytes, spoil, swarm_i
 
 from peerloom.errors import DataLossError, NotFoundError, UnavailableError
 from peerloom.kit.exchange.outcomes import Gave, Lied
+from peerloom.kit.exchange.throttle import Throttle
 
 CONTENT = bytes_of(1, 9 * MIB + 12_345)
 DIGEST = digest_of_bytes(CONTENT)
@@ -16,20 +17,21 @@ DIGEST = digest_of_bytes(CONTENT)
 
 @pytest.fixture
 async def swarm(tmp_path: Path) -> AsyncIterator[Swarm]:
-    async with asyncio.timeout(30), swarm_in(tmp_path) as opened:
+    async with asyncio.timeout(60), swarm_in(tmp_path) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("with_bulk", [True, False])
 async def test_all_holders_give_and_the_whole_is_right(tmp_path: Path, swarm: Swarm, with_bulk: bool) -> None:
     for name in ("ada", "bob", "cleo"):
-        await swarm.donor(name, CONTENT, with_bulk=with_bulk)
+        await swarm.donor(name, CONTENT, with_bulk=with_bulk, throttle=Throttle(2 * MIB))
     fetched = await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
-    assert (fetched.received_bytes, fetched.kept_bytes) == (len(CONTENT), 0)
+    assert fetched.kept_bytes == 0
+    assert len(CONTENT) <= fetched.received_bytes <= len(CONTENT) + 4 * MIB  # what came late may come twice
     assert {holder.name for holder in fetched.givers} == {"ada", "bob", "cleo"}
     gave = [report for report in swarm.reports if isinstance(report, Gave)]
-    assert sum(report.size_bytes for report in gave) == len(CONTENT)
+    assert sum(report.size_bytes for report in gave) >= len(CONTENT)
     assert fetched.manifest.artifact.name == "thing-0"
 
 
@@ -45,8 +47,8 @@ async def test_any_size_comes(tmp_path: Path, swarm: Swarm, content: bytes) -> N
 async def test_a_wrong_chunk_ends_the_trust_in_its_sender_and_is_brought_by_another(
     tmp_path: Path, swarm: Swarm, with_bulk: bool
 ) -> None:
-    await swarm.donor("bad", CONTENT, with_bulk=with_bulk)
-    await swarm.donor("good", CONTENT, with_bulk=with_bulk)
+    for name in ("bad", "good"):  # slow enough that nobody is done before both were asked
+        await swarm.donor(name, CONTENT, with_bulk=with_bulk, throttle=Throttle(4 * MIB))
     spoil(tmp_path / "bad", DIGEST, 0)  # whichever of the first two it is asked for, it is wrong
     spoil(tmp_path / "bad", DIGEST, MIB)
     fetched = await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")

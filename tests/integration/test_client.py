@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,7 @@ from peerloom import (
 from peerloom.embedded.system import Embedded
 from peerloom.v1 import artifact_pb2, registry_pb2, selector_pb2, trainer_pb2
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 RUNNING, SUCCEEDED = trainer_pb2.JOB_STATE_RUNNING, trainer_pb2.JOB_STATE_SUCCEEDED
 JOB = "job-000000000000"
 
@@ -451,7 +452,7 @@ def test_a_client_leaves_no_thread_behind(system: System) -> None:
     with Client(system.address) as client:
         client.nodes()
         client.close()
-    assert set(threading.enumerate()) == before
+    assert_gone(set(threading.enumerate()) - before)
     with pytest.raises(FailedPreconditionError):
         client.nodes()
 
@@ -463,7 +464,13 @@ def test_a_forgotten_client_is_closed_when_its_last_handle_is_gone(system: Syste
     assert job.status().state == "queued"
     del job
     gc.collect()
-    assert set(threading.enumerate()) == before
+    assert_gone(set(threading.enumerate()) - before)
+
+
+def assert_gone(threads: set[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(LIMIT_S)
+        assert not thread.is_alive(), thread.name
 
 
 def test_a_script_may_end_without_closing(system: System) -> None:
@@ -479,11 +486,10 @@ def test_a_script_may_end_without_closing(system: System) -> None:
 def test_a_real_system_without_nodes_answers_and_finds_no_compute(tmp_path: Path) -> None:
     """Registry, selector and trainer as processes; errors of each come out as its own classes."""
     with Embedded(tmp_path / "state", slots=[]) as real, Client(real.address) as client:
-        assert [(each.name, each.healthy) for each in client.services()] == [
-            ("registry", True),
-            ("selector", True),
-            ("trainer", True),
-        ]
+        deadline_s = time.monotonic() + LIMIT_S
+        while not all(each.healthy for each in client.services()):  # who is busy for a moment isn't
+            assert time.monotonic() < deadline_s, client.services()
+        assert [each.name for each in client.services()] == ["registry", "selector", "trainer"]
         assert (client.nodes(), client.sessions(), client.beliefs(), client.models()) == ([], [], [], [])
         assert {"random", "thesis"} <= {each.name for each in client.policies()}
         job = client.train("digits", requests=1)

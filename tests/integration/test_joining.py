@@ -194,7 +194,7 @@ def test_a_newcomer_that_cannot_catch_up_gets_a_broadcast(
 
 
 def test_a_newcomer_that_dies_while_it_listens_costs_no_step(crew: Crew) -> None:
-    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 200}] * 3)
+    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 20_000, "memory_bytes": 10**12}] * 3)
     crew.begin(old, until=4)
     crew.work([*old, newcomer], gate_step=1_000_000)
     assert newcomer.hear("entered")["listens"]
@@ -212,7 +212,7 @@ def test_a_newcomer_that_dies_while_it_listens_costs_no_step(crew: Crew) -> None
 
 def test_a_donor_that_dies_is_replaced_by_another(crew: Crew) -> None:
     """The last member gives; it is killed in the middle. The newcomer has nothing yet, and begins anew."""
-    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 200}] * 3)
+    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 20_000, "memory_bytes": 10**12}] * 3)
     crew.begin(old, until=4)
     crew.work([*old, newcomer], gate_step=1_000_000)
     newcomer.hear("step")

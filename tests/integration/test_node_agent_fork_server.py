@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +33,26 @@ def owner() -> Owner:
 
 @pytest.fixture
 async def forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
-    command = worker_command(tmp_path).split(",")
+    async with running(worker_command(tmp_path).split(","), tmp_path, owner) as forks:
+        yield forks
+
+
+@pytest.fixture
+async def slow_forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
+    """Its process isn't ready before `open_gate`, as if it imported for long."""
+    os.mkfifo(tmp_path / "gate")
+    wait = f"open({str(tmp_path / 'gate')!r}).close()"
+    async with running(worker_command(tmp_path, before=wait).split(","), tmp_path, owner) as forks:
+        yield forks
+
+
+async def open_gate(tmp_path: Path) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await asyncio.to_thread((tmp_path / "gate").write_text, "")
+
+
+@asynccontextmanager
+async def running(command: list[str], tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
     forks = ForkServer(command, {"OMP_NUM_THREADS": "1"}, lambda: owner.lends)
     keeping = asyncio.create_task(forks.keep())
     yield forks
@@ -124,20 +143,22 @@ async def test_sigterm_to_all_at_once_leaves_one_to_tell(
 
 
 async def test_a_worker_asked_for_too_early_waits_for_the_imports(
-    forks: ForkServer, owner: Owner, tmp_path: Path
+    slow_forks: ForkServer, owner: Owner, tmp_path: Path
 ) -> None:
-    worker = await start(forks, owner, tmp_path, "exit-3")
-    assert (worker.pid, forks.ready.is_set()) == (0, False)
+    worker = await start(slow_forks, owner, tmp_path, "exit-3")
+    assert (worker.pid, slow_forks.ready.is_set()) == (0, False)
+    await open_gate(tmp_path)
     await until(worker.ended)
     assert worker.exit_code == 3
 
 
 async def test_one_that_is_stopped_before_it_runs_frees_its_slot_at_once(
-    forks: ForkServer, owner: Owner, tmp_path: Path
+    slow_forks: ForkServer, owner: Owner, tmp_path: Path
 ) -> None:
-    worker = await start(forks, owner, tmp_path, "stubborn")
+    worker = await start(slow_forks, owner, tmp_path, "stubborn")
     await worker.stop(LIMIT_S)
     assert (worker.pid, worker.exit_code) == (0, -signal.SIGTERM)
+    await open_gate(tmp_path)
     await until(worker.started)
     await until_true(lambda: worker.pid not in ours(tmp_path))
 

@@ -46,12 +46,13 @@ FAST = (
 async def health_of(agent: ServiceHandle) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
     """Gives a function that waits until the agent's health has a status."""
     channel = open_channel(agent.address)
-    statuses = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=LIMIT_S)
+    statuses = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
 
     async def until(wanted: int) -> None:
-        async for message in statuses:
-            if message.status == wanted:
-                return
+        async with asyncio.timeout(LIMIT_S):
+            async for message in statuses:
+                if message.status == wanted:
+                    return
 
     yield until
     statuses.cancel()

@@ -19,8 +19,11 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    with Embedded(tmp_path_factory.mktemp("system"), (2, 1, 0)) as started:
-        yield started
+    with pytest.MonkeyPatch.context() as patch:
+        # Which nodes answer in time decides who trains, and so the parameters' last bits.
+        patch.setenv("PEERLOOM_TRAINER_REQUEST_TIMEOUT_S", "60")
+        with Embedded(tmp_path_factory.mktemp("system"), (2, 1, 0)) as started:
+            yield started
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,8 @@
 Each fault is set off by a committed step, never by a time, so it falls inside the training.
 """
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +17,12 @@ from peerloom.client.types import (
     EpochFinished,
     GenerationFormed,
     JobEvent,
+    Session,
     StateChanged,
     StepCommitted,
     WorkerLost,
 )
-from peerloom.errors import FailedPreconditionError
+from peerloom.errors import FailedPreconditionError, UnavailableError
 
 JOB_LIMIT_S = 120.0
 EPOCHS = 10
@@ -69,10 +72,12 @@ def test_a_killed_worker_costs_no_step(system: Embedded, client: Client, node: s
     job = client.train("digits", requests=2, epochs=EPOCHS)
     events = watch_with_fault(job, STRUCK_AT, lambda: workers_of(system.pids[node])[0].kill())
     check_complete(job, events)
-    assert len([event for event in events if isinstance(event, WorkerLost)]) == 1
+    [lost] = [event.worker for event in events if isinstance(event, WorkerLost)]
     formed = [event for event in events if isinstance(event, GenerationFormed)]
-    assert [len(event.workers) for event in formed][:2] == [3, 2]  # whoever replaces it may come in time
-    assert formed[1].first_step >= STRUCK_AT
+    assert len(formed[0].workers) == 3
+    without = [event for event in formed if lost not in event.workers]  # its replacement may be in the first
+    assert without[0].first_step >= STRUCK_AT
+    assert len(without[0].workers) >= 2
 
 
 def test_a_killed_agent_takes_its_workers_with_it_and_the_job_goes_on(
@@ -97,7 +102,18 @@ def test_coordinators_die_and_no_step_is_lost(system: Embedded, client: Client, 
                 psutil.Process(system.pids[name]).kill()
     check_complete(job, events)
     assert not [event for event in events if isinstance(event, WorkerLost)]
-    assert client.interruptions() == []
+    assert interruptions(client) == []
+
+
+def interruptions(client: Client) -> list[Session]:
+    """Asks until the registry is back."""
+    pause, deadline_s = threading.Event(), time.monotonic() + JOB_LIMIT_S
+    while True:
+        try:
+            return client.interruptions()
+        except UnavailableError:
+            assert time.monotonic() < deadline_s
+            pause.wait(0.1)
 
 
 def test_a_job_that_loses_all_its_workers_ends_with_the_reason(system: Embedded, client: Client) -> None:
@@ -127,11 +143,12 @@ def test_a_frozen_worker_is_left_behind_and_joins_again(system: Embedded, client
         events.append(event)
         if isinstance(event, StepCommitted) and event.step == STRUCK_AT:
             freeze()
-        if isinstance(event, GenerationFormed) and event.generation == 2:
+        if isinstance(event, GenerationFormed) and frozen and len(event.workers) == 2:
             frozen[0].resume()
     check_complete(job, events, LONG)
     formed = [len(event.workers) for event in events if isinstance(event, GenerationFormed)]
-    assert formed[:3] == [3, 2, 3]
+    assert formed[0] == formed[-1] == 3
+    assert 2 in formed
     assert not [event for event in events if isinstance(event, WorkerLost)], "it was only slow"
 
 
@@ -168,7 +185,8 @@ def test_a_job_below_min_workers_waits_and_goes_on(tmp_path: Path) -> None:
         states = [event.state for event in events if isinstance(event, StateChanged)]
         assert "waiting" in states
         formed = [len(event.workers) for event in events if isinstance(event, GenerationFormed)]
-        assert formed == [2, 2]
+        assert formed[:2] == [2, 2]
+        assert set(formed) == {2}
 
 
 def test_an_agent_that_is_stopped_hands_over_and_is_not_blamed(system: Embedded, client: Client) -> None:
@@ -210,7 +228,7 @@ def test_a_cancelled_job_is_resumed_from_its_checkpoint(
 ) -> None:
     monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.3")
     with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
-        job = client.train("digits", requests=2, epochs=EPOCHS)
+        job = client.train("digits", requests=2, epochs=LONG)
         for event in job.watch():
             if isinstance(event, StepCommitted) and event.step >= 100 and job.status().checkpoint_step:
                 break

@@ -95,9 +95,19 @@ async def served(trainer: T) -> AsyncIterator[tuple[T, Session]]:
     await server.start()
     assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "", 0, "cpu", 0, "", 1, "")
     try:
-        yield trainer, Session(assignment, lambda abort: None, orphan_timeout_s=0.1)
+        session = Session(assignment, lambda abort: None)
+        yield trainer, session
     finally:
+        session.leave("the test is over", 0.0)  # its thread ends when it finds no trainer
         await server.stop(None)
+
+
+async def test_a_worker_that_has_to_leave_goes_without_a_trainer_that_is_away() -> None:
+    async with served(Trainer()) as (_, session):
+        pass
+    session.start()
+    async with asyncio.timeout(30):
+        assert isinstance(await asyncio.to_thread(session.commands.get), EndWorker)
 
 
 async def test_each_word_of_the_trainer_is_answered_by_one_sign_of_life() -> None:

@@ -129,6 +129,7 @@ def test_a_job_from_outside_trains_and_its_model_comes_out(stack: Stack, tmp_pat
 
 def test_a_crash_of_every_service_at_once_loses_nothing(stack: Stack) -> None:
     """All processes are killed; Docker starts them again; nodes, beliefs, jobs and models are as before."""
+    wait_until(lambda: told_of_trainings(stack))
     before, restarts = remembered(stack), stack.restarts()
     stack.kill_all()
     # Docker may take a moment to see that a container has ended: until then it still counts as healthy.
@@ -167,6 +168,14 @@ def remembered(stack: Stack) -> dict[str, Any]:
             "jobs": {job.id: (job.state, job.result and job.result.metric) for job in client.jobs()},
             "models": {(model.job_id, model.digest) for model in client.models()},
         }
+
+
+def told_of_trainings(stack: Stack) -> str:
+    """What the selector hasn't heard of yet; "" when each node of each finished job has its evidence."""
+    with Client(stack.address) as client:
+        expected = sum(job.spec.requests or 1 for job in client.jobs() if job.state == "succeeded")
+        found = sum(trainings(client).values())
+    return "" if found >= expected else f"{found} of {expected} trainings are evidence"
 
 
 def trainings(client: Client) -> dict[str, int]:

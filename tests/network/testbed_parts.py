@@ -30,6 +30,9 @@ JOB = ("digits", "--epochs", "1", "--seed", "7", "--equal-shares", "--requests")
 # Quick to suspect, so that tests are quick; slow enough for a machine with other things to do.
 LIVELY = {"heartbeat_interval_s": 0.3, "suspect_after_s": 2, "dead_after_s": 5, "restart_grace_s": 1}
 
+# Which nodes answer in time decides who trains, and so the parameters' last bits.
+ALL_ANSWER = {"request_timeout_s": 60}
+
 
 def require(*, ns3: bool = True) -> None:
     """Skips the test, with the reason, where the machine lacks something."""
@@ -49,7 +52,7 @@ def file_of(hosts: int, backend: str = "ns3", **more: Any) -> str:
         "backend": backend,
         "network": {"nodes": hosts + 2, "rate": "200Mbps", "mtu": 9000},
         "hosts": [{"name": f"host-{number}", "node": number} for number in range(1, hosts + 1)],
-        "settings": {"registry": LIVELY, "node": {"artifact_limit_bytes": 10**8}},
+        "settings": {"registry": LIVELY, "node": {"artifact_limit_bytes": 10**8}, "trainer": ALL_ANSWER},
     }
     return yaml.safe_dump({**content, **more}, sort_keys=False)
 
@@ -72,7 +75,12 @@ def states(testbed: Testbed) -> dict[str, str]:
     return {host.name: host.state for host in testbed.control.hosts(testbed.plan)}
 
 
-def reaches(testbed: Testbed, host: str, other: str, limit_s: float = 2.0) -> bool:
+def is_cut_off(testbed: Testbed, host: str, other: str) -> bool:
+    """Whether the agent on `other` can't be connected to from `host` within 2 s."""
+    return not reaches(testbed, host, other, limit_s=2.0)
+
+
+def reaches(testbed: Testbed, host: str, other: str, limit_s: float = 30.0) -> bool:
     """Whether the agent on `other` can be connected to from `host`."""
     address = (testbed.plan.host(other).address, AGENT_PORT)
 
@@ -104,7 +112,12 @@ def train_inside(testbed: Testbed, requests: int) -> tuple[str, dict[str, torch.
 
 def parameters_without_network(state: Path, workers: int) -> dict[str, torch.Tensor]:
     """The final parameters of the same job on loopback."""
-    with Embedded(state, (1,) * workers) as system, Client(system.address) as client:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ALL_ANSWER.items():
+            patch.setenv(f"PEERLOOM_TRAINER_{name.upper()}", str(value))
+        system = Embedded(state, (1,) * workers)
+        system.start()
+    with system, Client(system.address) as client:
         job = client.train("digits", requests=workers, epochs=1, seed=7, equal_shares=True)
         result = job.result(100)
         assert result.succeeded, result.reason

@@ -19,6 +19,8 @@ from peerloom.v1.trainer_pb2 import (
     ResumeJobRequest,
 )
 
+_CANCEL_S = 60.0  # the answer comes when the workers have ended, which on a busy node takes seconds
+
 
 class AsyncJobHandle:
     """One job in the trainer. Dropping the handle leaves the job alone; `AsyncClient.job` makes another."""
@@ -69,7 +71,9 @@ class AsyncJobHandle:
 
     async def cancel(self) -> Job:
         """Ends the job; does nothing to one that has ended. Its state is final once its workers are gone."""
-        answer = await self._services.call("trainer", "CancelJob", CancelJobRequest(job_id=self.id))
+        answer = await self._services.call(
+            "trainer", "CancelJob", CancelJobRequest(job_id=self.id), _CANCEL_S
+        )
         return job_of(answer.job)
 
     async def resume(self) -> Job:

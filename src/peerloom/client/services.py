@@ -52,11 +52,11 @@ class Services:
                 raise self._with_hint(error) from None
         return self._met[service]
 
-    async def call(self, service: ServiceName, method: str, request: Any) -> Any:
+    async def call(self, service: ServiceName, method: str, request: Any, timeout_s: float = 10.0) -> Any:
         """One unary call. Raises a PeerloomError."""
         peer = await self.peer(service)
         try:
-            return await peer.call(method, request)
+            return await peer.call(method, request, timeout_s)
         except UnavailableError as error:
             raise self._with_hint(error) from None
         except asyncio.CancelledError:

@@ -16,7 +16,7 @@ from peerloom.errors import FailedPreconditionError, UnavailableError
 
 # Another may hold the lock for a blink to look at it; children of a killed supervisor need a moment to end.
 _BLINK_S = 0.5
-_DYING_S = 20.0
+_DYING_S = 30.0
 _POLL_S = 0.05
 
 

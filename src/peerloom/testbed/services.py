@@ -25,6 +25,7 @@ from peerloom.v1.trainer_pb2 import (
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceStub
 
 _ANSWER_S = 2.0
+_RECORD_S = 20.0  # asked once
 _ENDED = (
     JobState.JOB_STATE_SUCCEEDED,
     JobState.JOB_STATE_FAILED,
@@ -99,7 +100,7 @@ class ControlPlane:
         )
         stub = TrainerServiceStub(self._channels["trainer"])
         try:
-            stub.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=message), timeout=_ANSWER_S)
+            stub.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=message), timeout=_RECORD_S)
         except grpc.RpcError:
             return False
         return True

@@ -126,7 +126,7 @@ class Group:
 
     def _break_while_forming(self) -> None:
         # Forming opens one connection after the other; each new one must be shut down too.
-        while not self._formed.wait(0.02):
+        while not self._formed.wait(0.02) and not self._closed:
             self._shut_down_all()
 
     def _shut_down_all(self) -> None:

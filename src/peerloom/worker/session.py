@@ -41,6 +41,7 @@ OnBeside = Callable[[ConfigureGeneration], None]
 # A worker that isn't rank 0 reports nothing, but must be able to if rank 0 dies before it could.
 PROGRESS_KEPT = 20_000  # some 10 MB; at 100 steps a second the trainer may be away for three minutes
 RECONNECT_MIN_S, RECONNECT_MAX_S = 0.05, 2.0
+LEAVING_TIMEOUT_S = 1.0  # who was asked to leave, and finds no trainer to hand over to, goes without
 
 
 class Session:
@@ -178,12 +179,19 @@ class Session:
             self._outbox = None
             away_s = self._loop.time() - away_since
             _log.warning("line_broken", reason=reason, away_s=round(away_s, 1))
-            if away_s > self._orphan_timeout_s:
+            if away_s > self._patience_s():
                 self._on_abort(AbortGeneration(reason="the trainer is gone"))
                 self.commands.put(EndWorker(reason=f"no trainer for {away_s:.0f} s"))
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RECONNECT_MAX_S)
+
+    def _patience_s(self) -> float:
+        """How long this worker goes on without a trainer; handing over is what the owner gave time for."""
+        leaving = self._leaving
+        if leaving is None:
+            return self._orphan_timeout_s
+        return LEAVING_TIMEOUT_S + leaving.leaving.grace_s
 
     async def _requests(self) -> AsyncIterator[WorkerSessionRequest]:
         step, generation = self._position

@@ -17,7 +17,7 @@ from peerloom.inference.shelf import Loaded
 from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1.inference_pb2 import Activation, LinkLost
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 class Doubling(nn.Module):

@@ -21,7 +21,11 @@ def test_it_tells_whether_the_event_came() -> None:
 
 def test_a_signal_ends_it_though_another_thread_took_it() -> None:
     taker = threading.Timer(0.5 * TURN_S, signal.raise_signal, [signal.SIGINT])
-    taker.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def wait() -> None:
+        taker.start()  # in here: a busy machine may come back from it only after the signal
         wait_for_event(threading.Event())
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
     taker.join()

@@ -11,7 +11,7 @@ from peerloom.services.registry.ledger import Ledger
 from peerloom.services.registry.records import Event
 from peerloom.services.registry.rules import EventKind
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 def events(first: int, last: int) -> list[Event]:

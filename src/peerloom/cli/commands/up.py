@@ -42,9 +42,9 @@ def _run(slots: tuple[int, ...], state: Path, log_level: str) -> None:
     system = Embedded(state, slots, log_level=log_level)
     click.echo(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
     with system:
-        show_system(system.address, system.addresses, slots, state)
-        click.echo("Ctrl-C stops it all.", err=True)
         try:
+            show_system(system.address, system.addresses, slots, state)
+            click.echo("Ctrl-C stops it all.", err=True)
             system.wait()
         except KeyboardInterrupt:
             click.echo("stopping ...", err=True)

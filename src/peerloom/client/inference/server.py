@@ -28,6 +28,7 @@ from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceStub
 START_LIMIT_S = 90.0
 LOAD_LIMIT_S = 600.0
 STATUS_LIMIT_S = 1.0
+OPEN_LIMIT_S = 10.0  # a server that has just started may share its cores with others that start
 START_GUESS_S = 4.0  # importing torch
 BUILD_GUESS_S = 0.05
 _LOOPBACK_BYTES_PER_S = 5e8
@@ -96,14 +97,14 @@ class Server:
                 answer = await agent.call("StartInference", StartInferenceRequest(), START_LIMIT_S)
             self.address = answer.address
             self._peer = Peer(InferenceServiceStub, "inference server", self.address, self._tls_ca)
-            await self.look()  # opens the line, so that the next one measures the way alone
-            await self.look()
+            await self.look(OPEN_LIMIT_S)  # opens the line, so that the next one measures the way alone
+            await self.look(OPEN_LIMIT_S)
 
-    async def look(self) -> GetInferenceStatusResponse:
-        """Asks how busy it is, and measures the round trip by it. Raises a PeerloomError within a second."""
+    async def look(self, limit_s: float = STATUS_LIMIT_S) -> GetInferenceStatusResponse:
+        """Asks how busy it is, and measures the round trip by it. Raises a PeerloomError within `limit_s`."""
         started_s = time.monotonic()
         status: GetInferenceStatusResponse = await self.peer.call(
-            "GetInferenceStatus", GetInferenceStatusRequest(), STATUS_LIMIT_S
+            "GetInferenceStatus", GetInferenceStatusRequest(), limit_s
         )
         self.looked_s = time.monotonic()
         seconds = self.looked_s - started_s

@@ -8,12 +8,13 @@ from typing import TypeVar, cast
 
 from peerloom.client.inference.server import Server, ServerNode
 from peerloom.client.services import Services
-from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
+from peerloom.errors import DeadlineError, NotFoundError, PeerloomError, UnavailableError
 from peerloom.v1.artifact_pb2 import ArtifactHolder
 from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, ListHoldersRequest, ListNodesRequest
 from peerloom.v1.selector_pb2 import ListBeliefsRequest
 
 T = TypeVar("T")
+AWAY = (UnavailableError, DeadlineError)  # what says nothing but that this node doesn't answer now
 FRESH_S = 2.0
 USABLE_S = 10.0
 PENALTY_S = 5.0
@@ -123,7 +124,7 @@ class Servers:
             if digest not in server.loaded:
                 await server.load(digest, await self.holders())
         except PeerloomError as error:
-            if isinstance(error, UnavailableError):
+            if isinstance(error, AWAY):
                 await self.drop(server)
             return error
         return None
@@ -219,7 +220,7 @@ def _rank(server: Server, digest: str, holders: set[str]) -> tuple[bool, bool, f
 def _nobody(digest: str, failures: Sequence[PeerloomError]) -> PeerloomError:
     if failures and all(isinstance(failure, NotFoundError) for failure in failures):
         return failures[0]
-    lasting = [failure for failure in failures if not isinstance(failure, UnavailableError)]
+    lasting = [failure for failure in failures if not isinstance(failure, AWAY)]
     if lasting:
         return lasting[0]
     said = "; ".join(failure.message for failure in failures[:3]) or "no node is alive that takes work"

@@ -11,7 +11,7 @@ from peerloom.client.inference.costs import choose
 from peerloom.client.inference.estimating import Estimates, Estimator
 from peerloom.client.inference.local import Local
 from peerloom.client.inference.remote import Remote, RemoteAnswer
-from peerloom.client.inference.servers import Servers
+from peerloom.client.inference.servers import AWAY, Servers
 from peerloom.client.inference.several import combine
 from peerloom.client.inference.splitting import Splitter
 from peerloom.client.inference.witness import Witness
@@ -113,7 +113,7 @@ class Ways:
                 await server.open()
                 holders = await self.servers.holders()
                 found = server.loaded.get(digest) or await server.load(digest, holders, describe_only=True)
-            except UnavailableError as error:
+            except AWAY as error:
                 failure = error
                 await self.servers.drop(server)
             except FailedPreconditionError as error:
