@@ -112,16 +112,24 @@ def train_inside(testbed: Testbed, requests: int) -> tuple[str, dict[str, torch.
 
 def parameters_without_network(state: Path, workers: int) -> dict[str, torch.Tensor]:
     """The final parameters of the same job on loopback."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in ALL_ANSWER.items():
-            patch.setenv(f"PEERLOOM_TRAINER_{name.upper()}", str(value))
-        system = Embedded(state, (1,) * workers)
-        system.start()
-    with system, Client(system.address) as client:
+    with (
+        all_answer(),
+        Embedded(state, (1,) * workers) as system,
+        Client(system.address) as client,
+    ):
         job = client.train("digits", requests=workers, epochs=1, seed=7, equal_shares=True)
         result = job.result(100)
         assert result.succeeded, result.reason
         return load_file(job.fetch_model(state / "model.safetensors"))
+
+
+@contextmanager
+def all_answer() -> Iterator[None]:
+    """The same patience for a system that is started on loopback."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ALL_ANSWER.items():
+            patch.setenv(f"PEERLOOM_TRAINER_{name.upper()}", str(value))
+        yield
 
 
 def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
