@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 ALLOWED_SKIPS = ("needs an NVIDIA GPU",)
 SHARING_THE_MACHINE = ("tests/network/", "tests/gpu/", "tests/integration/test_readme_calls")
 MARK = "PEERLOOM_TEST_RUN"
+LEFT_LIMIT = "PEERLOOM_TEST_LEFT_LIMIT_S"  # how long processes may take to end after the last test
 # A busy machine may take long for an example: a time says nothing here. All else is as hypothesis chose it.
 settings.register_profile(
     "here", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -69,7 +70,7 @@ def no_process_is_left() -> Iterator[None]:
     os.environ[MARK] = token
     yield
     # Whoever was just importing its libraries hears of the end of its lifeline after that.
-    _, left = psutil.wait_procs(_started_by(token), timeout=60)
+    _, left = psutil.wait_procs(_started_by(token), timeout=float(os.environ.get(LEFT_LIMIT, "60")))
     names = [_describe(process) for process in left]
     for process in left:
         process.kill()

@@ -44,26 +44,31 @@ def run(quick: bool) -> list[Measurement]:
         ("torchrun elastic, its store unshared", partial(_rival, partial(torchrun, True, rivals_faults + 1))),
     ]
     with _ours() as ours:
-        measured = [measurement(name, "of 1", _kept(ours, faults, window_s), goal=Goal(0.977, at_least=True))]
-    for rival, opened in sides:
-        print(f"   {rival}", flush=True)
-        measured += _rivals_kept(f"{rival}: {name}", opened, rivals_faults, window_s)
-    return measured
+        kept = _kept(ours, faults, window_s)
+    return [_beside(name, kept, rival, opened, rivals_faults, window_s) for rival, opened in sides]
 
 
-def _rivals_kept(
-    name: str, opened: Callable[[], AbstractContextManager[Side]], faults: int, window_s: float
-) -> list[Measurement]:
+def _beside(
+    name: str,
+    ours: list[float],
+    rival: str,
+    opened: Callable[[], AbstractContextManager[Side]],
+    faults: int,
+    window_s: float,
+) -> Measurement:
+    """Ours beside one rival; why that one did not come back from all faults is told beside its name."""
+    print(f"   {rival}", flush=True)
+    kept, end = list[float](), ""
     try:
         with opened() as side:
             kept = _kept(side, faults, window_s)
-            end = "" if len(kept) == faults else f"; then it did not come back: {side.last_words()}"
+            if len(kept) < faults:
+                end = f"; after {len(kept)} of {faults} faults it did not come back: {side.last_words()}"
     except subprocess.CalledProcessError as error:
-        last = str(error.stderr).strip().splitlines()[-1][:200]
-        print(f"   could not be installed: {last}", flush=True)
-        return []
-    survived = measurement(f"{name}: faults it came back from, of {faults}{end}", "faults", [len(kept)])
-    return [survived, *([measurement(name, "of 1", kept)] if kept else [])]
+        end = f"; could not be installed: {str(error.stderr).strip().splitlines()[-1][:200]}"
+    beside = f"{name}, beside {rival.split(' (')[0].split(',')[0]}"
+    goal = Goal(0.977, at_least=True)
+    return measurement(beside, "of 1", ours, goal=goal, rival=f"{rival}{end}", rival_samples=kept)
 
 
 def _kept(side: Side, faults: int, window_s: float) -> list[float]:

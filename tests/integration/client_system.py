@@ -27,7 +27,7 @@ from peerloom.v1.selector_pb2_grpc import SelectorServiceServicer, add_SelectorS
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
 
 T = TypeVar("T")
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 FINAL = trainer_pb2.JOB_STATE_SUCCEEDED
 # Smaller than what clients ask for, so that lists take several pages; the schema says "at most".
 PAGE = 2

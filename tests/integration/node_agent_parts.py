@@ -24,7 +24,7 @@ from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 StartService = Callable[..., Any]
 ServiceHandle = Any
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 JOB = "job-1"
 
 # Its id tells it what to do: "exit-3" ends with 3, "stubborn" ignores SIGTERM, "talk" prints a line, waits

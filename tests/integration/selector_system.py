@@ -17,7 +17,7 @@ from peerloom.v1 import registry_pb2, selector_pb2
 from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 SERVICE = "peerloom.v1.SelectorService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

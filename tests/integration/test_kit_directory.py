@@ -22,7 +22,7 @@ from peerloom.v1.registry_pb2 import (
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class SmallRegistry(RegistryServiceServicer):

@@ -39,7 +39,7 @@ from peerloom.v1.registry_pb2 import GetNodeRequest, GetNodeResponse, WatchNodes
 NAME = registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @dataclass

@@ -71,7 +71,7 @@ def test_a_process_that_is_left_fails_the_run_and_is_named(tmp_path: Path, orpha
     if orphaned:
         middle = f"import subprocess, sys; subprocess.Popen({left})"
         text = f"def test_it():\n    subprocess.run([sys.executable, '-c', {middle!r}], check=True)"
-    status, shown = run_tests(tmp_path, text)
+    status, shown = run_tests(tmp_path, text, PEERLOOM_TEST_LEFT_LIMIT_S="1")
     assert status != 0
     assert "the tests left processes behind" in shown
     assert "left over" in shown

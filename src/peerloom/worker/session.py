@@ -146,11 +146,7 @@ class Session:
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._keep_connected())
-            left = asyncio.all_tasks(self._loop)  # gRPC's, which wait for what we would say next
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
 
@@ -177,6 +173,7 @@ class Session:
             except PeerloomError as error:
                 reason = error.message
             self._outbox = None
+            await _end_others()
             away_s = self._loop.time() - away_since
             _log.warning("line_broken", reason=reason, away_s=round(away_s, 1))
             if away_s > self._patience_s():
@@ -256,3 +253,11 @@ class Session:
             ]
             self._progress.clear()
             self._progress.extend(kept)
+
+
+async def _end_others() -> None:
+    """Ends gRPC's tasks, which would wait for ever for what we say next over a line that is broken."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
