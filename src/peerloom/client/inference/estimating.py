@@ -35,14 +35,13 @@ class Estimator:
     async def estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
         """What each way would take for such a batch; what was found in the last 0.25 s holds."""
         key, now_s = (description.digest, len(batch), batch.nbytes, micro_batches), time.monotonic()
-        estimated_s, estimates = self._memory.get(key, (-HOLDS_S, None))
-        if estimates is None or now_s - estimated_s >= HOLDS_S:
-            estimates = await self._estimate(description, batch, micro_batches)
-            self._memory.pop(key, None)  # so that the oldest stands first
-            self._memory[key] = (now_s, estimates)
-            while len(self._memory) > _REMEMBERED:
-                del self._memory[next(iter(self._memory))]
-        return estimates
+        estimated_s, held = self._memory.pop(key, (now_s, None))
+        if held is None or now_s - estimated_s >= HOLDS_S:
+            estimated_s, held = now_s, await self._estimate(description, batch, micro_batches)
+        self._memory[key] = (estimated_s, held)  # the one used last stands last
+        while len(self._memory) > _REMEMBERED:
+            del self._memory[next(iter(self._memory))]
+        return held
 
     def without_nodes(self, digest: str, samples: int, error: PeerloomError) -> Estimates:
         """What is left when no node can even describe the model."""
