@@ -5,7 +5,7 @@ READY := .venv/.ready
 OUT := src
 PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 
-.PHONY: bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos ns3 images base-image clean
+.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos ns3 images base-image clean
 
 setup: $(READY)
 
@@ -77,6 +77,11 @@ bench-report: $(READY)
 # Random faults against a training job, then the promises are checked; CHAOS_SEED, CHAOS_SECONDS.
 chaos: $(READY)
 	@$(BIN)/python -m benchmarks.chaos
+
+# Histories of the control plane on virtual time, with faults drawn by seed; a failing one prints itself.
+# HISTORIES says how many; SEED tells one.
+simulate-faults: $(READY)
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--histories $(or $(HISTORIES),10000))
 
 # The network emulator (C++); needs Debian's ns-3: ns3/install.sh.
 ns3:

@@ -13,9 +13,10 @@ from pathlib import Path
 import psutil
 
 from benchmarks.processes import Running, running
+from peerloom.artifacts.transfer import put_file
 from peerloom.errors import PeerloomError
-from peerloom.kit.artifact_transfer import put_file
 from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer
 from peerloom.v1.artifact_pb2 import (
     Artifact,
     ArtifactHolder,
@@ -23,7 +24,6 @@ from peerloom.v1.artifact_pb2 import (
     GetManifestRequest,
     RemoveArtifactRequest,
 )
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 
 MIB = 2**20
 _WATCH_S = 0.05
@@ -48,19 +48,19 @@ class Swarm:
 
     def peer(self, name: str) -> Peer:
         """An agent's artifact service."""
-        return Peer(ArtifactServiceStub, "node agent", self.agents[name].address)
+        return Dialer().artifacts(self.agents[name].address)
 
     async def put(self, name: str, source: Path) -> str:
         """Gives an agent a file, and lets it make the manifest."""
         async with self.peer(name) as peer:
             digest = (await put_file(peer, source, Artifact(name=source.name))).digest
-            await peer.call("GetManifest", GetManifestRequest(digest=digest), 120.0)
+            await peer.call(peer.stub.GetManifest, GetManifestRequest(digest=digest), 120.0)
         return digest
 
     async def remove(self, name: str, digest: str) -> None:
         """Makes a newcomer of an agent again."""
         async with self.peer(name) as peer:
-            await peer.call("RemoveArtifact", RemoveArtifactRequest(digest=digest))
+            await peer.call(peer.stub.RemoveArtifact, RemoveArtifactRequest(digest=digest))
 
     async def fetch(
         self, name: str, digest: str, donors: Sequence[str], kill: str = "", kill_at: float = 0.3
@@ -69,7 +69,7 @@ class Swarm:
         holders = [ArtifactHolder(name=one, address=self.agents[one].address) for one in donors]
         request, started_s = FetchArtifactRequest(digest=digest, holders=holders), time.perf_counter()
         async with self.peer(name) as peer:
-            async for told in peer.stream("FetchArtifact", request, 600.0):
+            async for told in peer.stream(peer.stub.FetchArtifact, request, 600.0):
                 if kill and told.received_bytes >= kill_at * told.size_bytes > 0:
                     self.agents[kill].process.kill()
                     kill = ""
@@ -83,7 +83,7 @@ class Swarm:
             async def fetch(digest: str) -> bool:
                 try:
                     async for _ in peer.stream(
-                        "FetchArtifact", FetchArtifactRequest(digest=digest, holders=holders), 600.0
+                        peer.stub.FetchArtifact, FetchArtifactRequest(digest=digest, holders=holders), 600.0
                     ):
                         pass
                 except PeerloomError:

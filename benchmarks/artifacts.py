@@ -14,8 +14,8 @@ from pathlib import Path
 from benchmarks.artifact_swarm import MIB, MemoryWatch, Swarm, receive_plainly, swarm_in
 from benchmarks.measure import Goal, Measurement, alternate, measurement
 from benchmarks.processes import running
-from peerloom.kit.artifact_transfer import digest_of
-from peerloom.kit.exchange.manifest import chunk_bytes_for, chunk_count
+from peerloom.artifacts.manifest import chunk_bytes_for, chunk_count
+from peerloom.artifacts.transfer import digest_of
 
 RIVAL = "one plain socket with the same digest check"
 LIMITS_MB_PER_S = (40, 20, 10)

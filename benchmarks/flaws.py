@@ -10,13 +10,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.measure import Goal, Measurement, measurement
-from peerloom.services.selector.choice import candidates_of, choose
-from peerloom.services.selector.columns import NodeColumns
+from peerloom.services.selector.belief.formula import Reputation, Weights, update
+from peerloom.services.selector.belief.track import HALF_LIFE_S, Track, observe
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry
+from peerloom.services.selector.choosing.choice import candidates_of, choose
 from peerloom.services.selector.policies import find_policy
 from peerloom.services.selector.policies.interface import SelectionRequest
-from peerloom.services.selector.roster import NodeState, RosterEntry
-from peerloom.services.selector.rules import EvidenceKind, Standing, Weights, update
-from peerloom.services.selector.track import HALF_LIFE_S, Track, observe
+from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, NODE_STATE_DEAD
+from peerloom.v1.selector_pb2 import (
+    EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_SESSION_ENDED,
+    EVIDENCE_KIND_TRAINING,
+    EVIDENCE_KIND_UNFINISHED,
+    EvidenceKind,
+)
 
 DAY_S = 86_400.0
 T0 = 1_700_000_000.0
@@ -29,13 +37,13 @@ class Life:
     address: str
     slots: int = 1
     now_s: float = T0
-    standing: Standing = field(default_factory=Standing)
+    reputation: Reputation = field(default_factory=Reputation)
     track: Track = field(default_factory=Track)
 
     def session(self, length_s: float, pause_s: float, *, notice: bool) -> "Life":
         """Online for so long, then gone for so long."""
         self.now_s += length_s
-        kind = EvidenceKind.SESSION_ENDED if notice else EvidenceKind.INTERRUPTION
+        kind = EVIDENCE_KIND_SESSION_ENDED if notice else EVIDENCE_KIND_INTERRUPTION
         self._note(kind, online_s=length_s)
         self.now_s += pause_s
         return self
@@ -43,15 +51,20 @@ class Life:
     def works(self, good: int, bad: int = 0, gflops: float = 100.0, slots: int = 1) -> "Life":
         """Trainings finished at this speed with so many slots, and requests refused."""
         for _ in range(good):
-            self._note(EvidenceKind.TRAINING, speed_gflops=gflops, slots=slots)
+            self._note(EVIDENCE_KIND_TRAINING, speed_gflops=gflops, slots=slots)
         for _ in range(bad):
-            self._note(EvidenceKind.UNFINISHED)
+            self._note(EVIDENCE_KIND_UNFINISHED)
         return self
 
     def _note(
-        self, kind: EvidenceKind, *, online_s: float = 0.0, speed_gflops: float = 0.0, slots: int = 0
+        self,
+        kind: EvidenceKind.ValueType,
+        *,
+        online_s: float = 0.0,
+        speed_gflops: float = 0.0,
+        slots: int = 0,
     ) -> None:
-        self.standing, _ = update(self.standing, kind, Weights(), online_s=online_s)
+        self.reputation, _ = update(self.reputation, kind, Weights(), online_s=online_s)
         self.track = observe(
             self.track,
             kind,
@@ -68,8 +81,8 @@ def columns_of(lives: Sequence[Life]) -> NodeColumns:
     columns = NodeColumns()
     for number, life in enumerate(lives):
         node_id = f"node-{number:012x}"
-        columns.put(RosterEntry(node_id, f"n{number}", life.address, life.slots, NodeState.ALIVE))
-        columns.set_record(node_id, life.standing, life.track)
+        columns.put(CatalogEntry(node_id, f"n{number}", life.address, life.slots, NODE_STATE_ALIVE))
+        columns.set_record(node_id, life.reputation, life.track)
     return columns
 
 
@@ -128,7 +141,7 @@ def whitewashed(policy: str, rounds: int = 2000) -> tuple[float, float]:
     bad = Life("10.9.9.9:1").session(DAY_S, 0.0, notice=True).works(1, 9)
     stayed = columns_of([*crowd(40), bad])
     renamed = columns_of([*crowd(40), bad, Life("10.9.9.9:1")])
-    renamed.set_states(np.array([40]), [NodeState.DEAD], [math.nan])
+    renamed.set_states(np.array([40]), [NODE_STATE_DEAD], [math.nan])
     return share(stayed, policy, {40}, rounds), share(renamed, policy, {41}, rounds)
 
 

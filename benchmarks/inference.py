@@ -21,14 +21,12 @@ from benchmarks.inference_sweep import sweep
 from benchmarks.measure import ROOT, Goal, Measurement, measurement, percentile
 from benchmarks.processes import running
 from peerloom import AsyncClient, Embedded
+from peerloom.artifacts.transfer import put_file
 from peerloom.errors import PeerloomError
-from peerloom.kit.artifact_transfer import put_file
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.tensors import message_of
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.v1.inference_pb2 import InferRequest
-from peerloom.v1.inference_pb2_grpc import InferenceServiceStub
 from peerloom.worker.description import ModelOrigin
 from peerloom.worker.task import load_task
 
@@ -74,13 +72,13 @@ async def _remote_cost(client: AsyncClient, digest: str, calls: int) -> list[Mea
     ours, bare = [], []
     request = InferRequest(digest=digest, inputs=message_of(inputs))
     with running("benchmarks.inference_echo", core=1) as process:
-        echo = Peer(InferenceServiceStub, "echo", process.address)
+        echo = Dialer().inference(process.address, "echo")
         for _ in range(calls):
             started_s = time.perf_counter()
             answer = await client.infer(digest, inputs, "remote", hedge=False)
             ours.append((time.perf_counter() - started_s - answer.model_s) * 1e3)
             started_s = time.perf_counter()
-            await echo.call("Infer", request)
+            await echo.call(echo.stub.Infer, request)
             bare.append((time.perf_counter() - started_s) * 1e3)
         await echo.close()
     name, rival = "a remote call over the model's own time", "bare grpc.aio echo of the same bytes"
@@ -106,7 +104,7 @@ async def _pipeline_cost(client: AsyncClient, digest: str, rounds: int) -> list[
     await ask_s(inputs)
     first, hops, parts = [], [], []
     for _ in range(rounds):
-        await client._inference().splitter.close()
+        await client._inference().split.close()
         for found in (first, hops):
             found.append((await ask_s(inputs[:1]) - STAGES * WAIT_S) / (STAGES + 1) * 1e3)
         parts.append((MICRO_BATCHES + STAGES - 1) * WAIT_S / await ask_s(inputs))
@@ -186,7 +184,7 @@ async def _killed_stages(system: Embedded, client: AsyncClient, digest: str, kil
 async def _all_serving(client: AsyncClient, digest: str) -> None:
     """Waits until every node's server runs again: spares have to be there when a stage dies."""
     deadline_s = time.monotonic() + 120
-    servers = client._inference().servers
+    servers = client._inference().replicas
     while time.monotonic() < deadline_s:
         if len(await servers.ready(digest, 6)) == 6:
             return
@@ -196,7 +194,7 @@ async def _all_serving(client: AsyncClient, digest: str) -> None:
 
 def _kill_server(agent_pid: int) -> None:
     for child in psutil.Process(agent_pid).children():
-        if "peerloom.inference" in child.cmdline():
+        if "peerloom.inference.server" in child.cmdline():
             child.kill()
 
 
@@ -205,7 +203,7 @@ async def _give(
 ) -> str:
     path = _made(folder, task, arguments, shape, dtype)
     header = Artifact(kind=ArtifactKind.ARTIFACT_KIND_MODEL, name="benchmark")
-    async with Peer(ArtifactServiceStub, "node agent", system.addresses["node-1"]) as agent:
+    async with Dialer().artifacts(system.addresses["node-1"]) as agent:
         return (await put_file(agent, path, header)).digest
 
 

@@ -10,14 +10,16 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.measure import Goal, Measurement, measurement, percentile
-from peerloom.services.selector.choice import choose
-from peerloom.services.selector.columns import NodeColumns
+from peerloom.services.selector.belief.formula import Reputation, Weights, update
+from peerloom.services.selector.belief.track import HALF_LIFE_S, Track, observe
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry
+from peerloom.services.selector.choosing.choice import choose
 from peerloom.services.selector.policies import POLICIES, find_policy
 from peerloom.services.selector.policies.interface import SelectionRequest
-from peerloom.services.selector.roster import NodeState, RosterEntry
-from peerloom.services.selector.rules import EvidenceKind, Standing, Weights, update
-from peerloom.services.selector.track import HALF_LIFE_S, Track, observe
 from peerloom.simulator import simulate, usual
+from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRAINING
 
 SELECT_GOAL_MS, UPDATE_GOAL_US, MONTH_GOAL_S = 25.0, 100.0, 60.0
 NOW_S = 1_700_000_000.0
@@ -50,12 +52,12 @@ def known_nodes(count: int) -> NodeColumns:
         node_id = f"node-{number:012x}"
         start_s = NOW_S - float(rng.exponential(1e5))
         columns.put(
-            RosterEntry(
+            CatalogEntry(
                 node_id,
                 f"n{number}",
                 f"{host}:7402",
                 1 + number % 4,
-                NodeState.ALIVE,
+                NODE_STATE_ALIVE,
                 session_start_s=start_s,
             )
         )
@@ -63,7 +65,7 @@ def known_nodes(count: int) -> NodeColumns:
             work = (float(rng.poisson(3)) + 1, float(rng.poisson(1)), 3.0, 5.0, 1e8, 3.0)
             seen = (NOW_S, float(rng.exponential(1e5)), float(rng.poisson(3)), 0.0)
             track = Track(*seen, *work, 300 * float(rng.pareto(1.5)))
-            columns.set_record(node_id, Standing(belief=float(rng.normal())), track)
+            columns.set_record(node_id, Reputation(belief=float(rng.normal())), track)
     return columns
 
 
@@ -102,13 +104,13 @@ def _timed_selections(columns: NodeColumns, policy: str, calls: int) -> list[flo
 
 
 def _updating(facts: int) -> Measurement:
-    standing, track, weights, seconds = Standing(), Track(), Weights(), []
+    reputation, track, weights, seconds = Reputation(), Track(), Weights(), []
     for number in range(facts):
         begin_s = time.perf_counter()
-        standing, _ = update(standing, EvidenceKind.TRAINING, weights, open_online_s=60.0)
+        reputation, _ = update(reputation, EVIDENCE_KIND_TRAINING, weights, open_online_s=60.0)
         track = observe(
             track,
-            EvidenceKind.TRAINING,
+            EVIDENCE_KIND_TRAINING,
             time_s=NOW_S + number,
             half_life_s=HALF_LIFE_S,
             speed_gflops=100.0,

@@ -20,14 +20,15 @@ from benchmarks.measure import Goal, Measurement, alternate, measurement, percen
 from benchmarks.node_events import node_at
 from benchmarks.processes import Running, pinned, profiled, running
 from peerloom.kit.channel import Peer
-from peerloom.services.selector.choice import choose
-from peerloom.services.selector.columns import NodeColumns
+from peerloom.kit.dialing import Dialer
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry
+from peerloom.services.selector.choosing.choice import choose
 from peerloom.services.selector.messages import choice_message
 from peerloom.services.selector.policies import find_policy
 from peerloom.services.selector.policies.interface import SelectionRequest
-from peerloom.services.selector.roster import NodeState, RosterEntry
 from peerloom.v1 import selector_pb2 as pb
-from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
+from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE
 
 SELECTOR_CORE, CLIENT_CORE = 0, 1
 BUDGET = 10
@@ -122,7 +123,7 @@ def _wait_until_known(address: str) -> None:
 
 async def _report_evidence(address: str, numbers: range) -> None:
     chance = random.Random(7)
-    async with Peer(SelectorServiceStub, "selector", address) as selector:
+    async with Dialer().selector(address) as selector:
         for start in range(0, len(numbers), EVIDENCE_A_CALL):
             facts = [
                 pb.Evidence(
@@ -133,13 +134,13 @@ async def _report_evidence(address: str, numbers: range) -> None:
                 )
                 for number in numbers[start : start + EVIDENCE_A_CALL]
             ]
-            await selector.call("ReportEvidence", pb.ReportEvidenceRequest(evidence=facts), 60.0)
+            await selector.call(selector.stub.ReportEvidence, pb.ReportEvidenceRequest(evidence=facts), 60.0)
 
 
 def _by_rpc(address: str, calls: int) -> list[float]:
     async def call_each() -> list[float]:
-        async with Peer(SelectorServiceStub, "selector", address) as selector:
-            await selector.call("SelectNodes", _WISH)
+        async with Dialer().selector(address) as selector:
+            await selector.call(selector.stub.SelectNodes, _WISH)
             return [await _timed(selector) for _ in range(calls)]
 
     return asyncio.run(call_each())
@@ -147,7 +148,7 @@ def _by_rpc(address: str, calls: int) -> list[float]:
 
 async def _timed(selector: Peer) -> float:
     begin_s = time.perf_counter()
-    answer = await selector.call("SelectNodes", _WISH)
+    answer = await selector.call(selector.stub.SelectNodes, _WISH)
     elapsed_s = time.perf_counter() - begin_s
     assert len(answer.nodes) == BUDGET, "the selector doesn't know the nodes"
     return elapsed_s
@@ -159,8 +160,8 @@ def _in_process(nodes: int, calls: int) -> list[float]:
     for number in range(nodes):
         spec = node_at(number)
         columns.put(
-            RosterEntry(
-                spec.node_id, spec.spec.name, spec.spec.address, slots=1 + number % 4, state=NodeState.ALIVE
+            CatalogEntry(
+                spec.node_id, spec.spec.name, spec.spec.address, slots=1 + number % 4, state=NODE_STATE_ALIVE
             )
         )
         columns.set_belief(spec.node_id, float(chance.normal()))

@@ -20,7 +20,7 @@ import psutil
 from benchmarks.measure import ROOT, Goal, Measurement, alternate, measurement
 from benchmarks.wide_model import BATCH
 from peerloom.client.client import Client
-from peerloom.client.job import JobHandle
+from peerloom.client.jobs import JobHandle
 from peerloom.client.types import StateChanged, StepCommitted
 from peerloom.embedded import Embedded
 

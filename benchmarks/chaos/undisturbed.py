@@ -4,10 +4,11 @@ import torch
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
 from peerloom.worker.balance import Balance
-from peerloom.worker.group import Group
-from peerloom.worker.joining import Joining
-from peerloom.worker.loop import Training, train_generation
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.joining.participants import Joining
+from peerloom.worker.loop import train_generation
 from peerloom.worker.task import load_task
+from peerloom.worker.training import Training
 
 
 def losses_of(task_name: str, epochs: int, seed: int) -> list[float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # rivals' workers import this package too, where there is nothing but torch
     from benchmarks.measure import Measurement
 
-PARTS = ("kill", "join", "freeze", "cut", "throughput", "leaks", "rivals")
+PARTS = ("kill", "restarted", "join", "freeze", "cut", "throughput", "leaks", "rivals")
 ALONE = ("patience",)
 
 

@@ -168,8 +168,8 @@ def environment(address: str = "") -> dict[str, str]:
 
 
 @contextmanager
-def running_job(task: str = "Small") -> Iterator[RunningJob]:
-    """A fresh system of five nodes with a slot each on loopback, training in full strength."""
+def running_system(task: str = "Small") -> Iterator[tuple[RunningJob, Embedded]]:
+    """A fresh system of five nodes with a slot each on loopback, and its job, training in full strength."""
     environment()
     with (
         TemporaryDirectory(prefix="peerloom-recovery-") as state,
@@ -179,5 +179,12 @@ def running_job(task: str = "Small") -> Iterator[RunningJob]:
         environ = environment(system.address)
         running = RunningJob(subprocess.Popen([*FOLLOW, task], cwd=ROOT, env=environ, **pipes))  # type: ignore[call-overload]  # text is given
         running.wait_until_full()
-        yield running
+        yield running, system
         running.end()
+
+
+@contextmanager
+def running_job(task: str = "Small") -> Iterator[RunningJob]:
+    """The job of a fresh system, for those who don't touch the coordinators."""
+    with running_system(task) as (running, _):
+        yield running

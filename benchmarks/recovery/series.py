@@ -29,12 +29,13 @@ def recovery_times(running: RunningJob, count: int, strike: Strike) -> list[floa
     times = []
     for number in range(count):
         worker, node = running.wait_until_full().workers[number % WORKERS]
-        times.append(_recovery_time(running, worker, node, strike))
+        times.append(recovery_time(running, worker, node, strike))
         print(f"   {number + 1} of {count}: rank {number % WORKERS}, {1000 * times[-1]:.0f} ms", flush=True)
     return times
 
 
-def _recovery_time(running: RunningJob, worker: str, node: str, strike: Strike) -> float:
+def recovery_time(running: RunningJob, worker: str, node: str, strike: Strike) -> float:
+    """Seconds from one fault to the next step without the victim."""
     begin_s, undo = strike(worker, node)
 
     def has_recovered() -> bool:

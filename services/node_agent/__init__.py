@@ -1,15 +1,21 @@
 """The node agent: lends one machine, politely.
 
-An agent keeps a secret in its state folder, so that the registry knows it again, and holds a lease alive
-with a stream of heartbeats: a stream that breaks is opened again, a suspicion is refuted with a higher
-incarnation, and a lease that ended is replaced by registering anew (`membership`).
+    membership/   this node among the others. A secret in the state folder proves that it is the same node
+                  (`identity`). `registration` registers it, again whenever its lease has ended; `heartbeats`
+                  keeps the lease alive with a stream, opens it again when it breaks, and refutes a suspicion
+                  with a higher incarnation. `advertising` tells which artifacts are here, in changes.
+    owner/        what the owner allows. `policy` decides whether the machine is lent just now, from hours,
+                  load and typing; `leaving` which worker has to go; `enforcement` has it go. `inventory` and
+                  `measuring` find what the machine has and how fast it is.
+    workers/      `slots` holds what was accepted for a while, `local_pool` turns it into workers and tells of
+                  each start and end to all who watch. `fork_client` keeps one process that has imported what
+                  takes seconds and forks a worker in milliseconds; nothing is ever forked from the agent.
 
-A trainer asks for slots; `rules` accepts or refuses, `slots` holds what was accepted for a while. Starting
-workers hands each its assignment on standard input. Importing torch costs seconds, so processes that have
-done it already wait in a pool (`warm_pool`) as long as slots are idle: a job starts in milliseconds. They
-are never forked from the agent. A process whose standard input ends knows that its agent died, and ends
-too. The end of a worker is seen by waiting for its process, not by asking, and told to all who watch
-(`crew`). Artifacts are kept, given and fetched by the kit's
-exchange; which of them are here is told to the registry in changes (`advertising`), and what peers gave or
-faked is reported to the selector (`exchange`).
+A trainer asks for slots; `work_requests` accepts or refuses, with the reason. A worker gets its assignment on
+standard input; the end of that input tells it that its agent died, and it ends too. The end of a worker is
+seen by waiting for its process, not by asking. Artifacts are kept, given and fetched by `peerloom.artifacts`
+(`artifact_exchange`); what peers gave or faked is reported to the selector. Models answer in a process of
+their own (`inference_process`).
+
+What changes about the node stands in one record, `NodeStatus`; each change wakes whoever has to act.
 """

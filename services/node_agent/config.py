@@ -7,7 +7,7 @@ from pathlib import Path
 from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.checks import check_labels, check_name, check_range
 from peerloom.kit.config import knob
-from peerloom.services.node_agent.lending import Hours, OwnerLimits
+from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 
 _ACCELERATORS = ("auto", "cpu", "cuda")
 _LOG_LEVELS = ("debug", "info", "warning", "error")

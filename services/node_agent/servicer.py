@@ -1,28 +1,28 @@
 """NodeAgentService: translates between messages and the agent's own types."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
-import psutil
 from grpc import aio
 
+from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import FailedPreconditionError
-from peerloom.kit.artifact_store import ArtifactStore
 from peerloom.kit.checks import check_address, check_name, check_range, check_text
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
-from peerloom.services.node_agent.crew import Crew, Worker, WorkerEvent
-from peerloom.services.node_agent.inference import InferenceProcess
-from peerloom.services.node_agent.lender import Lender
-from peerloom.services.node_agent.machine import Machine
-from peerloom.services.node_agent.membership import Membership
-from peerloom.services.node_agent.rules import NodeView, WorkRequest, decide
-from peerloom.services.node_agent.slots import Reservation, SlotTable
-from peerloom.services.node_agent.tasks import is_installed, is_known_task
-from peerloom.services.node_agent.worker_logs import LogFolder
+from peerloom.services.node_agent.config import NodeConfig
+from peerloom.services.node_agent.inference_process import InferenceProcess
+from peerloom.services.node_agent.membership.node_status import NodeStatus
+from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
+from peerloom.services.node_agent.owner.inventory import LentMachine, is_installed, is_known_task
+from peerloom.services.node_agent.work_requests import NodeView, WorkRequest, decide
+from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker, PoolEvent
+from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
+from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.node_agent_pb2 import (
     GetWorkerLogsRequest,
     GetWorkerLogsResponse,
@@ -50,45 +50,44 @@ _FOLLOW_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True)
-class Agent:
-    """All that makes up a running agent."""
+class AgentDependencies:
+    """All that answers a call. `spec` says what the node is, `available_bytes` how much memory is free."""
 
-    machine: Machine
+    config: NodeConfig
+    machine: LentMachine
     spec: NodeSpec
+    status: NodeStatus
     slots: SlotTable
-    crew: Crew
-    lender: Lender
+    pool: LocalWorkerPool
+    policy: PolicyEnforcer
     logs: LogFolder
     artifacts: ArtifactStore
-    membership: Membership
     inference: InferenceProcess | None
+    available_bytes: Callable[[], int]
     clock: Clock
     stopping: asyncio.Event
-    version: str
-    memory_limit_bytes: int
-    allow_code: bool
-    reservation_s: float
 
 
 class NodeAgentServicer(NodeAgentServiceServicer):
-    """Translates; `rules` decides, `slots` and `crew` do."""
+    """Translates; `work_requests` decides, slots and pool do."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: AgentDependencies) -> None:
         self._agent = agent
+        self._version = version("peerloom")
 
     async def Handshake(self, request: HandshakeRequest, context: _Context) -> HandshakeResponse:
         check_text("caller", request.caller, high=128)
         agent, spec = self._agent, self._agent.spec
         _log.debug("hands_shaken", caller=request.caller)
         return HandshakeResponse(
-            node_id=agent.membership.node_id,
+            node_id=agent.status.node_id,
             name=spec.name,
             slots=agent.slots.count(agent.clock.monotonic_s()),
             accelerators=spec.accelerators,
-            speed=spec.speed,
+            speed=agent.status.speed,
             artifact_count=agent.artifacts.count,
-            version=agent.version,
-            draining=agent.membership.draining or bool(agent.lender.withheld),
+            version=self._version,
+            draining=agent.status.is_draining or bool(agent.policy.withheld),
         )
 
     async def RequestWork(self, request: RequestWorkRequest, context: _Context) -> RequestWorkResponse:
@@ -113,7 +112,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         _log.info("work_answered", job_id=request.job_id, accepted=decision.slots, reason=decision.reason)
         if not decision.slots:
             return RequestWorkResponse(refusal=decision.refusal, reason=decision.reason)
-        hold_s = self._agent.reservation_s
+        hold_s = self._agent.config.reservation_s
         held = slots.reserve(
             request.job_id, request.request_id, decision.slots, request.memory_bytes, now_s, hold_s
         )
@@ -123,7 +122,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         check_address("trainer_address", request.trainer_address)
         for worker_id in request.worker_ids:
             check_name("worker_ids", worker_id)
-        workers = await self._agent.crew.start(
+        workers = await self._agent.pool.start(
             request.reservation_id,
             tuple(request.worker_ids),
             request.trainer_address,
@@ -134,14 +133,14 @@ class NodeAgentServicer(NodeAgentServiceServicer):
     async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
         check_name("job_id", request.job_id)
         check_range("grace_s", request.grace_s, 0, 600)
-        stopped = await self._agent.crew.stop(request.job_id, request.grace_s or _DEFAULT_GRACE_S)
+        stopped = await self._agent.pool.stop(request.job_id, request.grace_s or _DEFAULT_GRACE_S)
         return StopWorkersResponse(stopped=stopped)
 
     async def WatchWorkers(
         self, request: WatchWorkersRequest, context: _Context
     ) -> AsyncIterator[WatchWorkersResponse]:
         check_name("job_id", request.job_id)
-        async for event in self._agent.crew.watch(request.job_id):
+        async for event in self._agent.pool.watch(request.job_id):
             yield _message_of(event)
 
     async def GetWorkerLogs(
@@ -152,7 +151,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         reader = await asyncio.to_thread(agent.logs.read, request.job_id, request.tail_lines)
         last = False
         while not last:
-            running = agent.crew.is_running(request.job_id)
+            running = agent.pool.is_running(request.job_id)
             last = not (request.follow and running) or agent.stopping.is_set()
             for worker_id, line in await asyncio.to_thread(reader.read_new, last=last):
                 yield GetWorkerLogsResponse(worker_id=worker_id, line=line)
@@ -169,12 +168,12 @@ class NodeAgentServicer(NodeAgentServiceServicer):
                 f"The owner of {agent.spec.name} lends it to no inference (inference = false).",
                 reason="NO_INFERENCE",
             )
-        if agent.membership.draining or agent.stopping.is_set():
+        if agent.status.is_draining or agent.stopping.is_set():
             raise FailedPreconditionError(
                 f"{agent.spec.name} takes no new work: it is being drained.", reason="DRAINING"
             )
-        if agent.lender.withheld:
-            raise FailedPreconditionError(agent.lender.withheld, reason="OWNER_LIMITS")
+        if agent.policy.withheld:
+            raise FailedPreconditionError(agent.policy.withheld, reason="OWNER_LIMITS")
         address, start_s = await agent.inference.start()
         return StartInferenceResponse(address=address, start_s=start_s)
 
@@ -185,33 +184,33 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             free_slots=len(agent.slots.free(now_s)),
             accelerator_kind=agent.machine.accelerator_kind,
             device_memory_bytes=agent.machine.device_memory_bytes,
-            available_bytes=psutil.virtual_memory().available,
+            available_bytes=agent.available_bytes(),
             waiting_bytes=agent.slots.waiting_bytes(now_s),
             promised_bytes=agent.slots.promised_bytes(now_s),
-            memory_limit_bytes=agent.memory_limit_bytes,
-            draining=agent.membership.draining or agent.stopping.is_set(),
-            withheld=agent.lender.why_not(job_id),
+            memory_limit_bytes=agent.config.memory_limit_bytes,
+            draining=agent.status.is_draining or agent.stopping.is_set(),
+            withheld=agent.policy.why_not(job_id),
             torch_installed=is_installed("torch"),
             task_known=task_known,
-            allow_code=agent.allow_code,
+            allow_code=agent.config.allow_code,
         )
 
     def _accepted(self, held: Reservation, reason: str) -> RequestWorkResponse:
         return RequestWorkResponse(
             accepted_slots=len(held.slots),
             reservation_id=held.reservation_id,
-            reservation_s=self._agent.reservation_s,
+            reservation_s=self._agent.config.reservation_s,
             reason=reason,
             accelerator_kind=self._agent.machine.accelerator_kind,
         )
 
 
-def _process_of(worker: Worker) -> WorkerProcess:
+def _process_of(worker: PooledWorker) -> WorkerProcess:
     return WorkerProcess(
         worker_id=worker.worker_id, job_id=worker.job_id, pid=worker.process.pid, slot=worker.slot
     )
 
 
-def _message_of(event: WorkerEvent) -> WatchWorkersResponse:
+def _message_of(event: PoolEvent) -> WatchWorkersResponse:
     exit_code = event.worker.exit_code or 0 if event.ended else 0
     return WatchWorkersResponse(worker=_process_of(event.worker), ended=event.ended, exit_code=exit_code)

@@ -14,15 +14,18 @@ have been under way since before the suspicion. Its answer says SUSPECT, and the
 incarnation. So a node that a slow network made look dead can always speak for itself, and an old message
 can't clear a node that is really gone.
 
-The roster in memory answers all questions about now; the database makes it durable. A change is decided
-from the roster under its node's lock, committed together with its event, and only then put into the
-roster, told to watchers and acknowledged. Changes of different nodes share a commit. Thus the database's
+The table in memory answers all questions about now; the database makes it durable. A change is decided
+from the table under its node's lock, committed together with its event, and only then put into the
+table, told to watchers and acknowledged. Changes of different nodes share a commit. Thus the database's
 load follows the changes, not the beats.
 
 When silence will be too long is kept in a heap with one entry a node, looked at again only when it
 comes up; a node that beats costs nothing until then. Nobody can be silent before the registry listens:
 after a start, and after a pause of the registry itself, all silences begin anew.
 
-Which artifacts a node holds is kept in memory alone (`holdings`): the beats carry the number of the node's
-newest change, so it is told again where it isn't known.
+Which artifacts a node holds is kept in memory alone (`discovery.artifact_index`): the beats carry the number
+of the node's newest change, so a node tells again what the registry doesn't know.
+
+Rooms: `membership` decides and keeps who is a member, `events` commits and tells each change, `discovery`
+knows where services and artifacts are, `answers` puts all of it into messages and pages.
 """

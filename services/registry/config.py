@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from peerloom.errors import ConfigurationError, nearest
 from peerloom.kit.config import knob
-from peerloom.services.registry.rules import Timing
+from peerloom.services.registry.membership.decisions import Timing
 
 PRESETS = {
     "local": Timing(1.0, 4.0, 10.0, 5.0),
@@ -65,6 +65,10 @@ class RegistryConfig:
     def database_url(self) -> str:
         """Where the database lies."""
         return self.database or f"sqlite:///{self.state}/registry.sqlite"
+
+    def check(self) -> None:
+        """Raises ConfigurationError for anything that can't be used, before anything starts."""
+        self.timing()
 
     def timing(self) -> Timing:
         """The preset with the explicit knobs put over it. Raises ConfigurationError for a wrong order."""

@@ -3,21 +3,21 @@
 from dataclasses import dataclass
 
 from peerloom.kit.clock import Clock
-from peerloom.services.registry.announcements import Announcements
-from peerloom.services.registry.errands import Errands
-from peerloom.services.registry.feed import Feed
-from peerloom.services.registry.holdings import Holdings
-from peerloom.services.registry.ledger import Ledger
-from peerloom.services.registry.membership import Membership
-from peerloom.services.registry.records import Event
-from peerloom.services.registry.roster import Roster, moment_of
-from peerloom.services.registry.rules import Timing
+from peerloom.kit.tasks import ShieldedWork
+from peerloom.services.registry.discovery.announcements import Announcements
+from peerloom.services.registry.discovery.artifact_index import ArtifactIndex
+from peerloom.services.registry.events.feed import Feed
+from peerloom.services.registry.events.transition_queue import TransitionQueue
+from peerloom.services.registry.membership.decisions import Timing
+from peerloom.services.registry.membership.failure_detector import FailureDetector
+from peerloom.services.registry.membership.node_records import Event
+from peerloom.services.registry.membership.registrar import Registrar
+from peerloom.services.registry.membership.table import MembershipTable, moment_of
 from peerloom.services.registry.store import RunSql, Store
-from peerloom.services.registry.vigil import Vigil
 
 
 @dataclass(frozen=True)
-class Limits:
+class RegistryLimits:
     """How patient the registry is, how long an announcement stands (seconds), and how many nodes it takes."""
 
     timing: Timing
@@ -27,47 +27,48 @@ class Limits:
 
 @dataclass(frozen=True)
 class Core:
-    """A registry without its network face."""
+    """All parts of a running registry but its server."""
 
     registry_id: str
-    roster: Roster
-    membership: Membership
-    vigil: Vigil
+    table: MembershipTable
+    registrar: Registrar
+    detector: FailureDetector
     feed: Feed
     announcements: Announcements
-    holdings: Holdings
-    errands: Errands
+    artifacts: ArtifactIndex
+    commits: TransitionQueue
+    work: ShieldedWork
     store: Store
     run_sql: RunSql
-    limits: Limits
+    limits: RegistryLimits
     clock: Clock
 
 
-async def load_core(store: Store, run_sql: RunSql, limits: Limits, clock: Clock) -> Core:
-    """Loads what the store holds; all open sessions go on, and their silence counts after the grace."""
+async def load_core(store: Store, run_sql: RunSql, limits: RegistryLimits, clock: Clock) -> Core:
+    """A registry over what the store holds; open sessions go on, and silence counts after the grace."""
 
     async def read_past(after: int, limit: int) -> list[Event]:
         events: list[Event] = await run_sql(store.events_after, after, limit)
         return events
 
     loaded = await run_sql(store.load, moment_of(clock))
-    roster, errands = Roster(loaded.records, loaded.sessions), Errands()
+    artifacts, work = ArtifactIndex(), ShieldedWork()
+    table = MembershipTable(loaded.records, loaded.sessions, on_session_end=artifacts.forget)
     feed = Feed(loaded.newest_sequence, read_past)
-    ledger = Ledger(store, run_sql, feed)
-    vigil = Vigil(roster, ledger, errands, limits.timing, clock)
-    membership = Membership(
-        roster, ledger, vigil, errands, store, run_sql, clock, node_limit=limits.node_limit
-    )
+    commits = TransitionQueue(store, run_sql, feed)
+    detector = FailureDetector(table, commits, work, limits.timing, clock)
+    registrar = Registrar(table, commits, detector, work, store, run_sql, clock, node_limit=limits.node_limit)
     announcements = Announcements(limits.service_lease_s, clock)
     return Core(
         registry_id=loaded.registry_id,
-        roster=roster,
-        membership=membership,
-        vigil=vigil,
+        table=table,
+        registrar=registrar,
+        detector=detector,
         feed=feed,
         announcements=announcements,
-        holdings=Holdings(roster),
-        errands=errands,
+        artifacts=artifacts,
+        commits=commits,
+        work=work,
         store=store,
         run_sql=run_sql,
         limits=limits,

@@ -1,4 +1,4 @@
-"""Translates between messages and our types; decides nothing."""
+"""The registry's calls: translates between messages and our types; decides nothing."""
 
 import asyncio
 import random
@@ -6,34 +6,36 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from peerloom.kit.checks import check_choice
-from peerloom.services.registry import wire
-from peerloom.services.registry.application import check_application
+from peerloom.services.registry.answers import node_messages
+from peerloom.services.registry.answers.pages import node_page, session_page
 from peerloom.services.registry.core import Core
-from peerloom.services.registry.pages import node_page, session_page
-from peerloom.services.registry.roster import HeartbeatStream, moment_of
+from peerloom.services.registry.membership.application import check_application
+from peerloom.services.registry.membership.table import HeartbeatStream, moment_of
 from peerloom.v1 import registry_pb2 as pb
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer
 
+STATES = (pb.NODE_STATE_ALIVE, pb.NODE_STATE_SUSPECT, pb.NODE_STATE_DEAD, pb.NODE_STATE_LEFT)
+
 
 class RegistryServicer(RegistryServiceServicer):
-    """The calls of peerloom.v1.RegistryService."""
+    """The calls of peerloom.v1.RegistryService; `chance` orders the holders of an artifact."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, chance: random.Random) -> None:
         self._core = core
         self._listening: set[asyncio.Task[Any]] = set()
         self._is_closing = False
-        self._chance = random.Random()
+        self._chance = chance
 
     def close(self) -> None:
-        """Ends all streams, so that a stop need not wait for those that would last for ever."""
+        """Ends all heartbeat and watch streams, which would otherwise hold up the process's stop for ever."""
         self._is_closing = True
-        self._core.vigil.close()
+        self._core.detector.close()
         self._core.feed.close()
         for task in self._listening:
             task.cancel()
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
-        session = await self._core.membership.register(check_application(request))
+        session = await self._core.registrar.register(check_application(request))
         return pb.RegisterResponse(
             node_id=session.node_id,
             lease_id=session.session_id,
@@ -44,58 +46,58 @@ class RegistryServicer(RegistryServiceServicer):
     async def Heartbeat(
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Any
     ) -> AsyncIterator[pb.HeartbeatResponse]:
-        """The hot path: between two beats nothing but memory is touched."""
-        stream, membership, beats = HeartbeatStream(), self._core.membership, aiter(request_iterator)
+        """The hot path: between two heartbeats nothing but memory is touched."""
+        stream, registrar, beats = HeartbeatStream(), self._core.registrar, aiter(request_iterator)
         try:
             while (beat := await self._next(beats)) is not None:
-                member, refutes = membership.hear(stream, beat)
+                member, refutes = registrar.hear(stream, beat)
                 if refutes:
-                    await membership.refute(member, beat.incarnation)
+                    await registrar.refute(member, beat.incarnation)
                 if beat.withheld != member.withheld:
-                    await membership.note_lending(member, beat.withheld)
+                    await registrar.note_lending(member, beat.withheld)
                 if beat.HasField("speed"):
-                    await membership.note_speed(member, beat.speed)
-                yield wire.beat_message(member, self._core.holdings.version(member))
+                    await registrar.note_speed(member, beat.speed)
+                yield node_messages.beat_message(member, self._core.artifacts.version(member))
         finally:
-            self._core.vigil.stream_ended(stream)
+            self._core.detector.stream_ended(stream)
 
     async def _next(self, beats: AsyncIterator[pb.HeartbeatRequest]) -> pb.HeartbeatRequest | None:
-        """The next beat of a stream; None at its end, or ours."""
+        """The next heartbeat of a stream; None when the stream ends or the registry stops."""
         task = asyncio.current_task()
         assert task is not None, "grpc.aio runs each call in a task"
-        self._listening.add(task)  # not while it writes: grpc.aio would take the cancel there, and never end
+        self._listening.add(task)  # not while it writes: grpc.aio would swallow the cancel there
         try:
             return None if self._is_closing else await anext(beats, None)
         except asyncio.CancelledError:
-            if not self._is_closing:  # then it is our own close, and the stream ends in order
+            if not self._is_closing:  # else `close` cancelled it, and the stream ends in order
                 raise
             return None
         finally:
             self._listening.discard(task)
 
     async def Deregister(self, request: pb.DeregisterRequest, context: Any) -> pb.DeregisterResponse:
-        await self._core.membership.deregister(request.lease_id, request.reason)
+        await self._core.registrar.deregister(request.lease_id, request.reason)
         return pb.DeregisterResponse()
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:
-        member = await self._core.membership.drain(request.node, undo=request.undo)
-        return pb.DrainResponse(node=wire.member_message(member, moment_of(self._core.clock)))
+        member = await self._core.registrar.drain(request.node, undo=request.undo)
+        return pb.DrainResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Any) -> pb.GetNodeResponse:
-        member = self._core.roster.find(request.node)
-        return pb.GetNodeResponse(node=wire.member_message(member, moment_of(self._core.clock)))
+        member = self._core.table.find(request.node)
+        return pb.GetNodeResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
         for state in request.states:
-            check_choice("states", state, wire.STATES.values(), "ALIVE, SUSPECT, DEAD or LEFT")
-        return await node_page(self._core.roster, self._core.clock, request)
+            check_choice("states", state, STATES, "ALIVE, SUSPECT, DEAD or LEFT")
+        return await node_page(self._core.table, self._core.clock, request)
 
     async def WatchNodes(
         self, request: pb.WatchNodesRequest, context: Any
     ) -> AsyncIterator[pb.WatchNodesResponse]:
         core = self._core
         async for event in core.feed.follow(request.after_sequence, stop_at_present=request.stop_at_present):
-            yield wire.event_message(event, core.registry_id)
+            yield node_messages.event_message(event, core.registry_id)
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
         sessions, token = await session_page(self._core, request, interrupted_only=False)
@@ -116,12 +118,15 @@ class RegistryServicer(RegistryServiceServicer):
     async def AdvertiseArtifacts(
         self, request: pb.AdvertiseArtifactsRequest, context: Any
     ) -> pb.AdvertiseArtifactsResponse:
-        return pb.AdvertiseArtifactsResponse(count=self._core.holdings.advertise(request))
+        member = self._core.table.of_lease(request.lease_id)
+        return pb.AdvertiseArtifactsResponse(count=self._core.artifacts.advertise(member, request))
 
     async def ListHolders(self, request: pb.ListHoldersRequest, context: Any) -> pb.ListHoldersResponse:
-        members, count = self._core.holdings.find(request.digest, request.limit, self._chance)
-        return pb.ListHoldersResponse(holders=[wire.holder_message(one) for one in members], count=count)
+        members, count = self._core.artifacts.find(request.digest, request.limit, self._chance)
+        return pb.ListHoldersResponse(
+            holders=[node_messages.holder_message(one) for one in members], count=count
+        )
 
     async def ListServices(self, request: pb.ListServicesRequest, context: Any) -> pb.ListServicesResponse:
         standing = self._core.announcements.standing()
-        return pb.ListServicesResponse(services=[wire.endpoint_message(found) for found in standing])
+        return pb.ListServicesResponse(services=[node_messages.endpoint_message(found) for found in standing])

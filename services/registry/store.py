@@ -1,21 +1,21 @@
 """The durable side of the registry: SQL, called from one thread."""
 
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from peerloom.errors import FailedPreconditionError
-from peerloom.services.registry import rows, tables
-from peerloom.services.registry.records import (
+from peerloom.kit.database import Database
+from peerloom.kit.ids import new_request_id
+from peerloom.services.registry import tables
+from peerloom.services.registry.membership.node_records import (
     Event,
-    Loaded,
+    LoadedRegistry,
     Moment,
     SessionRow,
     Transition,
 )
-from peerloom.services.registry.rules import EventKind
 
 # Runs a store's method where SQL may block: SqlThread.run, or in place.
 RunSql = Callable[..., Awaitable[Any]]
@@ -24,32 +24,36 @@ RunSql = Callable[..., Awaitable[Any]]
 class Store:
     """Nodes, sessions and events in one SQL database, with one writer."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    def load(self, now: Moment) -> Loaded:
+    def load(self, now: Moment) -> LoadedRegistry:
         """All nodes and open sessions; gives the registry its id on the first start.
 
         A session's monotonic start is counted back from `now` by the wall clock.
         """
-        with self._engine.begin() as connection:
+        with self._database.write() as connection:
             registry_id = _registry_id(connection, now.wall_s)
             newest = connection.scalar(sa.select(sa.func.max(tables.events.c.sequence))) or 0
-            records = [rows.record(row) for row in connection.execute(sa.select(tables.nodes))]
+            records = [tables.record(row) for row in connection.execute(sa.select(tables.nodes))]
             is_open = tables.sessions.c.end_s.is_(None)
             found = connection.execute(sa.select(tables.sessions).where(is_open))
-            return Loaded(registry_id, newest, records, [rows.open_session(row, now) for row in found])
+            return LoadedRegistry(
+                registry_id, newest, records, [tables.open_session(row, now) for row in found]
+            )
 
     def append(self, transitions: Sequence[Transition], after_sequence: int) -> list[Event]:
         """Stores changes and their events, numbered from `after_sequence` + 1, in one transaction.
 
         Raises FailedPreconditionError when somebody else writes into the database.
         """
-        events = [rows.event_of(number, t) for number, t in enumerate(transitions, after_sequence + 1)]
+        events = [tables.event_of(number, t) for number, t in enumerate(transitions, after_sequence + 1)]
         try:
-            with self._engine.begin() as connection:
+            with self._database.write() as connection:
                 _write_nodes_and_sessions(connection, transitions)
-                told = [rows.event_row(e, t.record.node_id) for e, t in zip(events, transitions, strict=True)]
+                told = [
+                    tables.event_row(e, t.record.node_id) for e, t in zip(events, transitions, strict=True)
+                ]
                 connection.execute(sa.insert(tables.events), told)
         except sa.exc.IntegrityError as error:
             raise FailedPreconditionError(
@@ -61,12 +65,9 @@ class Store:
     def events_after(self, sequence: int, limit: int) -> list[Event]:
         """The first `limit` events beyond `sequence`, oldest first."""
         query = sa.select(tables.events).where(tables.events.c.sequence > sequence)
-        with self._engine.connect() as connection:
+        with self._database.read() as connection:
             found = connection.execute(query.order_by(tables.events.c.sequence).limit(limit))
-            return [
-                Event(r.sequence, EventKind(r.kind), r.time_s, r.reason, r.online_s, r.snapshot)
-                for r in found
-            ]
+            return [Event(r.sequence, r.kind, r.time_s, r.reason, r.online_s, r.snapshot) for r in found]
 
     def sessions(
         self, node_id: str | None, *, interrupted_only: bool, before: int | None, limit: int
@@ -94,15 +95,15 @@ class Store:
         return next(iter(self._session_rows(query)), None)
 
     def _session_rows(self, query: sa.Select[Any]) -> list[SessionRow]:
-        with self._engine.connect() as connection:
-            return [rows.session_row(row) for row in connection.execute(query)]
+        with self._database.read() as connection:
+            return [tables.session_row(row) for row in connection.execute(query)]
 
 
 def _registry_id(connection: sa.Connection, wall_s: float) -> str:
     found = connection.scalar(sa.select(tables.registry.c.registry_id))
     if found is not None:
         return str(found)
-    registry_id = str(uuid.uuid4())
+    registry_id = new_request_id()
     connection.execute(sa.insert(tables.registry), [{"registry_id": registry_id, "created_s": wall_s}])
     return registry_id
 
@@ -111,12 +112,12 @@ def _write_nodes_and_sessions(connection: sa.Connection, transitions: Sequence[T
     # Each kind goes in one executemany. Within a kind the order is kept, so of two changes of one
     # node the later wins; a session is opened before it may be closed.
     nodes, sessions = tables.nodes, tables.sessions
-    if first := [rows.node_row(t.record) for t in transitions if t.is_first]:
+    if first := [tables.node_row(t.record) for t in transitions if t.is_first]:
         connection.execute(sa.insert(nodes), first)
-    if opened := [rows.opened_row(t.opened) for t in transitions if t.opened is not None]:
+    if opened := [tables.opened_row(t.opened) for t in transitions if t.opened is not None]:
         connection.execute(sa.insert(sessions), opened)
-    if closed := [rows.closed_row(t) for t in transitions if t.closed is not None]:
+    if closed := [tables.closed_row(t) for t in transitions if t.closed is not None]:
         close = sa.update(sessions).where(sessions.c.session_id == sa.bindparam("of_session"))
         connection.execute(close, closed)
-    if known := [rows.node_change(t.record) for t in transitions if not t.is_first]:
+    if known := [tables.node_change(t.record) for t in transitions if not t.is_first]:
         connection.execute(sa.update(nodes).where(nodes.c.node_id == sa.bindparam("of_node")), known)

@@ -6,8 +6,8 @@ every term, and (for the registry's events) the cursor are written in one transa
 that is already there changes nothing. Only then are the columns in memory changed, and only then does the
 reporter get its answer; so a selector that is killed anywhere in between comes back with the truth.
 
-Choosing reads memory alone. `columns` holds the nodes as arrays, `choice` says with a few operations on
-whole arrays who is a candidate and why the others are not, and a policy from `policies` ranks the
-candidates. `rules` (the thesis's formulas) and `policies` know neither database nor network, so that a
-simulator can use the very same ones.
+Choosing reads memory alone. `catalog` holds the nodes as arrays, `choosing` says with a few operations on
+whole arrays which nodes are candidates and why the others are not, and a policy from `policies` ranks the
+candidates. `belief.formula` (the thesis's), `belief.track` and `policies` know neither database nor network,
+so that a simulator can use the very same ones.
 """

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from peerloom.errors import ConfigurationError
 from peerloom.kit.checks import check_address
 from peerloom.kit.config import knob
-from peerloom.services.selector.policies import POLICIES, load_policy
+from peerloom.services.selector.belief.formula import Weights, check_weights
+from peerloom.services.selector.belief.track import check_half_life
+from peerloom.services.selector.policies import POLICIES, find_policy, load_policy
 from peerloom.services.selector.policies.interface import Policy
-from peerloom.services.selector.policies.newcomers import Trials
 from peerloom.services.selector.policies.survival import SurvivalPolicy
 from peerloom.services.selector.policies.survival_model import Priors
 from peerloom.services.selector.policies.thesis_fixed import ThesisFixedPolicy
-from peerloom.services.selector.rules import Weights, check_weights
-from peerloom.services.selector.track import check_half_life
+from peerloom.services.selector.policies.trials import Trials
 
 _WILDCARDS = ("0.0.0.0", "[::]")
 
@@ -115,6 +115,12 @@ class SelectorConfig:
         )
         own = [load_policy(path) for path in self.own_policies]
         return {**POLICIES, **{policy.name: policy for policy in (*tuned, *own)}}
+
+    def check(self) -> None:
+        """Raises InvalidArgumentError for anything that can't be used, before anything starts."""
+        self.check_addresses()
+        self.half_life_s()
+        find_policy(self.default_policy, self.policies())
 
     def check_addresses(self) -> None:
         """Raises InvalidArgumentError for what is no address, or for one that nobody could be sent to."""

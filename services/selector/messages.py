@@ -1,25 +1,32 @@
-"""Our types as messages of the schema, and back."""
+"""The selector's values as messages of the schema, and back."""
 
 from peerloom.kit.clock import from_timestamp, to_timestamp
-from peerloom.services.selector.choice import Choice
-from peerloom.services.selector.columns import NodeColumns
-from peerloom.services.selector.evidence import HEARTBEAT_LIMIT_S, SPEED_LIMIT_GFLOPS, Evidence
-from peerloom.services.selector.explanations import Explanation
-from peerloom.services.selector.last_choices import LastChoice
+from peerloom.kit.limits import MAX_SPEED_GFLOPS
+from peerloom.services.selector.belief.evidence_report import HEARTBEAT_LIMIT_S, Evidence
+from peerloom.services.selector.belief.explanations import Explanation
+from peerloom.services.selector.belief.formula import Terms
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry, NodeEvent
+from peerloom.services.selector.choosing.choice import Choice
+from peerloom.services.selector.choosing.last_choices import LastChoice
 from peerloom.services.selector.policies.interface import ScoreTerm
-from peerloom.services.selector.roster import EventKind, NodeEvent, NodeState, RosterEntry
-from peerloom.services.selector.rules import Terms
 from peerloom.v1 import registry_pb2, selector_pb2
+from peerloom.v1.registry_pb2 import (
+    NODE_EVENT_KIND_INTERRUPTED,
+    NODE_EVENT_KIND_LEFT,
+    NODE_STATE_ALIVE,
+    NODE_STATE_SUSPECT,
+)
 
-_OPEN: tuple[int, ...] = (NodeState.ALIVE, NodeState.SUSPECT)
-_ENDS: tuple[int, ...] = (EventKind.LEFT, EventKind.INTERRUPTED)
+_OPEN = (NODE_STATE_ALIVE, NODE_STATE_SUSPECT)
+_ENDS = (NODE_EVENT_KIND_LEFT, NODE_EVENT_KIND_INTERRUPTED)
 
 
 def event_from_message(message: registry_pb2.WatchNodesResponse) -> NodeEvent:
-    """One entry of the registry's log."""
+    """An event of the registry's log, from its message."""
     node, speed, time_s = message.node, message.node.spec.speed, from_timestamp(message.time)
     is_open = node.state in _OPEN and message.kind not in _ENDS
-    entry = RosterEntry(
+    entry = CatalogEntry(
         node_id=node.node_id,
         name=node.spec.name,
         address=node.spec.address,
@@ -29,7 +36,7 @@ def event_from_message(message: registry_pb2.WatchNodesResponse) -> NodeEvent:
         labels=dict(node.spec.labels),
         accelerators=tuple(sorted({accelerator.kind for accelerator in node.spec.accelerators})),
         session_start_s=time_s - node.online_s if is_open else None,
-        speed_gflops=_said(speed.training_gflops or speed.matmul_gflops, SPEED_LIMIT_GFLOPS),
+        speed_gflops=_said(speed.training_gflops or speed.matmul_gflops, MAX_SPEED_GFLOPS),
         heartbeat_s=_said(speed.heartbeat_s, HEARTBEAT_LIMIT_S),
     )
     return NodeEvent(
@@ -44,12 +51,12 @@ def event_from_message(message: registry_pb2.WatchNodesResponse) -> NodeEvent:
 
 
 def _said(value: float, limit: float) -> float:
-    """What can't be is as good as nothing said."""
+    """A figure that a node says of itself; 0, as if it had said nothing, when it can't be true."""
     return value if 0 <= value <= limit else 0.0
 
 
 def evidence_from_message(message: selector_pb2.Evidence, now_s: float) -> Evidence:
-    """One reported fact; without a time it happened now."""
+    """A reported fact, from its message; without a time it happened at `now_s`."""
     return Evidence(
         evidence_id=message.evidence_id,
         node_id=message.node_id,
@@ -66,7 +73,7 @@ def evidence_from_message(message: selector_pb2.Evidence, now_s: float) -> Evide
 
 
 def belief_message(explanation: Explanation) -> selector_pb2.Belief:
-    """A belief, with terms and evidence if there was an update."""
+    """A belief as a message, with terms and evidence if there was an update."""
     message = selector_pb2.Belief(
         node_id=explanation.node_id,
         name=explanation.name,
@@ -81,7 +88,7 @@ def belief_message(explanation: Explanation) -> selector_pb2.Belief:
 
 
 def choice_message(choice: Choice, columns: NodeColumns, policy: str) -> selector_pb2.SelectNodesResponse:
-    """A choice, best first."""
+    """A choice as the answer to its request, best node first."""
     slots, beliefs = columns.slots[choice.rows].tolist(), columns.belief[choice.rows].tolist()
     nodes = [
         selector_pb2.RankedNode(
@@ -110,7 +117,7 @@ def choice_message(choice: Choice, columns: NodeColumns, policy: str) -> selecto
 def explained_message(
     explanation: Explanation, policy: str, terms: list[ScoreTerm], choices: list[LastChoice]
 ) -> selector_pb2.GetBeliefResponse:
-    """A belief with what a policy makes of the node, and what became of it when somebody last asked."""
+    """A belief, a policy's score of the node, and whether the node was chosen when somebody last asked."""
     return selector_pb2.GetBeliefResponse(
         belief=belief_message(explanation),
         policy=policy,
@@ -155,7 +162,7 @@ def _evidence_message(evidence: Evidence) -> selector_pb2.Evidence:
     return selector_pb2.Evidence(
         evidence_id=evidence.evidence_id,
         node_id=evidence.node_id,
-        kind=selector_pb2.EvidenceKind.ValueType(evidence.kind),
+        kind=evidence.kind,
         delay_s=evidence.delay_s,
         online_s=evidence.online_s,
         transfer_bytes=evidence.transfer_bytes,

@@ -1,4 +1,4 @@
-"""The service's face: checks what comes in, translates, and decides nothing."""
+"""The selector's calls: checks requests, translates between messages and our types; decides nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,15 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_labels, check_range, check_text
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
+from peerloom.kit.limits import MAX_SLOTS
 from peerloom.kit.paging import decode_token, encode_token, page_size_of
-from peerloom.services.selector.choice import candidates_of, choose
-from peerloom.services.selector.columns import NodeColumns
-from peerloom.services.selector.evidence import check_report
-from peerloom.services.selector.explanations import Explanations
-from peerloom.services.selector.last_choices import LastChoices
-from peerloom.services.selector.ledger import Ledger
+from peerloom.services.selector.belief.evidence_report import check_report
+from peerloom.services.selector.belief.explanations import Explanations
+from peerloom.services.selector.belief.track import HALF_LIFE_S
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.writer import CatalogWriter
+from peerloom.services.selector.choosing.choice import candidates_of, choose
+from peerloom.services.selector.choosing.last_choices import LastChoices
 from peerloom.services.selector.messages import (
     belief_message,
     choice_message,
@@ -25,12 +27,10 @@ from peerloom.services.selector.messages import (
 )
 from peerloom.services.selector.policies import POLICIES, find_policy
 from peerloom.services.selector.policies.interface import Policy, SelectionRequest
-from peerloom.services.selector.track import HALF_LIFE_S
 from peerloom.v1 import selector_pb2 as pb
 from peerloom.v1.selector_pb2_grpc import SelectorServiceServicer
 
 MAX_BUDGET = 1000
-MAX_SLOTS = 1024
 MAX_EXCLUDED = 10_000
 MAX_WANTED_SLOTS = 1_000_000
 MAX_HORIZON_S = 1e9
@@ -38,13 +38,17 @@ MAX_HORIZON_S = 1e9
 
 @dataclass(frozen=True)
 class SelectorServicer(SelectorServiceServicer):
-    """Answers from memory where it chooses, from the database where it explains."""
+    """Answers from memory where it chooses, from the database where it explains.
+
+    `chance` is drawn from by requests that bring no seed.
+    """
 
     columns: NodeColumns
-    ledger: Ledger
+    writer: CatalogWriter
     explanations: Explanations
     sql: SqlThread
     clock: Clock
+    chance: np.random.Generator
     default_policy: str
     policies: Mapping[str, Policy] = field(default_factory=lambda: POLICIES)
     half_life_s: float = HALF_LIFE_S
@@ -53,7 +57,7 @@ class SelectorServicer(SelectorServiceServicer):
     async def SelectNodes(self, request: pb.SelectNodesRequest, context: Any) -> pb.SelectNodesResponse:
         wish = _wish(request)
         policy = find_policy(request.policy or self.default_policy, self.policies)
-        rng = np.random.default_rng(request.seed if request.HasField("seed") else None)
+        rng = np.random.default_rng(request.seed) if request.HasField("seed") else self.chance
         now_s = self.clock.wall_s()
         choice = choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
         self.last.note(choice, policy.name, now_s, self.columns)
@@ -93,7 +97,7 @@ class SelectorServicer(SelectorServiceServicer):
     ) -> pb.ReportEvidenceResponse:
         evidence = [evidence_from_message(one, self.clock.wall_s()) for one in request.evidence]
         check_report(evidence)
-        return pb.ReportEvidenceResponse(applied=await self.ledger.report(evidence))
+        return pb.ReportEvidenceResponse(applied=await self.writer.report(evidence))
 
     async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Any) -> pb.ListPoliciesResponse:
         policies = [

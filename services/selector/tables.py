@@ -2,13 +2,13 @@
 
 import sqlalchemy as sa
 
-from peerloom.services.selector.track import TRACK
+from peerloom.services.selector.belief.track import TRACK
 
 metadata = sa.MetaData()
 
 # `number` is the order in which we met the nodes: loaded in it, a seeded choice repeats over restarts.
 nodes = sa.Table(
-    "nodes",
+    "selector_nodes",
     metadata,
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("node_id", sa.String(64), nullable=False, unique=True),
@@ -24,11 +24,17 @@ nodes = sa.Table(
     sa.Column("heartbeat_s", sa.Double, nullable=False),
 )
 
+
+def nodes_table(connection: sa.Connection) -> str:
+    """What the table of nodes is called while migrations run: "nodes" until the fifth one has renamed it."""
+    return nodes.name if sa.inspect(connection).has_table(nodes.name) else "nodes"
+
+
 # One row for each row of `nodes`, zeros before any evidence.
 beliefs = sa.Table(
     "beliefs",
     metadata,
-    sa.Column("node_id", sa.String(64), sa.ForeignKey("nodes.node_id"), primary_key=True),
+    sa.Column("node_id", sa.String(64), sa.ForeignKey("selector_nodes.node_id"), primary_key=True),
     sa.Column("transmissions", sa.BigInteger, nullable=False),
     sa.Column("trainings", sa.BigInteger, nullable=False),
     sa.Column("delay_total_s", sa.Double, nullable=False),
@@ -40,11 +46,11 @@ beliefs = sa.Table(
     sa.Index("beliefs_by_height", "belief", "node_id"),
 )
 
-# One row for each row of `nodes`: faded as of `at_s`, see track.py.
+# One row for each row of `nodes`: faded as of `at_s`, see belief/track.py.
 tracks = sa.Table(
     "tracks",
     metadata,
-    sa.Column("node_id", sa.String(64), sa.ForeignKey("nodes.node_id"), primary_key=True),
+    sa.Column("node_id", sa.String(64), sa.ForeignKey("selector_nodes.node_id"), primary_key=True),
     *(sa.Column(name, sa.Double, nullable=False) for name in TRACK),
 )
 
@@ -52,7 +58,7 @@ evidence = sa.Table(
     "evidence",
     metadata,
     sa.Column("evidence_id", sa.String(192), primary_key=True),
-    sa.Column("node_id", sa.String(64), sa.ForeignKey("nodes.node_id"), nullable=False),
+    sa.Column("node_id", sa.String(64), sa.ForeignKey("selector_nodes.node_id"), nullable=False),
     sa.Column("kind", sa.Integer, nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("delay_s", sa.Double, nullable=False),
@@ -68,7 +74,7 @@ evidence = sa.Table(
 history = sa.Table(
     "history",
     metadata,
-    sa.Column("node_id", sa.String(64), sa.ForeignKey("nodes.node_id"), primary_key=True),
+    sa.Column("node_id", sa.String(64), sa.ForeignKey("selector_nodes.node_id"), primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True),
     sa.Column("evidence_id", sa.String(192), sa.ForeignKey("evidence.evidence_id"), nullable=False),
     sa.Column("update_time_s", sa.Double, nullable=False),

@@ -43,3 +43,7 @@ class TrainerConfig:
     tls_ca: str = knob("", "PEM file that other services' certificates are checked with; empty: plain")
     allow_plain: bool = knob(False, "serve without TLS beyond loopback, on a network that you trust")
     log_level: str = knob("info", "debug, info, warning or error")
+
+    def database_url(self) -> str:
+        """Where the database lies."""
+        return self.database or f"sqlite:///{self.state}/trainer.sqlite"

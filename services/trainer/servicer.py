@@ -8,12 +8,12 @@ from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.checks import check_text
 from peerloom.kit.database import SqlThread
 from peerloom.kit.paging import decode_token, page_size_of, page_token_after
-from peerloom.services.trainer.hub import Hub
-from peerloom.services.trainer.jobs import Jobs
-from peerloom.services.trainer.journal import Journals
-from peerloom.services.trainer.ledger import judge
-from peerloom.services.trainer.logs import JobLogs
+from peerloom.services.trainer.jobs.commit_queue import CommitQueue
+from peerloom.services.trainer.jobs.sample_ledger import show_verdict
+from peerloom.services.trainer.jobs.supervisor import JobSupervisor
+from peerloom.services.trainer.nodes.logs import JobLogs
 from peerloom.services.trainer.store import TrainerStore
+from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
     CancelJobResponse,
@@ -22,7 +22,6 @@ from peerloom.v1.trainer_pb2 import (
     GetJobRequest,
     GetJobResponse,
     Job,
-    JobState,
     ListJobsRequest,
     ListJobsResponse,
     ListModelsRequest,
@@ -49,19 +48,19 @@ class TrainerServicer(TrainerServiceServicer):
 
     def __init__(
         self,
-        jobs: Jobs,
-        journals: Journals,
+        jobs: JobSupervisor,
+        queue: CommitQueue,
         store: TrainerStore,
         sql: SqlThread,
-        hub: Hub,
+        router: SessionRouter,
         logs: JobLogs,
         stopping: asyncio.Event,
     ) -> None:
         self._jobs = jobs
-        self._journals = journals
+        self._queue = queue
         self._store = store
         self._sql = sql
-        self._hub = hub
+        self._router = router
         self._logs = logs
         self._stopping = stopping
 
@@ -71,9 +70,7 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def GetJob(self, request: GetJobRequest, context: Any) -> GetJobResponse:
         job = await self._find(request.job_id)
-        whole = job.spec.epochs if job.state == JobState.JOB_STATE_SUCCEEDED else None
-        job.ledger.is_exact, job.ledger.verdict = judge(job.ledger, whole)
-        return GetJobResponse(job=job)
+        return GetJobResponse(job=show_verdict(job))
 
     async def ListJobs(self, request: ListJobsRequest, context: Any) -> ListJobsResponse:
         size, before = page_size_of(request.page_size), decode_token(request.page_token)
@@ -104,7 +101,7 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def WatchJob(self, request: WatchJobRequest, context: Any) -> AsyncIterator[WatchJobResponse]:
         job = await self._find(request.job_id)
-        async for event in self._journals.watch(job.job_id, request.after_sequence, self._stopping):
+        async for event in self._queue.watch(job.job_id, request.after_sequence, self._stopping):
             yield event
 
     async def GetJobLogs(self, request: GetJobLogsRequest, context: Any) -> AsyncIterator[GetJobLogsResponse]:
@@ -123,7 +120,7 @@ class TrainerServicer(TrainerServiceServicer):
     async def WorkerSession(
         self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
     ) -> AsyncIterator[WorkerSessionResponse]:
-        async for response in self._hub.serve(request_iterator):
+        async for response in self._router.serve(request_iterator):
             yield response
 
     async def _find(self, job_id: str) -> Job:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
-from peerloom.services.trainer.rules import model_name
+from peerloom.kit.database import Database
+from peerloom.services.trainer.jobs.specs import model_name
 from peerloom.services.trainer.tables import evidence_outbox, job_events, jobs, model_versions
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
@@ -24,12 +25,12 @@ class Change:
 class TrainerStore:
     """Jobs, events and outgoing evidence in one database. Synchronous: call it through SqlThread."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def add_job(self, job: Job, request_id: str) -> tuple[Job, bool]:
         """Stores a new job; returns it and True, or the one this request made before and False."""
-        with self._engine.begin() as connection:
+        with self._database.write() as connection:
             query = sa.select(jobs.c.record).where(jobs.c.request_id == request_id)
             known = connection.execute(query).scalar_one_or_none()
             if known is not None:
@@ -40,7 +41,7 @@ class TrainerStore:
 
     def write(self, changes: Sequence[Change]) -> None:
         """Writes all changes in one transaction."""
-        with self._engine.begin() as connection:
+        with self._database.write() as connection:
             for change in changes:
                 values = _columns(change.job)
                 if change.events:
@@ -64,7 +65,7 @@ class TrainerStore:
         Raises NotFoundError, or InvalidArgumentError when several do.
         """
         query = sa.select(jobs.c.job_id, jobs.c.record, jobs.c.last_sequence)
-        with self._engine.connect() as connection:
+        with self._database.read() as connection:
             found = connection.execute(
                 query.where(jobs.c.job_id.startswith(beginning, autoescape=True)).limit(2)
             ).all()
@@ -95,7 +96,7 @@ class TrainerStore:
         )
         if before is not None:
             query = query.where(jobs.c.number < before)
-        with self._engine.connect() as connection:
+        with self._database.read() as connection:
             rows = connection.execute(query).all()
         return [(row.number, Job.FromString(row.record), row.name, row.version) for row in rows]
 
@@ -107,18 +108,18 @@ class TrainerStore:
             .order_by(job_events.c.sequence)
             .limit(limit)
         )
-        with self._engine.connect() as connection:
+        with self._database.read() as connection:
             return [WatchJobResponse.FromString(data) for data in connection.execute(query).scalars()]
 
     def pending_evidence(self, limit: int) -> list[Evidence]:
         """The oldest evidence that the selector has not acknowledged, at most `limit`."""
         query = sa.select(evidence_outbox.c.evidence).order_by(evidence_outbox.c.number).limit(limit)
-        with self._engine.connect() as connection:
+        with self._database.read() as connection:
             return [Evidence.FromString(data) for data in connection.execute(query).scalars()]
 
     def forget_evidence(self, evidence_ids: Sequence[str]) -> None:
         """Takes acknowledged evidence out."""
-        with self._engine.begin() as connection:
+        with self._database.write() as connection:
             connection.execute(
                 sa.delete(evidence_outbox).where(evidence_outbox.c.evidence_id.in_(evidence_ids))
             )
@@ -126,7 +127,7 @@ class TrainerStore:
     def _page(self, query: sa.Select[tuple[int, bytes]], before: int | None) -> list[tuple[int, Job]]:
         if before is not None:
             query = query.where(jobs.c.number < before)
-        with self._engine.connect() as connection:
+        with self._database.read() as connection:
             return [(row.number, Job.FromString(row.record)) for row in connection.execute(query)]
 
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from peerloom.client.async_client import AsyncClient
-    from peerloom.client.async_job import AsyncJobHandle
     from peerloom.client.client import Client
-    from peerloom.client.job import JobHandle
+    from peerloom.client.jobs import AsyncJobHandle, JobHandle
     from peerloom.client.types import (
         Accelerator,
         Artifact,
@@ -136,10 +135,10 @@ __all__ = [
 
 _HOMES = {
     "AsyncClient": "peerloom.client.async_client",
-    "AsyncJobHandle": "peerloom.client.async_job",
+    "AsyncJobHandle": "peerloom.client.jobs",
     "Client": "peerloom.client.client",
     "Embedded": "peerloom.embedded",
-    "JobHandle": "peerloom.client.job",
+    "JobHandle": "peerloom.client.jobs",
 }
 
 

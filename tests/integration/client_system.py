@@ -1,4 +1,4 @@
-"""A small Peerloom system for the SDK's tests: real sockets, and lines that break when the test says so.
+"""A small Peerloom system for the SDK's tests: real sockets, and streams that break when the test says so.
 
 It runs on a thread and loop of its own, as the services would in their processes, so that a test may block
 its own thread. What it says is scripted; how it says it (pages, sequence numbers, errors as statuses, resumed
@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from peerloom.artifacts.servicer import ArtifactServicer
+from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import NotFoundError, UnavailableError
-from peerloom.kit.artifact_servicer import ArtifactServicer
-from peerloom.kit.artifact_store import ArtifactStore
-from peerloom.kit.interceptors import CallInterceptor
+from peerloom.kit.interceptors import CallInterceptor, Gate
 from peerloom.kit.paging import decode_token, encode_token
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
@@ -183,7 +182,7 @@ class Trainer(TrainerServiceServicer):
                     sent = event.sequence
                     if sent in self.break_after:
                         self.break_after.remove(sent)
-                        raise UnavailableError("the line was cut by the test")
+                        raise UnavailableError("the stream was cut by the test")
                 if self.jobs[request.job_id].state >= FINAL:
                     return
                 self.on_idle()
@@ -271,9 +270,9 @@ class System:
         return Registry(), Selector(), Trainer()
 
     async def _serve(self, name: str) -> tuple[aio.Server, str]:
-        server, health = aio.server(interceptors=[CallInterceptor()]), HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(health, server)
-        set_health: Callable[..., Awaitable[None]] = health.set
+        server, servicer = aio.server(interceptors=[CallInterceptor(Gate())]), health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+        set_health: Callable[..., Awaitable[None]] = servicer.set
         await set_health("", health_pb2.HealthCheckResponse.SERVING)
         if name == "registry":
             add_RegistryServiceServicer_to_server(self.registry, server)

@@ -8,13 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from peerloom.kit.artifact_servicer import ArtifactServicer
-from peerloom.kit.artifact_store import ArtifactStore
-from peerloom.kit.exchange.bulk import BulkServer
-from peerloom.kit.exchange.fetch import Fetcher
-from peerloom.kit.exchange.outcomes import Gave, Lied, Options
-from peerloom.kit.exchange.stock import Stock
-from peerloom.kit.exchange.throttle import Throttle
+from peerloom.artifacts.cache import ArtifactCache
+from peerloom.artifacts.fetch.bulk_server import BulkServer
+from peerloom.artifacts.fetch.fetcher import Fetcher
+from peerloom.artifacts.fetch.outcomes import FetchOptions, Gave, Lied
+from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.servicer import ArtifactServicer
+from peerloom.artifacts.store import ArtifactStore
+from peerloom.kit.clock import Clock, SystemClock
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.server import Endpoint, Server
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
@@ -34,7 +36,7 @@ class Donor:
 
     name: str
     store: ArtifactStore
-    stock: Stock
+    cache: ArtifactCache
     server: Server
     bulk: BulkServer | None
     address: str
@@ -44,10 +46,10 @@ class Donor:
         return ArtifactHolder(node_id=f"node-{self.name}", name=self.name, address=self.address)
 
     async def kill(self) -> None:
-        """Ends all its lines at once."""
+        """Ends all its connections at once."""
         if self.bulk is not None:
             await self.bulk.close()
-        await self.server.grpc.stop(None)
+        await self.server.close()
 
 
 @dataclass
@@ -70,26 +72,28 @@ class Swarm:
             source.write_bytes(content)
             store.manifest(store.add_file(source, Artifact(name=f"thing-{number}")).digest)
             source.unlink()
-        stock, throttle = Stock(store), throttle or Throttle()
-        bulk = BulkServer(stock.open_chunk, throttle) if with_bulk else None
+        cache, throttle = ArtifactCache(store), throttle or Throttle()
+        bulk = BulkServer(cache.open_chunk, throttle) if with_bulk else None
         if bulk is not None:
             bulk.start("127.0.0.1")
-        server = Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.ArtifactService"], {})
-        servicer = ArtifactServicer(store, stock, bulk, throttle)
-        add_ArtifactServiceServicer_to_server(servicer, server.grpc)
-        made = Donor(name, store, stock, server, bulk, await server.start())
+        server = Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.ArtifactService"])
+        servicer = ArtifactServicer(store, cache, bulk, throttle)
+        server.add_servicer(add_ArtifactServiceServicer_to_server, servicer)
+        await server.start({})
+        made = Donor(name, store, cache, server, bulk, server.address)
         self.donors.append(made)
         self.stack.push_async_callback(made.kill)
         return made
 
-    async def fetcher(self, patience_s: float = 10.0) -> Fetcher:
-        """One that is told of all donors."""
+    async def fetcher(self, patience_s: float = 10.0, clock: Clock | None = None) -> Fetcher:
+        """One that is told of all donors. By a `clock` that stands no chunk is ever late."""
 
         async def find(digest: str) -> Sequence[ArtifactHolder]:
             self.asked += 1
             return [donor.holder for donor in self.donors]
 
-        fetcher = Fetcher(find, report=self.reports.append, options=Options(patience_s=patience_s))
+        options = FetchOptions(patience_s=patience_s, clock=clock or SystemClock())
+        fetcher = Fetcher(find, dialer=Dialer(), report=self.reports.append, options=options)
         self.stack.push_async_callback(fetcher.close)
         return fetcher
 
@@ -107,7 +111,7 @@ def digest_of_bytes(content: bytes) -> str:
 
 
 def spoil(store_folder: Path, digest: str, at: int) -> None:
-    """Turns a bit on the disk around, in a way that no time of change tells of."""
+    """Turns a bit on the disk dependencies, in a way that no time of change tells of."""
     path = store_folder / digest
     before = path.stat()
     with path.open("r+b") as file:

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
-from peerloom.worker.group import Group
-from peerloom.worker.waits import GenerationBrokenError
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.group.waits import GenerationBrokenError
 
 joins: "queue.Queue[list[object]]" = queue.Queue()
 groups: dict[int, Group] = {}

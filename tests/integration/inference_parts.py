@@ -6,10 +6,9 @@ import psutil
 import torch
 from safetensors.torch import save_file
 
-from peerloom.kit.artifact_transfer import put_file
-from peerloom.kit.channel import Peer
+from peerloom.artifacts.transfer import put_file
+from peerloom.kit.dialing import Dialer
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.worker.description import ModelOrigin
 from peerloom.worker.task import load_task
 
@@ -29,7 +28,7 @@ def make_model(
 
 async def store(address: str, path: Path) -> str:
     """Gives the file to an agent; its digest."""
-    async with Peer(ArtifactServiceStub, "node agent", address) as agent:
+    async with Dialer().artifacts(address) as agent:
         kept = await put_file(agent, path, Artifact(kind=ArtifactKind.ARTIFACT_KIND_MODEL, name=path.name))
     return kept.digest
 
@@ -37,4 +36,4 @@ async def store(address: str, path: Path) -> str:
 def inference_process(agent_pid: int) -> psutil.Process:
     """The inference server that an agent started."""
     children = psutil.Process(agent_pid).children()
-    return next(child for child in children if "peerloom.inference" in child.cmdline())
+    return next(child for child in children if "peerloom.inference.server" in child.cmdline())

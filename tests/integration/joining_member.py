@@ -18,12 +18,13 @@ import torch
 
 from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
-from peerloom.worker import joining, listening
 from peerloom.worker.balance import Balance
-from peerloom.worker.group import GenerationBrokenError, Group
-from peerloom.worker.loop import Training, train_generation
-from peerloom.worker.state import TrainingState
+from peerloom.worker.group.process_group import GenerationBrokenError, Group
+from peerloom.worker.joining import catch_up, participants
+from peerloom.worker.loop import train_generation
 from peerloom.worker.task import Samples, Split, Task
+from peerloom.worker.training import Training
+from peerloom.worker.training_state import TrainingState
 
 SAMPLES, BATCH = 48, 8
 works: "queue.Queue[dict[str, Any]]" = queue.Queue()
@@ -60,7 +61,7 @@ def listen() -> None:
     os._exit(0)
 
 
-class LateDonor(joining.Donor):
+class LateStateDonor(participants.StateDonor):
     """Gives what it has copied only once the gate is open."""
 
     def give(self, make: Callable[[], bytes]) -> None:
@@ -88,7 +89,7 @@ def begin(setting: dict[str, Any]) -> Training:
     spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1)
     training = Training(Square(setting["width"]), spec, torch.device("cpu"))
     room_bytes = setting.get("memory_bytes", 10**9)
-    listening._free_bytes = lambda _: room_bytes  # type: ignore[attr-defined]  # on purpose, for this process
+    catch_up._free_bytes = lambda _: room_bytes  # type: ignore[attr-defined]  # on purpose, for this process
     if setting.get("spoils"):
         spoil(training.state)
     return training
@@ -114,6 +115,9 @@ def train(training: Training, told: dict[str, Any]) -> None:
         if isinstance(progress, EpochProgress):
             epochs.append([progress.epoch, progress.loss, progress.metric])
 
+    def say_admitted() -> None:
+        say({"admitted": state.step, "kept": catching_up.most_kept if catching_up else 0})
+
     def on_step(_: int) -> None:
         say({"step": seat.step, "own": state.step})
         if seat.step >= told.get("gate_step", 0):
@@ -121,11 +125,15 @@ def train(training: Training, told: dict[str, Any]) -> None:
 
     try:
         group.form()
-        seat = joining.begin_joining(state, training.schedule, group, "127.0.0.1", told["step_s"])
-        listener = seat.listener
-        say({"entered": seat.step, "listens": listener is not None, "listeners": len(seat.listeners)})
-        seat.on_admitted = lambda: say(
-            {"admitted": state.step, "kept": listener.most_kept if listener else 0}
+        step_s = told["step_s"]
+        seat = participants.begin_joining(state, training.schedule, group, "127.0.0.1", step_s, say_admitted)
+        catching_up = seat.catch_up
+        say(
+            {
+                "entered": seat.step,
+                "catches_up": catching_up is not None,
+                "newcomers": len(seat.newcomers),
+            }
         )
         balance = Balance([1] * group.world_size, is_fixed=True)
         train_generation(training, group, seat, balance, report, on_step)
@@ -140,7 +148,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     configure_logs("worker")
     threading.Thread(target=listen, daemon=True).start()
-    joining.Donor = LateDonor  # type: ignore[misc]  # on purpose, for this process
+    participants.StateDonor = LateStateDonor  # type: ignore[misc]  # on purpose, for this process
     say("started")
     while True:
         told = works.get()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer, NodeAgentPeer
 from peerloom.v1.node_agent_pb2 import (
     RequestWorkRequest,
     RequestWorkResponse,
@@ -16,9 +16,7 @@ from peerloom.v1.node_agent_pb2 import (
     WatchWorkersRequest,
     WatchWorkersResponse,
 )
-from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceStub
 from peerloom.v1.registry_pb2 import WatchNodesRequest, WatchNodesResponse
-from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 
 # The fixture `start_service` and what it gives; conftest modules can't be imported by name safely.
 StartService = Callable[..., Any]
@@ -69,16 +67,16 @@ def worker_command(folder: Path, before: str = "") -> str:
     return f"{sys.executable},{script}"
 
 
-def agent_at(address: str) -> Peer:
+def agent_at(address: str) -> NodeAgentPeer:
     """A channel to an agent."""
-    return Peer(NodeAgentServiceStub, "node agent", address)
+    return Dialer().node_agent(address)
 
 
 @asynccontextmanager
 async def node_events(registry_address: str) -> AsyncIterator[Callable[[int], Any]]:
     """Gives a function that waits for the next event of a kind from the registry, from its beginning on."""
-    async with Peer(RegistryServiceStub, "registry", registry_address) as registry:
-        stream = registry.stream("WatchNodes", WatchNodesRequest())
+    async with Dialer().registry(registry_address) as registry:
+        stream = registry.stream(registry.stub.WatchNodes, WatchNodesRequest())
 
         async def wait_for(kind: int) -> WatchNodesResponse:
             async with asyncio.timeout(LIMIT_S):
@@ -91,16 +89,16 @@ async def node_events(registry_address: str) -> AsyncIterator[Callable[[int], An
         await stream.aclose()
 
 
-async def request_work(agent: Peer, slots: int = 1, **fields: Any) -> RequestWorkResponse:
+async def request_work(agent: NodeAgentPeer, slots: int = 1, **fields: Any) -> RequestWorkResponse:
     """Asks for slots of the job."""
     fields = {"job_id": JOB, "task": "digits", "request_id": "request-1", **fields}
     answer: RequestWorkResponse = await agent.call(
-        "RequestWork", RequestWorkRequest(max_slots=slots, **fields)
+        agent.stub.RequestWork, RequestWorkRequest(max_slots=slots, **fields)
     )
     return answer
 
 
-async def start_workers(agent: Peer, *worker_ids: str, **fields: Any) -> StartWorkersResponse:
+async def start_workers(agent: NodeAgentPeer, *worker_ids: str, **fields: Any) -> StartWorkersResponse:
     """Asks for a slot for each worker, starts them, and repeats that until all are there."""
     held = await request_work(agent, len(worker_ids), **fields)
     assert held.accepted_slots == len(worker_ids), held.reason
@@ -109,16 +107,17 @@ async def start_workers(agent: Peer, *worker_ids: str, **fields: Any) -> StartWo
     )
     async with asyncio.timeout(LIMIT_S):
         while True:
-            started: StartWorkersResponse = await agent.call("StartWorkers", request)
+            started: StartWorkersResponse = await agent.call(agent.stub.StartWorkers, request)
+            assert [worker.worker_id for worker in started.workers] == list(worker_ids)
             if all(worker.pid for worker in started.workers):
                 return started
 
 
-async def watch_until(agent: Peer, ended: int) -> list[WatchWorkersResponse]:
+async def watch_until(agent: NodeAgentPeer, ended: int) -> list[WatchWorkersResponse]:
     """What is told of the job's workers until so many have ended."""
     told: list[WatchWorkersResponse] = []
     async with asyncio.timeout(LIMIT_S):
-        async for message in agent.stream("WatchWorkers", WatchWorkersRequest(job_id=JOB)):
+        async for message in agent.stream(agent.stub.WatchWorkers, WatchWorkersRequest(job_id=JOB)):
             told.append(message)
             if sum(seen.ended for seen in told) == ended:
                 break

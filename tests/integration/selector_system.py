@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from conftest import ServiceHandle, StartService
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,12 +12,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from peerloom.errors import NotFoundError
 from peerloom.kit.channel import Peer, open_channel
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.ids import new_request_id
 from peerloom.v1 import registry_pb2, selector_pb2
-from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
-from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 
 LIMIT_S = 60.0
+S = TypeVar("S")
 SERVICE = "peerloom.v1.SelectorService"
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -29,7 +29,7 @@ class System:
     def __init__(self, start: StartService, folder: Path) -> None:
         self._start = start
         self._folder = folder
-        self._opened: list[Peer] = []
+        self._opened: list[Peer[Any]] = []
         self.start_registry("registry")
 
     def start_registry(self, state: str, listen: str = "127.0.0.1:0") -> None:
@@ -37,14 +37,14 @@ class System:
         patience = ["--suspect-after-s", "300", "--dead-after-s", "600"]
         arguments = ["--state", str(self._folder / state), "--listen", listen, *patience]
         self.registry_process: ServiceHandle = self._start("registry", *arguments)
-        self.registry = self._peer(RegistryServiceStub, "registry", self.registry_process)
+        self.registry = self._opening(Dialer().registry(self.registry_process.address))
 
     def start_selector(self, *arguments: str, **environment: str) -> None:
         state = str(self._folder / "selector")
         address = self.registry_process.address
         flags = ["--state", state, "--registry", address, *arguments]
         self.selector_process: ServiceHandle = self._start("selector", *flags, **environment)
-        self.selector = self._peer(SelectorServiceStub, "selector", self.selector_process)
+        self.selector = self._opening(Dialer().selector(self.selector_process.address))
 
     async def start_informed_selector(self, *arguments: str) -> None:
         """Starts a selector and waits until it has read the registry's whole log: only then it serves."""
@@ -57,24 +57,32 @@ class System:
             node_key=(key or name).ljust(32, "k"),
             request_id=new_request_id(),
         )
-        answer: registry_pb2.RegisterResponse = await self.registry.call("Register", request)
+        answer: registry_pb2.RegisterResponse = await self.registry.call(self.registry.stub.Register, request)
         return answer
 
     async def leave(self, lease_id: str) -> None:
-        await self.registry.call("Deregister", registry_pb2.DeregisterRequest(lease_id=lease_id))
+        await self.registry.call(
+            self.registry.stub.Deregister, registry_pb2.DeregisterRequest(lease_id=lease_id)
+        )
 
     async def select(self, **request: Any) -> selector_pb2.SelectNodesResponse:
         message = selector_pb2.SelectNodesRequest(**{"request_budget": 1000, **request})
-        answer: selector_pb2.SelectNodesResponse = await self.selector.call("SelectNodes", message)
+        answer: selector_pb2.SelectNodesResponse = await self.selector.call(
+            self.selector.stub.SelectNodes, message
+        )
         return answer
 
     async def report(self, *evidence: selector_pb2.Evidence) -> int:
         message = selector_pb2.ReportEvidenceRequest(evidence=evidence)
-        answer: selector_pb2.ReportEvidenceResponse = await self.selector.call("ReportEvidence", message)
+        answer: selector_pb2.ReportEvidenceResponse = await self.selector.call(
+            self.selector.stub.ReportEvidence, message
+        )
         return answer.applied
 
     async def belief(self, node: str) -> selector_pb2.Belief:
-        answer = await self.selector.call("GetBelief", selector_pb2.GetBeliefRequest(node=node))
+        answer = await self.selector.call(
+            self.selector.stub.GetBelief, selector_pb2.GetBeliefRequest(node=node)
+        )
         found: selector_pb2.Belief = answer.belief
         return found
 
@@ -82,7 +90,7 @@ class System:
         found: list[selector_pb2.Belief] = []
         request = selector_pb2.ListBeliefsRequest(page_size=page_size)
         while True:
-            page = await self.selector.call("ListBeliefs", request)
+            page = await self.selector.call(self.selector.stub.ListBeliefs, request)
             found += page.beliefs
             if not page.next_page_token:
                 return found
@@ -112,9 +120,9 @@ class System:
         for peer in self._opened:
             await peer.close()
 
-    def _peer(self, stub: type[Any], name: str, process: ServiceHandle) -> Peer:
-        self._opened.append(Peer(stub, name, process.address))
-        return self._opened[-1]
+    def _opening(self, peer: Peer[S]) -> Peer[S]:
+        self._opened.append(peer)
+        return peer
 
 
 def evidence(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from exchange_parts import MIB, bytes_of, digest_of_bytes, spoil
 
+from peerloom.artifacts.transfer import put_file
 from peerloom.errors import (
     FailedPreconditionError,
     NotFoundError,
@@ -18,8 +19,7 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from peerloom.kit.artifact_transfer import put_file
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import ArtifactPeer, Dialer, RegistryPeer
 from peerloom.v1.artifact_pb2 import (
     Artifact,
     FetchArtifactRequest,
@@ -29,11 +29,8 @@ from peerloom.v1.artifact_pb2 import (
     PinArtifactRequest,
     RemoveArtifactRequest,
 )
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.v1.registry_pb2 import ListHoldersRequest
-from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 from peerloom.v1.selector_pb2 import EvidenceKind, ListBeliefHistoryRequest
-from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 
 # The fixture of conftest and what it gives; conftest modules can't be imported by name safely.
 StartService = Callable[..., Any]
@@ -49,7 +46,7 @@ class System:
     start_service: StartService
     folder: Path
     registry: Any
-    registry_peer: Peer
+    registry_peer: RegistryPeer
     agents: dict[str, Any]
 
     def agent(self, name: str, *flags: str) -> Any:
@@ -59,9 +56,9 @@ class System:
         self.agents[name] = self.start_service("node_agent", "--state", state, *flags)
         return self.agents[name]
 
-    def peer(self, name: str) -> Peer:
+    def peer(self, name: str) -> ArtifactPeer:
         """The artifact service of an agent."""
-        return Peer(ArtifactServiceStub, "node agent", self.agents[name].address)
+        return Dialer().artifacts(self.agents[name].address)
 
     async def put(self, name: str, content: bytes) -> str:
         """Gives an agent an artifact."""
@@ -74,7 +71,9 @@ class System:
         """Returns when the registry names these holders and no others."""
         async with asyncio.timeout(LIMIT_S):
             while True:
-                answer = await self.registry_peer.call("ListHolders", ListHoldersRequest(digest=digest))
+                answer = await self.registry_peer.call(
+                    self.registry_peer.stub.ListHolders, ListHoldersRequest(digest=digest)
+                )
                 if {holder.name for holder in answer.holders} == set(names):
                     return
                 await asyncio.sleep(0)
@@ -83,18 +82,22 @@ class System:
         """Has an agent fetch; the last message."""
         async with asyncio.timeout(LIMIT_S), self.peer(name) as peer:
             request = FetchArtifactRequest(digest=digest, **fields)
-            return [told async for told in peer.stream("FetchArtifact", request)][-1]
+            return [told async for told in peer.stream(peer.stub.FetchArtifact, request)][-1]
 
     def fetched(self, name: str) -> dict[str, Any]:
         """What an agent's log says of its last fetch: bytes over the network, and the peers that gave."""
+        return self.events(name, "artifact_fetched")[-1]
+
+    def events(self, name: str, event: str) -> list[dict[str, Any]]:
+        """The events of a name in an agent's log."""
         lines = [json.loads(line) for line in str(self.agents[name].log()).splitlines()]
-        return [line for line in lines if line["event"] == "artifact_fetched"][-1]
+        return [line for line in lines if line["event"] == event]
 
 
 @pytest.fixture
 async def system(start_service: StartService, tmp_path: Path) -> AsyncIterator[System]:
     registry = start_service("registry", "--state", str(tmp_path / "registry"))
-    async with Peer(RegistryServiceStub, "registry", registry.address) as peer:
+    async with Dialer().registry(registry.address) as peer:
         yield System(start_service, tmp_path, registry, peer, {})
 
 
@@ -104,13 +107,14 @@ async def test_an_artifact_comes_from_all_who_hold_it_and_is_advertised(system: 
     for name in ("ada", "bob"):
         assert await system.put(name, CONTENT) == DIGEST
         async with system.peer(name) as peer:
-            await peer.call("GetManifest", GetManifestRequest(digest=DIGEST))
+            await peer.call(peer.stub.GetManifest, GetManifestRequest(digest=DIGEST))
     await system.until_held_by(DIGEST, "ada", "bob")
     last = await system.fetch("new")
-    assert last.artifact.name == "thing"
+    assert (last.received_bytes, last.artifact.name) == (len(CONTENT), "thing")
     fetched = system.fetched("new")
-    for received_bytes in (last.received_bytes, fetched["bytes"]):
-        assert len(CONTENT) <= received_bytes <= len(CONTENT) + 4 * MIB  # what came late may come twice
+    assert fetched["bytes"] == len(CONTENT) + fetched["discarded_bytes"]
+    # Where both run without a pause nothing comes twice; what a busy machine made late is named in the log.
+    assert (fetched["discarded_bytes"] > 0) <= bool(system.events("new", "chunk_taken_back"))
     assert sorted(fetched["peers"]) == ["ada", "bob"]
     await system.until_held_by(DIGEST, "ada", "bob", "new")
     assert (system.folder / "new" / "artifacts" / DIGEST).read_bytes() == CONTENT
@@ -124,13 +128,13 @@ async def test_a_donor_s_death_costs_little_and_the_fetch_goes_on(system: System
     system.agent("new")
     last = FetchArtifactResponse()
     async with asyncio.timeout(LIMIT_S), system.peer("new") as peer:
-        async for last in peer.stream("FetchArtifact", FetchArtifactRequest(digest=DIGEST)):
+        async for last in peer.stream(peer.stub.FetchArtifact, FetchArtifactRequest(digest=DIGEST)):
             if last.received_bytes >= 6 * MIB and system.agents["bob"].process.poll() is None:
                 system.agents["bob"].kill()
     assert last.artifact.digest == DIGEST
-    assert system.fetched("new")["bytes"] <= len(CONTENT) + 4 * MIB, (
-        "at most what was on its way is sent again"
-    )
+    fetched = system.fetched("new")
+    assert fetched["bytes"] == len(CONTENT) + fetched["discarded_bytes"]
+    assert fetched["discarded_bytes"] <= 4 * MIB, "at most what was on its way is sent again"
 
 
 async def test_a_rotten_chunk_is_found_and_told_to_the_selector(system: System) -> None:
@@ -138,7 +142,7 @@ async def test_a_rotten_chunk_is_found_and_told_to_the_selector(system: System) 
         system.agent(name, "--upload-limit-bytes-per-s", str(6 * MIB))
         await system.put(name, CONTENT)
         async with system.peer(name) as peer:  # from here on its bytes are known to be sound
-            await peer.call("GetManifest", GetManifestRequest(digest=DIGEST))
+            await peer.call(peer.stub.GetManifest, GetManifestRequest(digest=DIGEST))
     await system.until_held_by(DIGEST, "bad", "good")
     for chunk in range(24):
         spoil(system.folder / "bad" / "artifacts", DIGEST, chunk * MIB)
@@ -148,12 +152,12 @@ async def test_a_rotten_chunk_is_found_and_told_to_the_selector(system: System) 
     await system.fetch("new")
     assert (system.folder / "new" / "artifacts" / DIGEST).read_bytes() == CONTENT
     kinds: dict[str, int] = {}
-    async with asyncio.timeout(LIMIT_S), Peer(SelectorServiceStub, "selector", selector.address) as peer:
+    async with asyncio.timeout(LIMIT_S), Dialer().selector(selector.address) as peer:
         while set(kinds) != {"bad", "good"}:
             for name in ("bad", "good"):
                 with suppress(PeerloomError):  # the selector may not have met the nodes yet
                     request = ListBeliefHistoryRequest(node=name)
-                    for update in (await peer.call("ListBeliefHistory", request)).updates:
+                    for update in (await peer.call(peer.stub.ListBeliefHistory, request)).updates:
                         kinds[name] = update.evidence.kind
                         assert DIGEST[:12] in update.evidence.detail
     assert kinds["bad"] == EvidenceKind.EVIDENCE_KIND_UNFINISHED
@@ -167,7 +171,7 @@ async def test_a_fetcher_that_died_goes_on_where_it_was(system: System) -> None:
     system.agent("new")
     with suppress(UnavailableError):
         async with asyncio.timeout(LIMIT_S), system.peer("new") as peer:
-            async for told in peer.stream("FetchArtifact", FetchArtifactRequest(digest=DIGEST)):
+            async for told in peer.stream(peer.stub.FetchArtifact, FetchArtifactRequest(digest=DIGEST)):
                 if told.received_bytes >= 8 * MIB:
                     system.agents["new"].kill()
     assert not (system.folder / "new" / "artifacts" / DIGEST).exists()
@@ -198,24 +202,24 @@ async def test_pins_and_use_stay_when_the_cache_is_full_and_the_rest_goes(system
     system.agent("new", "--artifact-limit-bytes", str(7 * MIB))
     async with system.peer("new") as peer:
         await system.fetch("new", digests[0])
-        await peer.call("PinArtifact", PinArtifactRequest(digest=digests[0]))
+        await peer.call(peer.stub.PinArtifact, PinArtifactRequest(digest=digests[0]))
         await system.fetch("new", digests[1], job_id="job-1")
         await system.fetch("new", digests[2])
         await system.fetch("new", digests[3])
-        held = await peer.call("HasArtifacts", HasArtifactsRequest(digests=digests))
+        held = await peer.call(peer.stub.HasArtifacts, HasArtifactsRequest(digests=digests))
         assert [one.digest for one in held.artifacts] == [digests[0], digests[1], digests[3]]
         assert held.artifacts[0].pinned
         assert list(held.artifacts[1].used_by) == ["job-1"]
         for digest in digests[:2]:
             with pytest.raises(FailedPreconditionError, match=r"pinned here|in use here by job-1"):
-                await peer.call("RemoveArtifact", RemoveArtifactRequest(digest=digest))
+                await peer.call(peer.stub.RemoveArtifact, RemoveArtifactRequest(digest=digest))
         await system.put("ada", CONTENT)
         await system.until_held_by(DIGEST, "ada")
         with pytest.raises(ResourceExhaustedError, match="don't fit"):
             await system.fetch("new", DIGEST)
-        await peer.call("RemoveArtifact", RemoveArtifactRequest(digest=digests[3]))
+        await peer.call(peer.stub.RemoveArtifact, RemoveArtifactRequest(digest=digests[3]))
         with pytest.raises(NotFoundError):
-            await peer.call("RemoveArtifact", RemoveArtifactRequest(digest=digests[3]))
+            await peer.call(peer.stub.RemoveArtifact, RemoveArtifactRequest(digest=digests[3]))
     await system.until_held_by(digests[3], "ada")
 
 
@@ -239,7 +243,7 @@ async def test_a_thousand_small_fetches_at_once(system: System) -> None:
 
         async def fetch(digest: str) -> str:
             request = FetchArtifactRequest(digest=digest)
-            told = [message async for message in peer.stream("FetchArtifact", request)]
+            told = [message async for message in peer.stream(peer.stub.FetchArtifact, request)]
             return str(told[-1].artifact.digest)
 
         async with asyncio.timeout(3 * LIMIT_S):

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from exchange_parts import MIB, Swarm, bytes_of, digest_of_bytes, spoil, swarm_in
 
+from peerloom.artifacts.fetch.outcomes import Gave, Lied
+from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.errors import DataLossError, NotFoundError, UnavailableError
-from peerloom.kit.exchange.outcomes import Gave, Lied
-from peerloom.kit.exchange.throttle import Throttle
+from peerloom.kit.clock import ManualClock
 
 CONTENT = bytes_of(1, 9 * MIB + 12_345)
 DIGEST = digest_of_bytes(CONTENT)
@@ -25,13 +26,12 @@ async def swarm(tmp_path: Path) -> AsyncIterator[Swarm]:
 async def test_all_holders_give_and_the_whole_is_right(tmp_path: Path, swarm: Swarm, with_bulk: bool) -> None:
     for name in ("ada", "bob", "cleo"):
         await swarm.donor(name, CONTENT, with_bulk=with_bulk, throttle=Throttle(2 * MIB))
-    fetched = await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
+    fetched = await (await swarm.fetcher(clock=ManualClock())).fetch(DIGEST, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
-    assert fetched.kept_bytes == 0
-    assert len(CONTENT) <= fetched.received_bytes <= len(CONTENT) + 4 * MIB  # what came late may come twice
+    assert (fetched.received_bytes, fetched.kept_bytes, fetched.discarded_bytes) == (len(CONTENT), 0, 0)
     assert {holder.name for holder in fetched.givers} == {"ada", "bob", "cleo"}
     gave = [report for report in swarm.reports if isinstance(report, Gave)]
-    assert len(CONTENT) <= sum(report.size_bytes for report in gave) <= fetched.received_bytes
+    assert sum(report.size_bytes for report in gave) == len(CONTENT)
     assert fetched.manifest.artifact.name == "thing-0"
 
 
@@ -53,7 +53,8 @@ async def test_a_wrong_chunk_ends_the_trust_in_its_sender_and_is_brought_by_anot
     spoil(tmp_path / "bad", DIGEST, MIB)
     fetched = await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == CONTENT
-    assert fetched.received_bytes <= len(CONTENT) + 2 * MIB
+    assert fetched.received_bytes == len(CONTENT) + fetched.discarded_bytes
+    assert 1 <= fetched.discarded_bytes // MIB <= 2, "the wrong chunks, and no other"
     lies = [report for report in swarm.reports if isinstance(report, Lied)]
     assert [report.holder.name for report in lies] == ["bad"]
 

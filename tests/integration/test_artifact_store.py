@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -20,7 +21,6 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from peerloom.kit.artifact_store import ArtifactStore
 from peerloom.v1.artifact_pb2 import ARTIFACT_KIND_MODEL, Artifact
 
 LIMIT_BYTES = 1000

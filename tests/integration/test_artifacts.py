@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from peerloom.artifacts.servicer import ArtifactServicer
+from peerloom.artifacts.store import ArtifactStore
+from peerloom.artifacts.transfer import digest_of, get_file, put_file
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
-from peerloom.kit.artifact_servicer import ArtifactServicer
-from peerloom.kit.artifact_store import ArtifactStore
-from peerloom.kit.artifact_transfer import digest_of, get_file, put_file
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import ArtifactPeer, Dialer
 from peerloom.kit.server import Endpoint, Server
 from peerloom.v1.artifact_pb2 import (
     Artifact,
@@ -22,7 +22,7 @@ from peerloom.v1.artifact_pb2 import (
     ListArtifactsRequest,
     PutArtifactRequest,
 )
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub, add_ArtifactServiceServicer_to_server
+from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 
 LIMIT_BYTES = 20_000_000
 
@@ -33,12 +33,13 @@ def store(tmp_path: Path) -> ArtifactStore:
 
 
 @pytest.fixture
-async def peer(store: ArtifactStore) -> AsyncIterator[Peer]:
-    server = Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.ArtifactService"], {})
-    add_ArtifactServiceServicer_to_server(ArtifactServicer(store), server.grpc)
-    async with Peer(ArtifactServiceStub, "node agent", await server.start()) as opened:
+async def peer(store: ArtifactStore) -> AsyncIterator[ArtifactPeer]:
+    server = Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.ArtifactService"])
+    server.add_servicer(add_ArtifactServiceServicer_to_server, ArtifactServicer(store))
+    await server.start({})
+    async with Dialer().artifacts(server.address) as opened:
         yield opened
-    await server.grpc.stop(None)
+    await server.close()
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ async def parts(*messages: PutArtifactRequest) -> AsyncIterator[PutArtifactReque
         yield message
 
 
-async def test_bytes_come_back_as_they_went(tmp_path: Path, peer: Peer, source: Path) -> None:
+async def test_bytes_come_back_as_they_went(tmp_path: Path, peer: ArtifactPeer, source: Path) -> None:
     sent = await put_file(peer, source, Artifact(name="model", job_id="job-1"))
     assert (sent.size_bytes, sent.digest) == (5_000_001, digest_of(source))
     fetched = await get_file(peer, sent.digest, tmp_path / "copy")
@@ -69,35 +70,37 @@ async def test_bytes_come_back_as_they_went(tmp_path: Path, peer: Peer, source: 
     assert content(tmp_path / "copy") == content(source)
 
 
-async def test_an_empty_artifact_is_one_too(tmp_path: Path, peer: Peer) -> None:
+async def test_an_empty_artifact_is_one_too(tmp_path: Path, peer: ArtifactPeer) -> None:
     (tmp_path / "empty").touch()
     sent = await put_file(peer, tmp_path / "empty", Artifact(name="nothing"))
     assert (await get_file(peer, sent.digest, tmp_path / "copy")).size_bytes == 0
     assert (tmp_path / "copy").read_bytes() == b""
 
 
-async def test_a_second_put_sends_nothing_and_says_so(peer: Peer, source: Path) -> None:
+async def test_a_second_put_sends_nothing_and_says_so(peer: ArtifactPeer, source: Path) -> None:
     sent = await put_file(peer, source, Artifact())
-    answer = await peer.call("PutArtifact", parts(PutArtifactRequest(header=sent)))
+    answer = await peer.send(peer.stub.PutArtifact, parts(PutArtifactRequest(header=sent)))
     assert answer.existed
     assert answer.artifact == sent
 
 
-async def test_what_is_here_is_told_and_listed_in_pages(tmp_path: Path, peer: Peer) -> None:
+async def test_what_is_here_is_told_and_listed_in_pages(tmp_path: Path, peer: ArtifactPeer) -> None:
     digests = []
     for number in range(3):
         (tmp_path / str(number)).write_text(str(number))
         digests.append((await put_file(peer, tmp_path / str(number), Artifact())).digest)
-    held = await peer.call("HasArtifacts", HasArtifactsRequest(digests=[*digests[:2], "0" * 64]))
+    held = await peer.call(peer.stub.HasArtifacts, HasArtifactsRequest(digests=[*digests[:2], "0" * 64]))
     assert [artifact.digest for artifact in held.artifacts] == digests[:2]
-    first = await peer.call("ListArtifacts", ListArtifactsRequest(page_size=2))
+    first = await peer.call(peer.stub.ListArtifacts, ListArtifactsRequest(page_size=2))
     request = ListArtifactsRequest(page_size=2, page_token=first.next_page_token)
-    second = await peer.call("ListArtifacts", request)
+    second = await peer.call(peer.stub.ListArtifacts, request)
     assert [kept.digest for kept in [*first.artifacts, *second.artifacts]] == sorted(digests)
     assert second.next_page_token == ""
 
 
-async def test_bytes_that_are_not_the_digest_are_refused(tmp_path: Path, peer: Peer, source: Path) -> None:
+async def test_bytes_that_are_not_the_digest_are_refused(
+    tmp_path: Path, peer: ArtifactPeer, source: Path
+) -> None:
     with pytest.raises(DataLossError, match="damaged on its way"):
         await put_file(peer, source, Artifact(digest="0" * 64))
     with pytest.raises(NotFoundError):
@@ -105,18 +108,18 @@ async def test_bytes_that_are_not_the_digest_are_refused(tmp_path: Path, peer: P
     assert not (tmp_path / "copy").exists()
 
 
-async def test_a_put_that_stops_early_is_refused(peer: Peer) -> None:
+async def test_a_put_that_stops_early_is_refused(peer: ArtifactPeer) -> None:
     header = Artifact(digest=hashlib.sha256(b"hello").hexdigest(), size_bytes=5)
     with pytest.raises(DataLossError, match="was cut"):
-        await peer.call(
-            "PutArtifact", parts(PutArtifactRequest(header=header), PutArtifactRequest(chunk=b"hel"))
+        await peer.send(
+            peer.stub.PutArtifact, parts(PutArtifactRequest(header=header), PutArtifactRequest(chunk=b"hel"))
         )
 
 
-async def test_a_put_beyond_the_limit_is_refused_before_its_bytes_come(peer: Peer) -> None:
+async def test_a_put_beyond_the_limit_is_refused_before_its_bytes_come(peer: ArtifactPeer) -> None:
     header = Artifact(digest="0" * 64, size_bytes=LIMIT_BYTES + 1)
     with pytest.raises(ResourceExhaustedError, match="don't fit"):
-        await peer.call("PutArtifact", parts(PutArtifactRequest(header=header)))
+        await peer.send(peer.stub.PutArtifact, parts(PutArtifactRequest(header=header)))
 
 
 @pytest.mark.parametrize(
@@ -138,22 +141,22 @@ async def test_a_put_beyond_the_limit_is_refused_before_its_bytes_come(peer: Pee
     ],
 )
 async def test_a_malformed_put_names_the_field(
-    peer: Peer, store: ArtifactStore, messages: tuple[PutArtifactRequest, ...], field: str
+    peer: ArtifactPeer, store: ArtifactStore, messages: tuple[PutArtifactRequest, ...], field: str
 ) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        await peer.call("PutArtifact", parts(*messages))
+        await peer.send(peer.stub.PutArtifact, parts(*messages))
     assert caught.value.metadata["field"] == field
     assert store.used_bytes == 0
 
 
-async def test_a_get_may_begin_anywhere_but_beyond_the_end(peer: Peer, source: Path) -> None:
+async def test_a_get_may_begin_anywhere_but_beyond_the_end(peer: ArtifactPeer, source: Path) -> None:
     sent = await put_file(peer, source, Artifact())
     request = GetArtifactRequest(digest=sent.digest, offset_bytes=4_999_999)
-    pieces = [message.chunk async for message in peer.stream("GetArtifact", request)]
+    pieces = [message.chunk async for message in peer.stream(peer.stub.GetArtifact, request)]
     assert b"".join(pieces) == content(source)[-2:]
     with pytest.raises(InvalidArgumentError, match="offset_bytes"):
         async for _ in peer.stream(
-            "GetArtifact", GetArtifactRequest(digest=sent.digest, offset_bytes=5_000_002)
+            peer.stub.GetArtifact, GetArtifactRequest(digest=sent.digest, offset_bytes=5_000_002)
         ):
             pass
 
@@ -209,11 +212,13 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limi
             await writer.drain()
 
 
-async def test_a_broken_fetch_goes_on_where_it_stopped(tmp_path: Path, peer: Peer, source: Path) -> None:
+async def test_a_broken_fetch_goes_on_where_it_stopped(
+    tmp_path: Path, peer: ArtifactPeer, source: Path
+) -> None:
     """Cut after about 2 of 5 MB, twice: three connections suffice only if nothing is sent again."""
     sent = await put_file(peer, source, Artifact())
     proxy = CuttingProxy(peer.address, cut_after_bytes=2_000_000, cuts=2)
-    async with Peer(ArtifactServiceStub, "node agent", await proxy.start()) as through:
+    async with Dialer().artifacts(await proxy.start()) as through:
         await get_file(through, sent.digest, tmp_path / "copy")
     await proxy.stop()
     assert digest_of(tmp_path / "copy") == sent.digest

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from peerloom.artifacts.bundles import is_bundle, pack, unpack
 from peerloom.errors import DataLossError, InvalidArgumentError
-from peerloom.kit.bundles import is_bundle, pack, unpack
 
 
 def filled(folder: Path) -> Path:

@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -39,14 +39,14 @@ def client(system: Embedded) -> Iterator[Client]:
 
 def stored(system: Embedded, job: JobHandle) -> Job:
     """The trainer's record of a job, as its database has it."""
-    with sqlite3.connect(database(system)) as connection:
+    with closing(sqlite3.connect(database(system))) as connection:
         query = "select record from jobs where job_id = ?"
         return Job.FromString(connection.execute(query, (job.id,)).fetchone()[0])
 
 
 def store(system: Embedded, record: Job) -> None:
     """Changes the record of a job that has ended."""
-    with sqlite3.connect(database(system)) as connection:
+    with closing(sqlite3.connect(database(system))) as connection, connection:
         query = "update jobs set record = ? where job_id = ?"
         connection.execute(query, (record.SerializeToString(), record.job_id))
 
@@ -124,6 +124,8 @@ def test_a_checkpoint_of_another_model_is_refused_by_the_workers_and_the_older_o
     """The record of one job names another's checkpoint, and a file that is no checkpoint at all."""
     other = client.train("digits", requests=2, epochs=1, seed=5)
     assert other.result(JOB_LIMIT_S).succeeded
+    with pytest.raises(FailedPreconditionError, match="succeeded"):
+        other.resume()
     job = cancelled_with_two_checkpoints(system, client, seed=3)
     record = stored(system, job)
     model = stored(system, other).result.model  # parameters without an optimiser: not a state

@@ -204,31 +204,32 @@ def test_doctor_always_ends_well(alone: Shell) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_demo_runs_twice_and_begins_where_it_ended(alone: Shell) -> None:
-    first, second = alone("demo", "--nodes", "2,1"), alone("demo", "--nodes", "2,1")
-    assert (first.returncode, second.returncode) == (0, 0), first.stdout + second.stdout
+def test_the_demo_runs_to_its_end_then_begins_with_its_beliefs_and_ctrl_c_leaves_nothing(
+    alone: Shell,
+) -> None:
+    first = alone("demo", "--nodes", "2,1")
+    assert first.returncode == 0, first.stdout
     assert "none yet: each node begins at 0" in first.stdout
-    assert "from earlier runs on this folder" in second.stdout
-    accuracy = re.search(r"test +accuracy (\S+)", second.stdout)
+    accuracy = re.search(r"test +accuracy (\S+)", first.stdout)
     assert accuracy is not None
     assert float(accuracy[1]) >= 0.95
     assert StateFolder(alone.state).owner() is None
-
-
-@pytest.mark.timeout(300)
-def test_ctrl_c_in_the_demo_leaves_nothing_behind(alone: Shell) -> None:
-    with alone.start("demo", "--nodes", "2,1") as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    with alone.start("demo", "--nodes", "2,1") as second:
+        assert second.stdout is not None
+        told = []
+        for line in second.stdout:
+            told.append(line)
             if line.startswith("Training digits"):
                 break
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(LIMIT_S) == 130
+        assert "from earlier runs on this folder" in "".join(told)
+        children = psutil.Process(second.pid).children(recursive=True)
+        second.send_signal(signal.SIGINT)
+        assert second.wait(LIMIT_S) == 130
     _, left = psutil.wait_procs(children, timeout=LIMIT_S)
     assert left == []
     assert StateFolder(alone.state).owner() is None
     assert alone("up", "--detach", "--nodes", "1").returncode == 0
     jobs = json.loads(alone("jobs", "list", "-o", "json").stdout)
-    assert [job["state"] for job in jobs] == ["cancelled"], "the next system must not take the demo's job up"
+    states = [job["state"] for job in jobs]
+    assert states == ["cancelled", "succeeded"], "the next system must not take the demo's job up"
     assert alone("down").returncode == 0

@@ -91,12 +91,9 @@ async def server() -> AsyncIterator[tuple[Server, list[str], str]]:
         if reasons:
             raise OSError(reasons[0])
 
-    server = Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.RegistryService"], {"disk": probe})
-    address = await server.start()
-    serving = asyncio.create_task(server.serve_until_stopped())
-    yield server, reasons, address
-    server.stop()
-    await serving
+    async with Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.RegistryService"]) as server:
+        await server.start({"disk": probe})
+        yield server, reasons, server.address
 
 
 async def ask(port: str) -> tuple[int | None, str]:

@@ -8,13 +8,12 @@ workers at every step, and as many losses and as much evidence as there were fau
 
 import contextlib
 import os
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from fault_injector import Fault, Injector
+from told_evidence import wait_until_all_is_told
 
 from peerloom import Client, Embedded, JobHandle
 from peerloom.client.types import JobEvent, StepCommitted, WorkerLost
@@ -100,6 +99,7 @@ def run_struck(
         assert injector.left == [], f"{job.result(JOB_LIMIT_S)}"
         assert injector.differing == []
         check_complete(job, events)
+        wait_until_all_is_told(system)
         check_evidence(client, events, injector.killed, agents)
 
 
@@ -117,13 +117,9 @@ def check_complete(job: JobHandle, events: list[JobEvent]) -> None:
 
 def check_evidence(client: Client, events: list[JobEvent], killed: int, agents: int) -> None:
     """A killed worker is an unfinished piece of work, a killed agent an interruption: each told once."""
-    pause, deadline_s = threading.Event(), time.monotonic() + JOB_LIMIT_S
-    while (len(unfinished(client)), len(client.interruptions())) != (killed, agents):
-        assert time.monotonic() < deadline_s, f"{unfinished(client)}, {client.interruptions()}"
-        pause.wait(
-            0.2
-        )  # the last evidence, and an agent that was killed at the end, may still be on their way
-    assert all("was lost" in detail for detail in unfinished(client))
+    told, interruptions = unfinished(client), client.interruptions()
+    assert (len(told), len(interruptions)) == (killed, agents), f"{told}, {interruptions}"
+    assert all("was lost" in detail for detail in told)
     assert len([event for event in events if isinstance(event, WorkerLost)]) >= killed + agents
 
 

@@ -1,4 +1,4 @@
-"""A newcomer joins by listening: the others train on, and all have the same parameters afterwards.
+"""A newcomer catches up: the others train on, and all have the same parameters afterwards.
 
 Real processes, a real store, real sockets. A donor gives its copy only after so many further steps: that
 steps are committed meanwhile is no matter of speed.
@@ -19,8 +19,8 @@ import torch.distributed as dist
 
 DEADLINE_S = 100
 SCRIPT = Path(__file__).parent / "joining_member.py"
-LARGE = 4096  # a square layer of 67 MB; with its momentum a state of 134 MB
-SMALL = 600  # 1.4 MB: enough to listen for
+LARGE = 2048  # a square layer of 17 MB; with its momentum a state of 34 MB, far more than a socket's buffers
+SMALL = 600  # 1.4 MB: enough to catch up with
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -66,7 +66,7 @@ class Member:
         self.process.wait()
 
 
-class Crew:
+class MemberPool:
     """Members, which go on to the next test if they are at rest, and the store that they meet in."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Crew:
                 member.hear("started")
 
     def work(self, members: list[Member], step_s: float = 1e-9, **more: Any) -> None:
-        """All of them form a generation, ranked in this order; the default makes newcomers listen."""
+        """All of them form a generation, ranked in this order; the default makes newcomers catch up."""
         generation = next(self._generations)
         common = {"generation": generation, "world_size": len(members), "port": self.store.port}
         for rank, member in enumerate(members):
@@ -111,15 +111,15 @@ class Crew:
 
 
 @pytest.fixture(scope="module")
-def town() -> Iterator[Crew]:
-    crew = Crew()
-    yield crew
-    for member in crew.members:
+def town() -> Iterator[MemberPool]:
+    pool = MemberPool()
+    yield pool
+    for member in pool.members:
         member.end()
 
 
 @pytest.fixture
-def crew(town: Crew) -> Crew:
+def pool(town: MemberPool) -> MemberPool:
     town.renew()
     return town
 
@@ -133,13 +133,13 @@ def check_same(members: list[Member]) -> list[Any]:
     return ends[0]["epochs"]  # type: ignore[no-any-return]  # what was said
 
 
-def test_the_others_commit_steps_while_a_large_state_travels(crew: Crew) -> None:
+def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -> None:
     """Entry after step 4, state not before step 8, over the end of an epoch (6 steps): 4 steps are kept."""
-    *old, newcomer = crew.start(*[{"width": LARGE, "epochs": 3}] * 3)
-    crew.begin(old, until=4)
-    crew.work([*old, newcomer], gate_step=8)
-    assert newcomer.hear("entered") == {"entered": 4, "listens": True, "listeners": 1}
-    assert old[0].hear("entered")["listens"] is False
+    *old, newcomer = pool.start(*[{"width": LARGE, "epochs": 3}] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=8)
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert old[0].hear("entered")["catches_up"] is False
     admitted = newcomer.hear("admitted")
     assert admitted["admitted"] >= 9
     assert admitted["kept"] >= 4
@@ -148,28 +148,28 @@ def test_the_others_commit_steps_while_a_large_state_travels(crew: Crew) -> None
     assert [member.steps for member in old] == [list(range(1, 19))] * 2, "no step twice, none left out"
 
 
-def test_two_newcomers_listen_at_once_each_to_its_own_donor(crew: Crew) -> None:
-    everybody = crew.start(*[{"width": SMALL, "epochs": 6}] * 4)
-    crew.begin(everybody[:2], until=2)
-    crew.work(everybody, gate_step=5)
-    assert [member.hear("entered")["listeners"] for member in everybody] == [2] * 4
+def test_two_newcomers_catch_up_at_once_each_from_its_own_donor(pool: MemberPool) -> None:
+    everybody = pool.start(*[{"width": SMALL, "epochs": 6}] * 4)
+    pool.begin(everybody[:2], until=2)
+    pool.work(everybody, gate_step=5)
+    assert [member.hear("entered")["newcomers"] for member in everybody] == [2] * 4
     check_same(everybody)
 
 
-def test_a_state_that_travels_in_less_than_half_a_step_is_broadcast(crew: Crew) -> None:
-    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 2}] * 3)
-    crew.begin(old, until=4)
-    crew.work([*old, newcomer], step_s=1e9)
-    assert newcomer.hear("entered") == {"entered": 4, "listens": False, "listeners": 0}
+def test_a_state_that_travels_in_less_than_half_a_step_is_broadcast(pool: MemberPool) -> None:
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], step_s=1e9)
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": False, "newcomers": 0}
     check_same([*old, newcomer])
 
 
-def test_a_newcomer_that_comes_after_the_last_step_gets_a_broadcast(crew: Crew) -> None:
+def test_a_newcomer_that_comes_after_the_last_step_gets_a_broadcast(pool: MemberPool) -> None:
     """Only the last epoch is still to be measured."""
-    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 2}] * 3)
-    crew.begin(old, until=12)
-    crew.work([*old, newcomer])
-    assert newcomer.hear("entered") == {"entered": 12, "listens": False, "listeners": 0}
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)
+    pool.begin(old, until=12)
+    pool.work([*old, newcomer])
+    assert newcomer.hear("entered") == {"entered": 12, "catches_up": False, "newcomers": 0}
     check_same([*old, newcomer])
 
 
@@ -182,22 +182,22 @@ def test_a_newcomer_that_comes_after_the_last_step_gets_a_broadcast(crew: Crew) 
     ],
 )
 def test_a_newcomer_that_cannot_catch_up_gets_a_broadcast(
-    crew: Crew, setting: dict[str, Any], gate_step: int
+    pool: MemberPool, setting: dict[str, Any], gate_step: int
 ) -> None:
     common = {"width": SMALL, "epochs": 2}
-    *old, newcomer = crew.start(common, common, {**common, **setting})
-    crew.begin(old, until=2)
-    crew.work([*old, newcomer], gate_step=gate_step or 1_000)
-    assert newcomer.hear("entered")["listens"]
+    *old, newcomer = pool.start(common, common, {**common, **setting})
+    pool.begin(old, until=2)
+    pool.work([*old, newcomer], gate_step=gate_step or 1_000)
+    assert newcomer.hear("entered")["catches_up"]
     assert newcomer.hear("admitted")["admitted"] <= 12
     check_same([*old, newcomer])
 
 
-def test_a_newcomer_that_dies_while_it_listens_costs_no_step(crew: Crew) -> None:
-    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 20_000, "memory_bytes": 10**12}] * 3)
-    crew.begin(old, until=4)
-    crew.work([*old, newcomer], gate_step=1_000_000)
-    assert newcomer.hear("entered")["listens"]
+def test_a_newcomer_that_dies_while_it_catches_up_costs_no_step(pool: MemberPool) -> None:
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 20_000, "memory_bytes": 10**12}] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=1_000_000)
+    assert newcomer.hear("entered")["catches_up"]
     newcomer.hear("step")
     newcomer.process.kill()
     reached = []
@@ -206,21 +206,21 @@ def test_a_newcomer_that_dies_while_it_listens_costs_no_step(crew: Crew) -> None
         reached.append(member.hear("broken")["broken"])
     assert max(reached) - min(reached) <= 1
     ahead = sorted(old, key=lambda member: -reached[old.index(member)])
-    crew.work(ahead, leave_at=max(reached) + 5)
+    pool.work(ahead, leave_at=max(reached) + 5)
     assert [member.hear("broken")["broken"] for member in ahead] == [max(reached) + 5] * 2
 
 
-def test_a_donor_that_dies_is_replaced_by_another(crew: Crew) -> None:
+def test_a_donor_that_dies_is_replaced_by_another(pool: MemberPool) -> None:
     """The last member gives; it is killed in the middle. The newcomer has nothing yet, and begins anew."""
-    *old, newcomer = crew.start(*[{"width": SMALL, "epochs": 20_000, "memory_bytes": 10**12}] * 3)
-    crew.begin(old, until=4)
-    crew.work([*old, newcomer], gate_step=1_000_000)
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 20_000, "memory_bytes": 10**12}] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=1_000_000)
     newcomer.hear("step")
     old[1].process.kill()
     for member in (old[0], newcomer):
         member.say(**{"break": True})
     reached = old[0].hear("broken")["broken"]
-    assert newcomer.hear("broken")["broken"] == 0, "what it has heard is not a state"
-    crew.work([old[0], newcomer], gate_step=reached + 3)
-    assert newcomer.hear("entered") == {"entered": reached, "listens": True, "listeners": 1}
+    assert newcomer.hear("broken")["broken"] == 0, "what it has recorded is not a state"
+    pool.work([old[0], newcomer], gate_step=reached + 3)
+    assert newcomer.hear("entered") == {"entered": reached, "catches_up": True, "newcomers": 1}
     assert newcomer.hear("admitted")["kept"] >= 3

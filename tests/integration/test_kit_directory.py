@@ -9,6 +9,7 @@ import pytest
 from grpc import aio
 
 from peerloom.errors import UnavailableError
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.v1.registry_pb2 import (
     SERVICE_KIND_SELECTOR,
@@ -20,7 +21,6 @@ from peerloom.v1.registry_pb2 import (
     ServiceEndpoint,
 )
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
-from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 
 LIMIT_S = 60.0
 
@@ -72,35 +72,35 @@ async def announcing(directory: Directory, address: str) -> AsyncIterator[None]:
 
 async def test_a_service_that_has_not_announced_itself_is_named_with_the_command_that_starts_it() -> None:
     async with registry() as (_, port):
-        directory = Directory(f"127.0.0.1:{port}")
+        directory = Directory(Dialer(), f"127.0.0.1:{port}")
         with pytest.raises(UnavailableError, match=f"peerloom selector --registry .*:{port}") as raised:
-            await directory.find(SERVICE_KIND_SELECTOR, SelectorServiceStub)
+            await directory.selector()
         assert raised.value.metadata == {"service": "selector"}
         await directory.close()
 
 
 async def test_a_registry_that_is_not_up_is_named_with_its_address() -> None:
-    directory = Directory("127.0.0.1:1")
+    directory = Directory(Dialer(), "127.0.0.1:1")
     with pytest.raises(UnavailableError, match=r"registry at 127\.0\.0\.1:1"):
-        await directory.find(SERVICE_KIND_SELECTOR, SelectorServiceStub)
+        await directory.selector()
     await directory.close()
 
 
 async def test_one_channel_is_kept_until_the_service_moves() -> None:
     async with registry() as (servicer, port):
-        directory = Directory(f"127.0.0.1:{port}")
+        directory = Directory(Dialer(), f"127.0.0.1:{port}")
         servicer.addresses[SERVICE_KIND_SELECTOR] = "127.0.0.1:7001"
-        first = await directory.find(SERVICE_KIND_SELECTOR, SelectorServiceStub)
-        assert first is await directory.find(SERVICE_KIND_SELECTOR, SelectorServiceStub)
+        first = await directory.selector()
+        assert first is await directory.selector()
         servicer.addresses[SERVICE_KIND_SELECTOR] = "127.0.0.1:7002"
-        moved = await directory.find(SERVICE_KIND_SELECTOR, SelectorServiceStub)
+        moved = await directory.selector()
         assert (first.address, moved.address) == ("127.0.0.1:7001", "127.0.0.1:7002")
         await directory.close()
 
 
 async def test_an_announcement_is_repeated() -> None:
     async with registry() as (servicer, port):
-        directory = Directory(f"127.0.0.1:{port}")
+        directory = Directory(Dialer(), f"127.0.0.1:{port}")
         async with announcing(directory, "127.0.0.1:7003"):
             assert [await servicer.heard.get(), await servicer.heard.get()] == ["127.0.0.1:7003"] * 2
         await directory.close()
@@ -109,7 +109,7 @@ async def test_an_announcement_is_repeated() -> None:
 async def test_an_announcement_outlives_the_registry() -> None:
     """The registry goes and comes back on its port: it hears of the service again by itself."""
     async with registry() as (servicer, port):
-        directory = Directory(f"127.0.0.1:{port}")
+        directory = Directory(Dialer(), f"127.0.0.1:{port}")
         task = asyncio.create_task(directory.announce_forever(SERVICE_KIND_TRAINER, "127.0.0.1:7004"))
         await servicer.heard.get()
     async with registry(port) as (reborn, _):
@@ -118,3 +118,28 @@ async def test_an_announcement_outlives_the_registry() -> None:
         with suppress(asyncio.CancelledError):
             await task
         await directory.close()
+
+
+async def test_a_call_whose_channel_another_task_closes_fails_and_does_not_cancel_its_task() -> None:
+    """A service that moves is dialled anew while others still call it where it was."""
+
+    class SlowRegistry(SmallRegistry):
+        async def ListServices(  # noqa: N802  # the schema's
+            self, request: ListServicesRequest, context: Any
+        ) -> ListServicesResponse:
+            self.heard.put_nowait("asked")
+            await asyncio.Event().wait()
+            raise AssertionError("nobody answers")
+
+    servicer, server = SlowRegistry(), aio.server()
+    add_RegistryServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    peer = Dialer().registry(f"127.0.0.1:{port}")
+    calling = asyncio.create_task(peer.call(peer.stub.ListServices, ListServicesRequest(), LIMIT_S))
+    async with asyncio.timeout(LIMIT_S):
+        await servicer.heard.get()
+        await peer.close()
+        with pytest.raises(UnavailableError, match="was closed"):
+            await calling
+    await server.stop(None)

@@ -30,7 +30,8 @@ from peerloom.errors import (
     UnavailableError,
 )
 from peerloom.kit import server as server_module
-from peerloom.kit.channel import MESSAGE_LIMIT_BYTES, Peer, open_channel
+from peerloom.kit.channel import MESSAGE_LIMIT_BYTES, open_channel
+from peerloom.kit.dialing import Dialer, RegistryPeer
 from peerloom.kit.interceptors import caller
 from peerloom.kit.server import Endpoint, Probe, Server
 from peerloom.v1 import registry_pb2, registry_pb2_grpc
@@ -80,24 +81,40 @@ async def serving(
     """A started server, its address, and the behaviour behind it, whose gate is open."""
     behaviour = Behaviour(answer)
     behaviour.gate.set()
-    server = Server(Endpoint(**{"listen": "127.0.0.1:0", **endpoint}), [NAME], probes or {})
-    registry_pb2_grpc.add_RegistryServiceServicer_to_server(behaviour, server.grpc)
-    address = await server.start()
+    server = Server(Endpoint(**{"listen": "127.0.0.1:0", **endpoint}), [NAME])
+    server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, behaviour)
+    await server.start(probes or {})
     try:
         async with asyncio.timeout(LIMIT_S):
-            yield server, address, behaviour
+            yield server, server.address, behaviour
     finally:
-        await server.grpc.stop(None)
+        await server.close()
 
 
-def peer_at(address: str, **options: str) -> Peer:
-    return Peer(registry_pb2_grpc.RegistryServiceStub, "registry", address, **options)
+def peer_at(address: str, **options: str) -> RegistryPeer:
+    return Dialer(**options).registry(address)
 
 
 async def get_node(address: str, **options: str) -> GetNodeResponse:
     async with peer_at(address, **options) as peer:
-        response: GetNodeResponse = await peer.call("GetNode", GetNodeRequest(node="a"))
+        response: GetNodeResponse = await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
         return response
+
+
+async def test_a_call_without_retries_fails_at_its_first_attempt() -> None:
+    """With them it is made four times: what is answered UNAVAILABLE may not have arrived."""
+    for retries, attempts in ((False, 1), (True, 4)):
+        made = list[None]()
+
+        def fail(made: list[None] = made) -> None:
+            made.append(None)
+            raise UnavailableError("away for the moment")
+
+        async with serving(fail) as (_, address, _), open_channel(address, retries=retries) as channel:
+            stub = registry_pb2_grpc.RegistryServiceStub(channel)
+            with pytest.raises(aio.AioRpcError):
+                await stub.GetNode(GetNodeRequest(node="node-1"), timeout=LIMIT_S)
+        assert len(made) == attempts
 
 
 async def test_an_error_arrives_as_the_class_that_was_raised() -> None:
@@ -114,7 +131,7 @@ async def test_an_error_in_a_stream_comes_after_what_was_sent_before_it() -> Non
         serving(raise_it(DataLossError("the log ends here"))) as (_, address, _),
         peer_at(address) as peer,
     ):
-        stream = peer.stream("WatchNodes", WatchNodesRequest())
+        stream = peer.stream(peer.stub.WatchNodes, WatchNodesRequest())
         assert [(await anext(stream)).sequence, (await anext(stream)).sequence] == [1, 2]
         with pytest.raises(DataLossError, match="the log ends here"):
             await anext(stream)
@@ -155,7 +172,7 @@ async def test_an_oversized_request_is_refused_by_the_server_and_by_our_own_chan
                 await registry_pb2_grpc.RegistryServiceStub(channel).GetNode(large)
         async with peer_at(address) as peer:
             with pytest.raises(ResourceExhaustedError, match="registry"):
-                await peer.call("GetNode", large)
+                await peer.call(peer.stub.GetNode, large)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -220,7 +237,7 @@ async def test_a_graceful_stop_lets_a_running_call_finish() -> None:
         async with open_channel(address) as channel:
             watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
             assert (await watch.read()).status == SERVING
-            call = asyncio.create_task(peer.call("GetNode", GetNodeRequest(node="late")))
+            call = asyncio.create_task(peer.call(peer.stub.GetNode, GetNodeRequest(node="late")))
             await behaviour.entered.wait()
             server.stop()
             assert (await watch.read()).status == NOT_SERVING
@@ -301,9 +318,9 @@ from peerloom.kit.server import Endpoint, Server, run
 
 async def main():
     configure_logs("tester")
-    server = Server(Endpoint("127.0.0.1:0"), [], {})
-    print(await server.start(), flush=True)
-    await server.serve_until_stopped()
+    async with Server(Endpoint("127.0.0.1:0"), []) as server:
+        await server.start({})
+        await server.serve_until_stopped()
 
 run(main)
 """
@@ -330,7 +347,7 @@ def test_a_service_ends_with_the_process_that_started_it() -> None:
     with running(SERVICE, lifeline=theirs) as process:
         os.close(theirs)
         assert process.stdout is not None
-        assert process.stdout.readline().startswith(b"127.0.0.1:")
+        assert process.stdout.readline().startswith(b"address=127.0.0.1:")
         os.close(ours)
         _, log = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, log

@@ -19,7 +19,7 @@ from node_agent_parts import (
 )
 
 from peerloom.errors import FailedPreconditionError
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer, NodeAgentPeer
 from peerloom.v1.node_agent_pb2 import (
     GetWorkerLogsRequest,
     HandshakeRequest,
@@ -34,7 +34,6 @@ from peerloom.v1.registry_pb2 import (
     GetNodeRequest,
     Node,
 )
-from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 
 
 def other_hours() -> str:
@@ -55,15 +54,17 @@ def start_agent(start: StartService, folder: Path, registry: str, *arguments: st
 
 
 async def node(registry: str) -> Node:
-    async with Peer(RegistryServiceStub, "registry", registry) as peer:
-        answer = await peer.call("GetNode", GetNodeRequest(node="alpha"))
+    async with Dialer().registry(registry) as peer:
+        answer = await peer.call(peer.stub.GetNode, GetNodeRequest(node="alpha"))
         return answer.node  # type: ignore[no-any-return]  # the call's type is not known
 
 
-async def told(agent: Peer, words: str) -> str:
+async def told(agent: NodeAgentPeer, words: str) -> str:
     """The first line of the job's output that has these words."""
     async with asyncio.timeout(LIMIT_S):
-        async for message in agent.stream("GetWorkerLogs", GetWorkerLogsRequest(job_id=JOB, follow=True)):
+        async for message in agent.stream(
+            agent.stub.GetWorkerLogs, GetWorkerLogsRequest(job_id=JOB, follow=True)
+        ):
             if words in message.line:
                 return str(message.line)
     raise AssertionError(f"the worker ended without {words!r}")
@@ -75,16 +76,16 @@ async def test_a_drain_asks_the_workers_to_leave_and_its_end_lets_them_stay(
     running = start_agent(start_service, tmp_path, registry.address)
     async with (
         agent_at(running.address) as agent,
-        Peer(RegistryServiceStub, "registry", registry.address) as peer,
+        Dialer().registry(registry.address) as peer,
         node_events(registry.address) as wait_for,
     ):
         await wait_for(NODE_EVENT_KIND_REGISTERED)
         await start_workers(agent, "one")
-        await peer.call("Drain", DrainRequest(node="alpha"))
+        await peer.call(peer.stub.Drain, DrainRequest(node="alpha"))
         assert "its node is being drained" in await told(agent, '"leave"')
-        await peer.call("Drain", DrainRequest(node="alpha", undo=True))
+        await peer.call(peer.stub.Drain, DrainRequest(node="alpha", undo=True))
         assert await told(agent, '"stay"')
-        await agent.call("StopWorkers", StopWorkersRequest(job_id=JOB, grace_s=1))
+        await agent.call(agent.stub.StopWorkers, StopWorkersRequest(job_id=JOB, grace_s=1))
 
 
 async def test_outside_its_hours_a_node_refuses_work_and_says_why(
@@ -99,9 +100,9 @@ async def test_outside_its_hours_a_node_refuses_work_and_says_why(
         answer = await request_work(agent)
         assert answer.refusal == Refusal.REFUSAL_OWNER_LIMITS
         assert hours in answer.reason
-        assert (await agent.call("Handshake", HandshakeRequest(caller="test"))).draining
+        assert (await agent.call(agent.stub.Handshake, HandshakeRequest(caller="test"))).draining
         with pytest.raises(FailedPreconditionError, match=hours):
-            await agent.call("StartInference", StartInferenceRequest(), LIMIT_S)
+            await agent.call(agent.stub.StartInference, StartInferenceRequest(), LIMIT_S)
     shown = await node(registry.address)
     assert (shown.draining, hours in shown.withheld) == (True, True)
 
@@ -112,12 +113,12 @@ async def test_what_a_killed_inference_server_left_is_gone_when_the_next_starts(
     running = start_agent(start_service, tmp_path, registry.address)
     folder = tmp_path / "agent" / "inference"
     async with agent_at(running.address) as agent:
-        first = await agent.call("StartInference", StartInferenceRequest(), LIMIT_S)
+        first = await agent.call(agent.stub.StartInference, StartInferenceRequest(), LIMIT_S)
         (folder / "model.safetensors").write_bytes(b"of the first")
         server = inference_process(running.process.pid)
         server.kill()
         server.wait(LIMIT_S)
-        second = await agent.call("StartInference", StartInferenceRequest(), LIMIT_S)
+        second = await agent.call(agent.stub.StartInference, StartInferenceRequest(), LIMIT_S)
     assert first.address != second.address
     assert list(folder.iterdir()) == []
 
@@ -135,4 +136,4 @@ async def test_a_worker_that_uses_more_memory_than_is_lent_is_asked_to_leave(
         assert again.refusal == Refusal.REFUSAL_OWNER_LIMITS, "it would grow again"
         other = await request_work(agent, request_id="request-3", job_id="job-2")
         assert other.accepted_slots == 1
-        await agent.call("StopWorkers", StopWorkersRequest(job_id=JOB, grace_s=1))
+        await agent.call(agent.stub.StopWorkers, StopWorkersRequest(job_id=JOB, grace_s=1))

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from peerloom.services.node_agent.measuring import Measuring
+from peerloom.services.node_agent.owner.measuring import Measuring
 from peerloom.v1.common_pb2 import MachineSpeed
 
 CHILD = """

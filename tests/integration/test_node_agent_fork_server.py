@@ -13,17 +13,16 @@ import pytest
 from node_agent_parts import LIMIT_S, worker_command
 
 from peerloom.errors import FailedPreconditionError
-from peerloom.services.node_agent.fork_server import ForkServer
-from peerloom.services.node_agent.processes import WorkerProcess
+from peerloom.services.node_agent.workers.fork_client import ForkServerClient
+from peerloom.services.node_agent.workers.forked_worker import ForkedWorker
 from peerloom.worker.assignment import Assignment
 
 
 @dataclass
 class Owner:
-    """Whether the owner lends the machine, and what was logged of it."""
+    """Who has to end the workers that a test has started."""
 
-    lends: bool = True
-    workers: list[WorkerProcess] = field(default_factory=list)
+    workers: list[ForkedWorker] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -32,13 +31,13 @@ def owner() -> Owner:
 
 
 @pytest.fixture
-async def forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
+async def forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServerClient]:
     async with running(worker_command(tmp_path).split(","), tmp_path, owner) as forks:
         yield forks
 
 
 @pytest.fixture
-async def slow_forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
+async def slow_forks(tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServerClient]:
     """Its process isn't ready before `open_gate`, as if it imported for long."""
     os.mkfifo(tmp_path / "gate")
     wait = f"open({str(tmp_path / 'gate')!r}).close()"
@@ -52,8 +51,9 @@ async def open_gate(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def running(command: list[str], tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServer]:
-    forks = ForkServer(command, {"OMP_NUM_THREADS": "1"}, lambda: owner.lends)
+async def running(command: list[str], tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServerClient]:
+    forks = ForkServerClient(command, {"OMP_NUM_THREADS": "1"})
+    forks.want(True)
     keeping = asyncio.create_task(forks.keep())
     yield forks
     keeping.cancel()
@@ -85,8 +85,8 @@ async def until_true(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def start(forks: ForkServer, owner: Owner, tmp_path: Path, name: str) -> WorkerProcess:
-    worker = await forks.fork()
+async def start(forks: ForkServerClient, owner: Owner, tmp_path: Path, name: str) -> ForkedWorker:
+    worker = await forks.start()
     owner.workers.append(worker)
     worker.assign(
         Assignment(
@@ -107,7 +107,7 @@ async def start(forks: ForkServer, owner: Owner, tmp_path: Path, name: str) -> W
 
 
 async def test_workers_are_forked_from_one_process_each_in_its_own_session(
-    forks: ForkServer, owner: Owner, tmp_path: Path
+    forks: ForkServerClient, owner: Owner, tmp_path: Path
 ) -> None:
     await until(forks.ready)
     [server] = ours(tmp_path)
@@ -120,7 +120,7 @@ async def test_workers_are_forked_from_one_process_each_in_its_own_session(
     assert psutil.pid_exists(workers[1].pid)
 
 
-async def test_each_tells_how_it_ended(forks: ForkServer, owner: Owner, tmp_path: Path) -> None:
+async def test_each_tells_how_it_ended(forks: ForkServerClient, owner: Owner, tmp_path: Path) -> None:
     await until(forks.ready)
     names = ("exit-0", "exit-3", "waits")
     workers = [await start(forks, owner, tmp_path, name) for name in names]
@@ -131,7 +131,7 @@ async def test_each_tells_how_it_ended(forks: ForkServer, owner: Owner, tmp_path
 
 
 async def test_sigterm_to_all_at_once_leaves_one_to_tell(
-    forks: ForkServer, owner: Owner, tmp_path: Path
+    forks: ForkServerClient, owner: Owner, tmp_path: Path
 ) -> None:
     """As a service manager ends a service: what forks stays until the agent has closed its socket."""
     await until(forks.ready)
@@ -143,7 +143,7 @@ async def test_sigterm_to_all_at_once_leaves_one_to_tell(
 
 
 async def test_a_worker_asked_for_too_early_waits_for_the_imports(
-    slow_forks: ForkServer, owner: Owner, tmp_path: Path
+    slow_forks: ForkServerClient, owner: Owner, tmp_path: Path
 ) -> None:
     worker = await start(slow_forks, owner, tmp_path, "exit-3")
     assert (worker.pid, slow_forks.ready.is_set()) == (0, False)
@@ -153,7 +153,7 @@ async def test_a_worker_asked_for_too_early_waits_for_the_imports(
 
 
 async def test_one_that_is_stopped_before_it_runs_frees_its_slot_at_once(
-    slow_forks: ForkServer, owner: Owner, tmp_path: Path
+    slow_forks: ForkServerClient, owner: Owner, tmp_path: Path
 ) -> None:
     worker = await start(slow_forks, owner, tmp_path, "stubborn")
     await worker.stop(LIMIT_S)
@@ -164,7 +164,7 @@ async def test_one_that_is_stopped_before_it_runs_frees_its_slot_at_once(
 
 
 async def test_a_killed_server_is_replaced_and_its_workers_live_on(
-    forks: ForkServer, owner: Owner, tmp_path: Path
+    forks: ForkServerClient, owner: Owner, tmp_path: Path
 ) -> None:
     """Nobody sees their exit status any more, and their end is seen all the same."""
     await until(forks.ready)
@@ -181,32 +181,30 @@ async def test_a_killed_server_is_replaced_and_its_workers_live_on(
 
 
 async def test_what_is_not_lent_takes_no_memory_once_its_workers_have_ended(
-    forks: ForkServer, owner: Owner, tmp_path: Path
+    forks: ForkServerClient, owner: Owner, tmp_path: Path
 ) -> None:
     await until(forks.ready)
     worker = await start(forks, owner, tmp_path, "waits")
-    owner.lends = False
-    forks.look_again()
+    forks.want(False)
     await until_true(lambda: not forks.ready.is_set())
     assert len(ours(tmp_path)) == 2, "it stays to tell how its worker ended"
     os.kill(worker.pid, signal.SIGKILL)
     await until(worker.ended)
     assert worker.exit_code == -signal.SIGKILL
     await until_true(lambda: ours(tmp_path) == [])
-    owner.lends = True
-    forks.look_again()
+    forks.want(True)
     await until(forks.ready)
 
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
-    forks = ForkServer(["/no/such/program"], {}, lambda: True)
+    forks = ForkServerClient(["/no/such/program"], {})
     with pytest.raises(FailedPreconditionError, match="/no/such/program can't be started"):
-        await forks.fork()
+        await forks.start()
 
 
 async def test_a_broken_installation_ends_the_worker_that_was_asked_for(tmp_path: Path) -> None:
-    forks = ForkServer(["/bin/false"], {}, lambda: True)
-    worker = await forks.fork()
+    forks = ForkServerClient(["/bin/false"], {})
+    worker = await forks.start()
     await until(worker.ended)
     assert worker.exit_code == 255
     await forks.close()

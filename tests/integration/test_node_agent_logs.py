@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from peerloom.errors import NotFoundError
-from peerloom.services.node_agent.worker_logs import LogFolder
+from peerloom.services.node_agent.workers.worker_logs import LogFolder
 
 LIMIT_BYTES = 200
 

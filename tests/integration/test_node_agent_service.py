@@ -20,9 +20,9 @@ from node_agent_parts import (
     worker_command,
 )
 
-from peerloom.kit.channel import Peer, open_channel
+from peerloom.kit.channel import open_channel
+from peerloom.kit.dialing import Dialer
 from peerloom.v1.artifact_pb2 import HasArtifactsRequest
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.v1.node_agent_pb2 import HandshakeRequest, Refusal, StopWorkersRequest
 from peerloom.v1.registry_pb2 import (
     NODE_EVENT_KIND_INTERRUPTED,
@@ -32,7 +32,6 @@ from peerloom.v1.registry_pb2 import (
     NODE_EVENT_KIND_SUSPECTED,
     DrainRequest,
 )
-from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -86,7 +85,7 @@ async def test_an_agent_registers_what_it_has_and_says_the_same_to_peers(bench: 
     agent = bench.agent(registry.address, "alpha", "--slots", "2", "--labels", "room=b12,owner=lab")
     async with node_events(registry.address) as event, agent_at(agent.address) as peer:
         node = (await event(NODE_EVENT_KIND_REGISTERED)).node
-        hello = await peer.call("Handshake", HandshakeRequest(caller="a test"))
+        hello = await peer.call(peer.stub.Handshake, HandshakeRequest(caller="a test"))
     assert (node.spec.name, node.spec.address, node.spec.slots) == ("alpha", agent.address, 2)
     assert dict(node.spec.labels) == {"room": "b12", "owner": "lab"}
     assert node.spec.speed.matmul_gflops > 0
@@ -178,12 +177,12 @@ async def test_a_drained_agent_refuses_new_work(bench: Bench) -> None:
     agent = bench.agent(registry.address)
     async with node_events(registry.address) as event, agent_at(agent.address) as peer:
         await event(NODE_EVENT_KIND_REGISTERED)
-        async with Peer(RegistryServiceStub, "registry", registry.address) as caller:
-            await caller.call("Drain", DrainRequest(node="alpha"))
+        async with Dialer().registry(registry.address) as caller:
+            await caller.call(caller.stub.Drain, DrainRequest(node="alpha"))
         # The next beat's answer tells the agent; each request until then is accepted, and the same.
         while (answer := await request_work(peer)).refusal == Refusal.REFUSAL_UNSPECIFIED:
             assert answer.accepted_slots == 1
-            await peer.call("StopWorkers", StopWorkersRequest(job_id=JOB))
+            await peer.call(peer.stub.StopWorkers, StopWorkersRequest(job_id=JOB))
     assert answer.refusal == Refusal.REFUSAL_DRAINING
 
 
@@ -192,11 +191,11 @@ async def test_an_agent_without_slots_stores_and_refuses(bench: Bench) -> None:
     agent = bench.agent(registry.address, "alpha", "--slots", "0")
     async with (
         agent_at(agent.address) as peer,
-        Peer(ArtifactServiceStub, "node agent", agent.address) as artifacts,
+        Dialer().artifacts(agent.address) as artifacts,
     ):
         answer = await request_work(peer)
         assert (answer.accepted_slots, answer.refusal) == (0, Refusal.REFUSAL_NO_COMPUTE)
-        held = await artifacts.call("HasArtifacts", HasArtifactsRequest(digests=["0" * 64]))
+        held = await artifacts.call(artifacts.stub.HasArtifacts, HasArtifactsRequest(digests=["0" * 64]))
         assert list(held.artifacts) == []
 
 

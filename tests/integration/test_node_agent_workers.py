@@ -27,7 +27,7 @@ from peerloom.errors import (
     InvalidArgumentError,
     NotFoundError,
 )
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import NodeAgentPeer
 from peerloom.v1.node_agent_pb2 import (
     GetWorkerLogsRequest,
     HandshakeRequest,
@@ -50,22 +50,22 @@ def agent(start_service: StartService, tmp_path: Path) -> ServiceHandle:
 
 
 @pytest.fixture
-async def peer(agent: ServiceHandle) -> AsyncIterator[Peer]:
+async def peer(agent: ServiceHandle) -> AsyncIterator[NodeAgentPeer]:
     async with agent_at(agent.address) as opened:
         yield opened
 
 
-async def free_slots(peer: Peer) -> int:
-    return int((await peer.call("Handshake", HandshakeRequest())).slots.free)
+async def free_slots(peer: NodeAgentPeer) -> int:
+    return int((await peer.call(peer.stub.Handshake, HandshakeRequest())).slots.free)
 
 
-async def logs(peer: Peer, **fields: object) -> list[tuple[str, str]]:
+async def logs(peer: NodeAgentPeer, **fields: object) -> list[tuple[str, str]]:
     request = GetWorkerLogsRequest(job_id=JOB, **fields)  # type: ignore[arg-type]  # a test's table
     async with asyncio.timeout(LIMIT_S):
-        return [(line.worker_id, line.line) async for line in peer.stream("GetWorkerLogs", request)]
+        return [(line.worker_id, line.line) async for line in peer.stream(peer.stub.GetWorkerLogs, request)]
 
 
-async def test_a_repeated_request_reserves_once(peer: Peer) -> None:
+async def test_a_repeated_request_reserves_once(peer: NodeAgentPeer) -> None:
     first, second = await request_work(peer, 2), await request_work(peer, 2)
     assert first.reservation_id == second.reservation_id
     assert await free_slots(peer) == 1
@@ -84,7 +84,7 @@ async def test_a_repeated_request_reserves_once(peer: Peer) -> None:
     ],
 )
 async def test_a_refusal_is_an_answer_with_a_reason(
-    peer: Peer, fields: dict[str, object], refusal: Refusal.ValueType
+    peer: NodeAgentPeer, fields: dict[str, object], refusal: Refusal.ValueType
 ) -> None:
     answer = await request_work(peer, 1, **fields)
     assert (answer.accepted_slots, answer.refusal) == (0, refusal)
@@ -95,12 +95,14 @@ async def test_a_refusal_is_an_answer_with_a_reason(
 @pytest.mark.parametrize(
     "fields", [{"job_id": "../job"}, {"slots": 0}, {"task": ""}, {"request_id": ""}, {"task": "t" * 257}]
 )
-async def test_a_malformed_request_is_refused(peer: Peer, fields: dict[str, object]) -> None:
+async def test_a_malformed_request_is_refused(peer: NodeAgentPeer, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidArgumentError):
         await request_work(peer, **{"slots": 1, **fields})  # type: ignore[arg-type]  # wrong on purpose
 
 
-async def test_a_worker_is_told_all_that_it_needs(peer: Peer, agent: ServiceHandle, tmp_path: Path) -> None:
+async def test_a_worker_is_told_all_that_it_needs(
+    peer: NodeAgentPeer, agent: ServiceHandle, tmp_path: Path
+) -> None:
     started = await start_workers(peer, "exit-0")
     assert (started.workers[0].worker_id, started.workers[0].slot) == ("exit-0", 0)
     await watch_until(peer, ended=1)
@@ -122,7 +124,7 @@ async def test_a_worker_is_told_all_that_it_needs(peer: Peer, agent: ServiceHand
     }
 
 
-async def test_each_end_is_told_with_its_status_and_frees_the_slot(peer: Peer) -> None:
+async def test_each_end_is_told_with_its_status_and_frees_the_slot(peer: NodeAgentPeer) -> None:
     """One ends well, one fails, one is killed from outside; a later watch hears all of it again."""
     started = await start_workers(peer, "exit-0", "exit-3", "waits")
     os.kill(started.workers[2].pid, signal.SIGKILL)
@@ -137,38 +139,38 @@ async def test_each_end_is_told_with_its_status_and_frees_the_slot(peer: Peer) -
     assert await free_slots(peer) == 3
 
 
-async def test_stopping_a_job_ends_stubborn_workers_and_reservations_too(peer: Peer) -> None:
+async def test_stopping_a_job_ends_stubborn_workers_and_reservations_too(peer: NodeAgentPeer) -> None:
     started = await start_workers(peer, "waits", "stubborn")
     await logs_until(peer, "stubborn")  # SIGTERM is ignored from now on
     await request_work(peer, 1, request_id="request-2")
     assert await free_slots(peer) == 0
-    answer = await peer.call("StopWorkers", StopWorkersRequest(job_id=JOB, grace_s=0.2))
+    answer = await peer.call(peer.stub.StopWorkers, StopWorkersRequest(job_id=JOB, grace_s=0.2))
     assert answer.stopped == 2
     assert await free_slots(peer) == 3
     told = await watch_until(peer, ended=2)
     codes = {seen.worker.worker_id: seen.exit_code for seen in told if seen.ended}
     assert codes == {"waits": -signal.SIGTERM, "stubborn": -signal.SIGKILL}
     assert not any(psutil.pid_exists(worker.pid) for worker in started.workers)
-    again = await peer.call("StopWorkers", StopWorkersRequest(job_id=JOB))
+    again = await peer.call(peer.stub.StopWorkers, StopWorkersRequest(job_id=JOB))
     assert again.stopped == 0
 
 
-async def logs_until(peer: Peer, worker_id: str) -> None:
+async def logs_until(peer: NodeAgentPeer, worker_id: str) -> None:
     """Waits until a worker has printed its first line."""
     request = GetWorkerLogsRequest(job_id=JOB, follow=True)
     async with asyncio.timeout(LIMIT_S):
-        async for line in peer.stream("GetWorkerLogs", request):
+        async for line in peer.stream(peer.stub.GetWorkerLogs, request):
             if line.worker_id == worker_id:
                 return
 
 
-async def test_a_repeated_start_starts_nothing(peer: Peer) -> None:
+async def test_a_repeated_start_starts_nothing(peer: NodeAgentPeer) -> None:
     held = await request_work(peer, 1)
     request = StartWorkersRequest(
         reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=["waits"]
     )
     first, second = await asyncio.gather(
-        peer.call("StartWorkers", request), peer.call("StartWorkers", request)
+        peer.call(peer.stub.StartWorkers, request), peer.call(peer.stub.StartWorkers, request)
     )
     workers = [*first.workers, *second.workers]
     assert [(worker.worker_id, worker.slot) for worker in workers] == [("waits", 0)] * 2
@@ -176,10 +178,10 @@ async def test_a_repeated_start_starts_nothing(peer: Peer) -> None:
     assert await free_slots(peer) == 2
 
 
-async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(peer: Peer) -> None:
+async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(peer: NodeAgentPeer) -> None:
     with pytest.raises(NotFoundError):
         await peer.call(
-            "StartWorkers",
+            peer.stub.StartWorkers,
             StartWorkersRequest(reservation_id="x", trainer_address="127.0.0.1:9", worker_ids=["a"]),
         )
     await start_workers(peer, "waits")
@@ -202,12 +204,12 @@ async def test_a_worker_that_cannot_be_started_costs_no_slot(
         assert await free_slots(peer) == 1
 
 
-async def test_logs_are_followed_until_the_workers_have_ended(peer: Peer) -> None:
+async def test_logs_are_followed_until_the_workers_have_ended(peer: NodeAgentPeer) -> None:
     started = await start_workers(peer, "talk")
     request = GetWorkerLogsRequest(job_id=JOB, follow=True)
     lines = []
     async with asyncio.timeout(LIMIT_S):
-        async for line in peer.stream("GetWorkerLogs", request):
+        async for line in peer.stream(peer.stub.GetWorkerLogs, request):
             lines.append(line.line)
             if len(lines) == 1:
                 os.kill(started.workers[0].pid, signal.SIGUSR1)
@@ -216,12 +218,12 @@ async def test_logs_are_followed_until_the_workers_have_ended(peer: Peer) -> Non
     assert await logs(peer, tail_lines=1) == [("talk", "went on")]
 
 
-async def test_unknown_jobs_have_no_logs(peer: Peer) -> None:
+async def test_unknown_jobs_have_no_logs(peer: NodeAgentPeer) -> None:
     with pytest.raises(NotFoundError, match="job-1"):
         await logs(peer)
 
 
-async def test_no_worker_outlives_a_killed_agent(agent: ServiceHandle, peer: Peer) -> None:
+async def test_no_worker_outlives_a_killed_agent(agent: ServiceHandle, peer: NodeAgentPeer) -> None:
     """Busy and waiting ones end by themselves when their standard input ends."""
     started = await start_workers(peer, "waits", "stubborn")
     processes = psutil.Process(agent.process.pid).children(recursive=True)
@@ -232,12 +234,12 @@ async def test_no_worker_outlives_a_killed_agent(agent: ServiceHandle, peer: Pee
 
 
 async def test_a_graceful_stop_ends_the_workers_and_tells_the_watchers(
-    agent: ServiceHandle, peer: Peer
+    agent: ServiceHandle, peer: NodeAgentPeer
 ) -> None:
     await start_workers(peer, "waits")
     told = []
     async with asyncio.timeout(LIMIT_S):
-        async for message in peer.stream("WatchWorkers", WatchWorkersRequest(job_id=JOB)):
+        async for message in peer.stream(peer.stub.WatchWorkers, WatchWorkersRequest(job_id=JOB)):
             told.append(message)
             if len(told) == 1:
                 agent.process.send_signal(signal.SIGTERM)

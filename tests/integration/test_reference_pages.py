@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from peerloom.services.selector.rules import EvidenceKind, Standing, Weights, update
+from peerloom.services.selector.belief.evidence_report import KINDS
+from peerloom.services.selector.belief.formula import Reputation, Weights, update
+from peerloom.v1.selector_pb2 import EvidenceKind
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -20,17 +22,17 @@ def test_the_reference_is_current() -> None:
 
 def test_the_life_of_a_node_in_belief_md_is_what_the_rules_give() -> None:
     rows = re.findall(r"^\| ([A-Z_]+) \|(.*)\|$", (DOCS / "belief.md").read_text(), re.MULTILINE)
-    assert {EvidenceKind[kind] for kind, _ in rows} == set(EvidenceKind)
-    standing = Standing()
+    assert {EvidenceKind.Value(f"EVIDENCE_KIND_{kind}") for kind, _ in rows} == set(KINDS)
+    reputation = Reputation()
     for kind, cells in rows:
         delay_s, online_s, open_online_s, *shown = map(float, cells.split("|"))
-        standing, terms = update(
-            standing,
-            EvidenceKind[kind],
+        reputation, terms = update(
+            reputation,
+            EvidenceKind.Value(f"EVIDENCE_KIND_{kind}"),
             Weights(),
             delay_s=delay_s,
             online_s=online_s,
             open_online_s=open_online_s,
         )
-        found = [terms.score_new, terms.time_score, terms.score_reduce, standing.belief]
+        found = [terms.score_new, terms.time_score, terms.score_reduce, reputation.belief]
         assert found == pytest.approx(shown, abs=2e-6), f"after {kind}"

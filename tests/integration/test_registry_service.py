@@ -13,7 +13,7 @@ import pytest
 from grpc import aio
 
 from peerloom.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
-from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer, RegistryPeer
 from peerloom.v1 import registry_pb2 as pb
 from peerloom.v1.common_pb2 import SlotCount
 from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
@@ -38,17 +38,17 @@ def quick_registry(start_service: Any, tmp_path: Path) -> Any:
 
 
 @asynccontextmanager
-async def talk(service: Any) -> AsyncIterator[Peer]:
+async def talk(service: Any) -> AsyncIterator[RegistryPeer]:
     """A channel to the registry, for at most a minute."""
-    async with asyncio.timeout(LIMIT_S), Peer(RegistryServiceStub, "registry", service.address) as peer:
+    async with asyncio.timeout(LIMIT_S), Dialer().registry(service.address) as peer:
         yield peer
 
 
-async def register(peer: Peer, name: str = "ada", key: str = KEY, **spec: Any) -> Any:
+async def register(peer: RegistryPeer, name: str = "ada", key: str = KEY, **spec: Any) -> Any:
     """A valid registration."""
     filled = {"name": name, "address": "127.0.0.1:7500", "slots": 2, **spec}
     request = pb.RegisterRequest(spec=pb.NodeSpec(**filled), node_key=key, request_id=str(uuid.uuid4()))
-    return await peer.call("Register", request)
+    return await peer.call(peer.stub.Register, request)
 
 
 class Beats:
@@ -78,23 +78,23 @@ class Beats:
         await self._channel.close(None)
 
 
-async def node(peer: Peer, name: str = "ada") -> Any:
+async def node(peer: RegistryPeer, name: str = "ada") -> Any:
     """A node as the registry knows it."""
-    return (await peer.call("GetNode", pb.GetNodeRequest(node=name))).node
+    return (await peer.call(peer.stub.GetNode, pb.GetNodeRequest(node=name))).node
 
 
-async def until(peer: Peer, kind: Any, after: int = 0) -> Any:
+async def until(peer: RegistryPeer, kind: Any, after: int = 0) -> Any:
     """The first event of a kind."""
-    async for event in peer.stream("WatchNodes", pb.WatchNodesRequest(after_sequence=after)):
+    async for event in peer.stream(peer.stub.WatchNodes, pb.WatchNodesRequest(after_sequence=after)):
         if event.kind == kind:
             return event
     raise AssertionError("the watch ended early")
 
 
-async def past(peer: Peer) -> list[Any]:
+async def past(peer: RegistryPeer) -> list[Any]:
     """All events that exist now."""
     request = pb.WatchNodesRequest(stop_at_present=True)
-    return [event async for event in peer.stream("WatchNodes", request)]
+    return [event async for event in peer.stream(peer.stub.WatchNodes, request)]
 
 
 async def test_a_node_registers_beats_and_says_goodbye(registry: Any) -> None:
@@ -104,16 +104,16 @@ async def test_a_node_registers_beats_and_says_goodbye(registry: Any) -> None:
         beats = Beats(registry)
         answer = await beats.beat(lease.lease_id, lease.incarnation, free=1)
         assert (answer.state, answer.incarnation, answer.draining) == (pb.NODE_STATE_ALIVE, 1, False)
-        await peer.call("Drain", pb.DrainRequest(node="ada"))
+        await peer.call(peer.stub.Drain, pb.DrainRequest(node="ada"))
         assert (await beats.beat(lease.lease_id)).draining
         seen = await node(peer, lease.node_id)
         assert (seen.spec.labels["room"], seen.slots.free, seen.draining) == ("attic", 2, True)
-        await peer.call("Deregister", pb.DeregisterRequest(lease_id=lease.lease_id, reason="bye"))
+        await peer.call(peer.stub.Deregister, pb.DeregisterRequest(lease_id=lease.lease_id, reason="bye"))
         await beats.cut()
         assert (await node(peer)).state == pb.NODE_STATE_LEFT
-        sessions = (await peer.call("ListSessions", pb.ListSessionsRequest(node="ada"))).sessions
+        sessions = (await peer.call(peer.stub.ListSessions, pb.ListSessionsRequest(node="ada"))).sessions
         assert [(s.interrupted, s.end_reason, s.node_name) for s in sessions] == [(False, "bye", "ada")]
-        interruptions = await peer.call("ListInterruptions", pb.ListInterruptionsRequest())
+        interruptions = await peer.call(peer.stub.ListInterruptions, pb.ListInterruptionsRequest())
         assert list(interruptions.interruptions) == []
 
 
@@ -127,7 +127,7 @@ async def test_a_broken_stream_is_suspected_at_once_and_ends_as_an_interruption(
         assert suspected.reason == "Its heartbeat stream broke."
         ended = await until(peer, pb.NODE_EVENT_KIND_INTERRUPTED, suspected.sequence)
         assert ended.node.state == pb.NODE_STATE_DEAD
-        listed = await peer.call("ListInterruptions", pb.ListInterruptionsRequest(node=lease.node_id))
+        listed = await peer.call(peer.stub.ListInterruptions, pb.ListInterruptionsRequest(node=lease.node_id))
         [interruption] = listed.interruptions
         assert lease.lease_id not in interruption.session_id, "a lease is a secret"
         assert listed.interruptions[0].online_s == pytest.approx(ended.online_s)
@@ -224,7 +224,7 @@ async def test_bad_requests_get_an_error_with_its_reason(registry: Any) -> None:
     async with talk(registry) as peer:
         for method, request, error, reason in BAD_REQUESTS:
             with pytest.raises(error) as refusal:
-                await peer.call(method, request)
+                await peer.call(getattr(peer.stub, method), request)
             assert getattr(refusal.value, "reason", "") == reason, method
 
 
@@ -242,13 +242,13 @@ async def test_nodes_are_listed_by_name_in_pages_that_pass_the_filter(registry: 
         found, token = [], ""
         while True:
             request = pb.ListNodesRequest(labels={"odd": "True"}, page_size=2, page_token=token)
-            page = await peer.call("ListNodes", request)
+            page = await peer.call(peer.stub.ListNodes, request)
             found.append([one.spec.name for one in page.nodes])
             token = page.next_page_token
             if not token:
                 break
         assert found == [["a", "c"], ["e"]]
-        dead = await peer.call("ListNodes", pb.ListNodesRequest(states=[pb.NODE_STATE_DEAD]))
+        dead = await peer.call(peer.stub.ListNodes, pb.ListNodesRequest(states=[pb.NODE_STATE_DEAD]))
         assert list(dead.nodes) == []
 
 
@@ -256,9 +256,9 @@ async def test_sessions_are_listed_newest_first_in_pages(registry: Any) -> None:
     async with talk(registry) as peer:
         for _ in range(3):
             await register(peer)
-        first = await peer.call("ListSessions", pb.ListSessionsRequest(page_size=2))
+        first = await peer.call(peer.stub.ListSessions, pb.ListSessionsRequest(page_size=2))
         rest = await peer.call(
-            "ListSessions", pb.ListSessionsRequest(page_size=2, page_token=first.next_page_token)
+            peer.stub.ListSessions, pb.ListSessionsRequest(page_size=2, page_token=first.next_page_token)
         )
         listed = [*first.sessions, *rest.sessions]
         assert len({s.session_id for s in listed}) == len(listed) == 3
@@ -273,7 +273,7 @@ async def test_a_watcher_resumes_where_it_was_and_not_beyond_the_present(registr
         for name in ("a", "b", "c"):
             await register(peer, name)
         request = pb.WatchNodesRequest(after_sequence=1, stop_at_present=True)
-        seen = [event async for event in peer.stream("WatchNodes", request)]
+        seen = [event async for event in peer.stream(peer.stub.WatchNodes, request)]
         assert [(event.sequence, event.node.spec.name) for event in seen] == [(2, "b"), (3, "c")]
         with pytest.raises(InvalidArgumentError, match="must be at most 3, the newest sequence"):
             await until(peer, pb.NODE_EVENT_KIND_LEFT, after=4)
@@ -283,8 +283,8 @@ async def test_the_newest_announcement_of_a_service_is_listed(registry: Any) -> 
     async with talk(registry) as peer:
         for port in (1, 2):
             request = pb.AnnounceServiceRequest(kind=pb.SERVICE_KIND_TRAINER, address=f"h:{port}")
-            assert (await peer.call("AnnounceService", request)).lease_s == 15.0
-        listed = (await peer.call("ListServices", pb.ListServicesRequest())).services
+            assert (await peer.call(peer.stub.AnnounceService, request)).lease_s == 15.0
+        listed = (await peer.call(peer.stub.ListServices, pb.ListServicesRequest())).services
         assert [(one.kind, one.address) for one in listed] == [(pb.SERVICE_KIND_TRAINER, "h:2")]
 
 

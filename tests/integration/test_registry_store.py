@@ -1,55 +1,51 @@
 """One contract for every store: SQLite in memory, SQLite in a file, and PostgreSQL where one is given."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
+from databases import differences, new_database, open_held
 
 import peerloom.services.registry as package
 from peerloom.errors import FailedPreconditionError
-from peerloom.kit.database import open_database
+from peerloom.kit.database import Database
 from peerloom.services.registry import tables
-from peerloom.services.registry.records import ClosedSession, Moment, NodeRecord, OpenSession, Transition
-from peerloom.services.registry.rules import EventKind, State
+from peerloom.services.registry.membership.node_records import (
+    ClosedSession,
+    Moment,
+    NodeRecord,
+    OpenSession,
+    Transition,
+)
 from peerloom.services.registry.store import Store
-from peerloom.v1.registry_pb2 import NodeSpec
+from peerloom.v1.registry_pb2 import (
+    NODE_EVENT_KIND_INTERRUPTED,
+    NODE_EVENT_KIND_LEFT,
+    NODE_EVENT_KIND_REGISTERED,
+    NODE_STATE_ALIVE,
+    NODE_STATE_DEAD,
+    NODE_STATE_LEFT,
+    NodeSpec,
+)
 
 MIGRATIONS = str(Path(package.__file__).parent / "migrations")
 NOW = Moment(wall_s=1000.0, monotonic_s=50.0)
 
 
-def _postgresql() -> str:
-    url = os.environ.get("PEERLOOM_TEST_DATABASE", "")
-    if not url:
-        pytest.skip("needs PostgreSQL: set PEERLOOM_TEST_DATABASE to the URL of an empty database")
-    return url
-
-
-def _drop_everything(engine: sa.Engine) -> None:
-    found = sa.MetaData()
-    found.reflect(engine)
-    found.drop_all(engine)
-
-
 @pytest.fixture(params=["memory", "file", "postgresql"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    """A migrated database of each kind; emptied afterwards."""
-    urls = {"memory": "sqlite://", "file": f"sqlite:///{tmp_path}/registry.sqlite"}
-    engine = open_database(urls.get(request.param) or _postgresql(), MIGRATIONS)
-    yield engine
-    _drop_everything(engine)
-    engine.dispose()
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A migrated database of each kind."""
+    with new_database(request.param, tmp_path) as url:
+        database = open_held(url, "registry", MIGRATIONS)
+        yield database
+        database.close()
 
 
 @pytest.fixture
-def store(engine: sa.Engine) -> Store:
+def store(database: Database) -> Store:
     """A store that was loaded once, as at a start."""
-    store = Store(engine)
+    store = Store(database)
     store.load(NOW)
     return store
 
@@ -62,7 +58,7 @@ def record(name: str = "ada", **changes: Any) -> NodeRecord:
         "name": name,
         "key_sha256": "0" * 64,
         "spec": spec,
-        "state": State.ALIVE,
+        "state": NODE_STATE_ALIVE,
         "state_reason": "Registered.",
         "incarnation": 1,
         "draining": False,
@@ -77,14 +73,14 @@ def opening(name: str = "ada", number: int = 1, *, is_first: bool = True) -> Tra
     node = record(name, incarnation=number)
     session = OpenSession(f"lease-{name}-{number}", node.node_id, f"request-{number}", number, 900.0, 0.0)
     return Transition(
-        node, EventKind.REGISTERED, "", 900.0, b"\x00snapshot", is_first=is_first, opened=session
+        node, NODE_EVENT_KIND_REGISTERED, "", 900.0, b"\x00snapshot", is_first=is_first, opened=session
     )
 
 
 def closing(name: str = "ada", number: int = 1, *, interrupted: bool = True) -> Transition:
     """A node goes, with or without notice."""
-    node = record(name, incarnation=number, state=State.DEAD if interrupted else State.LEFT)
-    kind = EventKind.INTERRUPTED if interrupted else EventKind.LEFT
+    node = record(name, incarnation=number, state=NODE_STATE_DEAD if interrupted else NODE_STATE_LEFT)
+    kind = NODE_EVENT_KIND_INTERRUPTED if interrupted else NODE_EVENT_KIND_LEFT
     closed = ClosedSession(f"lease-{name}-{number}", 960.0, 60.0, interrupted, "why")
     return Transition(node, kind, "why", 970.0, b"", closed=closed)
 
@@ -117,14 +113,14 @@ def test_events_are_numbered_without_gaps_and_keep_what_they_tell(store: Store) 
     told = store.append([closing("ada")], 2)
     assert store.events_after(2, 10) == told
     assert [event.sequence for event in store.events_after(0, 2)] == [1, 2]
-    assert (told[0].kind, told[0].online_s, told[0].reason) == (EventKind.INTERRUPTED, 60.0, "why")
+    assert (told[0].kind, told[0].online_s, told[0].reason) == (NODE_EVENT_KIND_INTERRUPTED, 60.0, "why")
     assert store.events_after(0, 1)[0].snapshot == b"\x00snapshot"
 
 
 def test_many_changes_of_one_node_in_one_commit_end_with_the_last(store: Store) -> None:
     store.append([opening(), closing(), opening(number=2, is_first=False)], 0)
     loaded = store.load(NOW)
-    assert [(found.state, found.incarnation) for found in loaded.records] == [(State.ALIVE, 2)]
+    assert [(found.state, found.incarnation) for found in loaded.records] == [(NODE_STATE_ALIVE, 2)]
     assert [session.session_id for session in loaded.sessions] == ["lease-ada-2"]
 
 
@@ -165,14 +161,13 @@ def test_a_session_is_found_by_its_lease_and_by_the_attempt_that_opened_it(store
     assert store.find_request("node-bob", "request-1") is None
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(engine: sa.Engine) -> None:
-    with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, tables.metadata) == []
+def test_the_migrations_make_the_tables_that_the_code_uses(database: Database) -> None:
+    with database.read() as connection:
+        assert differences(connection, tables.metadata) == []
 
 
-@pytest.mark.parametrize("engine", ["memory", "file"], indirect=True)
-def test_every_index_is_of_use(engine: sa.Engine) -> None:
+@pytest.mark.parametrize("database", ["memory", "file"], indirect=True)
+def test_every_index_is_of_use(database: Database) -> None:
     """The lists and the start don't read whole tables; told by SQLite's own plan."""
     queries = {
         "SELECT * FROM sessions WHERE end_s IS NULL": "ix_sessions_end_s",
@@ -180,7 +175,7 @@ def test_every_index_is_of_use(engine: sa.Engine) -> None:
         "SELECT * FROM sessions WHERE interrupted=1 ORDER BY number DESC": "interrupted_number",
         "SELECT * FROM sessions WHERE node_id='x' AND request_id='y'": "INDEX",
     }
-    with engine.connect() as connection:
+    with database.read() as connection:
         for query, index in queries.items():
             plan = str(connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all())
             assert index in plan, plan

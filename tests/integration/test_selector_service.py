@@ -17,9 +17,9 @@ from selector_system import (
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from peerloom.kit.channel import open_channel
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
-from peerloom.v1 import registry_pb2, selector_pb2
-from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
+from peerloom.v1 import selector_pb2
 
 
 @pytest.fixture
@@ -58,17 +58,16 @@ async def test_it_chooses_among_the_nodes_that_the_registry_knows(system: System
 
 async def test_it_announces_itself_and_tells_its_policies(system: System) -> None:
     system.start_selector("--default-policy", "random")
-    directory = Directory(system.registry_process.address)
+    directory = Directory(Dialer(), system.registry_process.address)
     async with asyncio.timeout(LIMIT_S):
         while True:
             try:
-                kind = registry_pb2.ServiceKind.SERVICE_KIND_SELECTOR
-                found = await directory.find(kind, SelectorServiceStub)
+                found = await directory.selector()
                 break
             except UnavailableError:
                 continue
     assert found.address == system.selector_process.address
-    answer = await found.call("ListPolicies", selector_pb2.ListPoliciesRequest())
+    answer = await found.call(found.stub.ListPolicies, selector_pb2.ListPoliciesRequest())
     names = ["aco", "beta", "pso", "random", "round-robin", "survival", "thesis", "thesis-fixed"]
     assert [(p.name, p.is_default) for p in answer.policies] == [(name, name == "random") for name in names]
     assert all(policy.description and policy.source for policy in answer.policies)
@@ -91,9 +90,9 @@ async def test_a_belief_is_explained_to_the_last_digit(system: System) -> None:
     assert found.terms.delay_s == pytest.approx(0.4)
     assert found.terms.open_online_s > 0
     request = selector_pb2.ListBeliefHistoryRequest(node="a", page_size=3)
-    first = await system.selector.call("ListBeliefHistory", request)
+    first = await system.selector.call(system.selector.stub.ListBeliefHistory, request)
     request.page_token = first.next_page_token
-    rest = await system.selector.call("ListBeliefHistory", request)
+    rest = await system.selector.call(system.selector.stub.ListBeliefHistory, request)
     updates = [*first.updates, *rest.updates]
     assert [update.evidence for update in updates] == facts[::-1]
     assert [update.updates for update in updates] == [4, 3, 2, 1]

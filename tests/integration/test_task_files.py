@@ -125,6 +125,6 @@ def test_a_module_that_cannot_be_imported_says_why(
 
 
 def test_asking_the_catalogue_imports_neither_torch_nor_numpy() -> None:
-    code = "import sys, peerloom.worker.catalogue; print({'torch', 'numpy'} & set(sys.modules))"
+    code = "import sys, peerloom.worker.tasks.built_in; print({'torch', 'numpy'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"

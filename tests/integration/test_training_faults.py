@@ -3,6 +3,7 @@
 Each fault is set off by a committed step, never by a time, so it falls inside the training.
 """
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from peerloom.client.types import (
     StepCommitted,
     WorkerLost,
 )
-from peerloom.errors import FailedPreconditionError, UnavailableError
+from peerloom.errors import UnavailableError
 
 JOB_LIMIT_S = 120.0
 EPOCHS = 10
@@ -66,36 +67,59 @@ def check_complete(job: JobHandle, events: list[JobEvent], epochs: int = EPOCHS)
     assert (result.metric or 0) > 0.95
 
 
-@pytest.mark.parametrize("node", ["node-1", "node-2"])
-def test_a_killed_worker_costs_no_step(system: Embedded, client: Client, node: str) -> None:
-    """The survivors go on in a second generation, whether rank 0 died or another."""
-    job = client.train("digits", requests=2, epochs=EPOCHS)
-    events = watch_with_fault(job, STRUCK_AT, lambda: workers_of(system.pids[node])[0].kill())
-    check_complete(job, events)
+def test_a_killed_worker_costs_no_step_and_is_replaced(system: Embedded, client: Client) -> None:
+    """The survivors go on, then its node gives another slot.
+
+    The selector is held until the survivors go on: on a busy machine a replacement may else be sooner.
+    """
+    selector = psutil.Process(system.pids["selector"])
+
+    def strike() -> None:
+        selector.suspend()
+        workers_of(system.pids["node-1"])[0].kill()
+
+    job = client.train("digits", requests=2, epochs=LONG)
+    events: list[JobEvent] = []
+    try:
+        for event in job.watch():
+            events.append(event)
+            if isinstance(event, StepCommitted) and event.step == STRUCK_AT:
+                strike()
+            if isinstance(event, GenerationFormed) and len(event.workers) == 2:
+                selector.resume()
+    finally:
+        selector.resume()
+    check_complete(job, events, LONG)
     [lost] = [event.worker.id for event in events if isinstance(event, WorkerLost)]
     formed = [event for event in events if isinstance(event, GenerationFormed)]
-    assert len(formed[0].workers) == 3
-    without = [
-        e for e in formed if lost not in {each.id for each in e.workers}
-    ]  # its replacement may be in the first
-    assert without[0].first_step >= STRUCK_AT
-    assert len(without[0].workers) >= 2
+    check_sizes(system, formed, [])
+    first = next(event for event in formed if lost not in {each.id for each in event.workers})
+    assert first.first_step >= STRUCK_AT
 
 
-def test_a_killed_agent_takes_its_workers_with_it_and_the_job_goes_on(
-    system: Embedded, client: Client
-) -> None:
-    job = client.train("digits", requests=2, epochs=EPOCHS)
-    events = watch_with_fault(job, STRUCK_AT, lambda: psutil.Process(system.pids["node-1"]).kill())
-    check_complete(job, events)
-    assert len([event for event in events if isinstance(event, WorkerLost)]) == 2
+def check_sizes(system: Embedded, formed: list[GenerationFormed], silent: list[str]) -> None:
+    """All three, then two, then three again, unless more than `silent` were starved for over a second.
+
+    Whom a busy machine lets say nothing for so long is left behind, as it should be, and joins again.
+    """
+    sizes = [len(event.workers) for event in formed]
+    told = fell_silent(system)
+    assert set(silent) <= set(told)
+    if told == silent:
+        assert sizes == [3, 2, 3]
+    assert (sizes[0], min(sizes) < 3, sizes[-1]) == (3, True, 3)
 
 
-@pytest.mark.parametrize("apart", [100, 0], ids=["one-after-the-other", "at-once"])
-def test_coordinators_die_and_no_step_is_lost(system: Embedded, client: Client, apart: int) -> None:
+def fell_silent(system: Embedded) -> list[str]:
+    """The workers of whom the trainer had no sign of life, as its log tells."""
+    lines = [json.loads(line) for line in system.folder.log_path("trainer").read_text().splitlines()]
+    return [worker for line in lines if line["event"] == "workers_fell_silent" for worker in line["workers"]]
+
+
+def test_coordinators_die_one_after_the_other_and_no_step_is_lost(system: Embedded, client: Client) -> None:
     """The workers go on by themselves, and the watch resumes with no gap and no repeat."""
     job = client.train("digits", requests=2, epochs=EPOCHS)
-    dies_at = {name: STRUCK_AT + apart * i for i, name in enumerate(("registry", "selector", "trainer"))}
+    dies_at = {name: STRUCK_AT + 100 * i for i, name in enumerate(("registry", "selector", "trainer"))}
     events: list[JobEvent] = []
     for event in job.watch():
         events.append(event)
@@ -148,9 +172,9 @@ def test_a_frozen_worker_is_left_behind_and_joins_again(system: Embedded, client
         if isinstance(event, GenerationFormed) and frozen and len(event.workers) == 2:
             frozen[0].resume()
     check_complete(job, events, LONG)
-    formed = [len(event.workers) for event in events if isinstance(event, GenerationFormed)]
-    assert formed[0] == formed[-1] == 3
-    assert 2 in formed
+    formed = [event for event in events if isinstance(event, GenerationFormed)]
+    [on_node_2] = [each.id for each in formed[0].workers if each.node_name == "node-2"]
+    check_sizes(system, formed, [on_node_2])
     assert not [event for event in events if isinstance(event, WorkerLost)], "it was only slow"
 
 
@@ -178,19 +202,6 @@ def test_a_node_that_comes_later_joins_the_running_job(tmp_path: Path) -> None:
         assert job.cancel().state == "cancelled"
 
 
-def test_a_job_below_min_workers_waits_and_goes_on(tmp_path: Path) -> None:
-    """A worker dies, its slot is given again, and the job that had to wait has lost nothing."""
-    with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
-        job = client.train("digits", requests=2, epochs=EPOCHS, min_workers=2)
-        events = watch_with_fault(job, STRUCK_AT, lambda: workers_of(system.pids["node-1"])[0].kill())
-        check_complete(job, events)
-        states = [event.state for event in events if isinstance(event, StateChanged)]
-        assert "waiting" in states
-        formed = [len(event.workers) for event in events if isinstance(event, GenerationFormed)]
-        assert formed[:2] == [2, 2]
-        assert set(formed) == {2}
-
-
 def test_an_agent_that_is_stopped_hands_over_and_is_not_blamed(system: Embedded, client: Client) -> None:
     """SIGTERM on the agent: its workers leave at a step boundary; no loss, no interruption."""
     job = client.train("digits", requests=2, epochs=EPOCHS)
@@ -208,7 +219,7 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
     """Its state is kept on both nodes and in the trainer; fresh workers take it and finish the job."""
     monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.3")
     with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
-        job = client.train("digits", requests=2, epochs=LONG)
+        job = client.train("digits", requests=2, epochs=EPOCHS)
         restored = ""
         was_killed = False
         for event in job.watch():
@@ -223,23 +234,3 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
         assert result.succeeded, result.reason
         assert "workers go on from the checkpoint of step" in restored
         assert (result.metric or 0) > 0.95
-
-
-def test_a_cancelled_job_is_resumed_from_its_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.3")
-    with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
-        job = client.train("digits", requests=2, epochs=LONG)
-        for event in job.watch():
-            if isinstance(event, StepCommitted) and event.step >= 100 and job.status().checkpoint_step:
-                break
-        assert job.cancel().state == "cancelled"
-        seen = job.status().checkpoint_step or 0
-        job.resume()
-        result = job.result(JOB_LIMIT_S)
-        assert result.succeeded, result.reason
-        firsts = [event.first_step for event in job.watch() if isinstance(event, GenerationFormed)]
-        assert firsts[-1] >= seen > 0
-        with pytest.raises(FailedPreconditionError, match="succeeded"):
-            job.resume()

@@ -9,13 +9,16 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
@@ -39,12 +42,53 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bin folder of an environment that holds the wheel and what it asks for, nothing else."""
+    """The bin folder of an environment that holds the wheel and what it asks for, nothing else.
+
+    What it asks for is linked from this environment, where it is in the versions of constraints.txt: to bring
+    and unpack it anew would take a minute and show nothing of the wheel. pip then says whether all is there.
+    """
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    pip = (folder / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
-    run(*pip, "install", "-c", ROOT / "constraints.txt", wheel)
+    venv.create(folder, with_pip=False)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", folder / "bin" / "python")
+    run(*pip, "install", "--quiet", "--no-deps", wheel)
+    lines = (ROOT / "constraints.txt").read_text().split()
+    pinned = {canonicalize_name(n): v for n, is_pin, v in (line.partition("==") for line in lines) if is_pin}
+    for name in sorted(wanted_in(site)):
+        found = metadata.distribution(name)
+        assert found.version == pinned[name], name
+        link(found, site)
+    assert run(*pip, "check") == "No broken requirements found.\n"
     return folder / "bin"
+
+
+def wanted_in(site: Path) -> set[str]:
+    """The names of all that the installed wheel asks for, and what that asks for, without optional parts."""
+    (peerloom,) = metadata.distributions(name="peerloom", path=[str(site)])
+    found, left = set[str](), asked_by(peerloom)
+    while left:
+        wanted = left.pop()
+        name = canonicalize_name(wanted.name)
+        if name not in found:
+            found.add(name)
+            left += asked_by(metadata.distribution(name), wanted.extras)
+    return found
+
+
+def asked_by(asker: metadata.Distribution, extras: Collection[str] = ()) -> list[Requirement]:
+    """The requirements that hold on this machine."""
+    wanted = [Requirement(text) for text in asker.requires or []]
+    chosen = [{"extra": extra} for extra in ("", *extras)]
+    return [each for each in wanted if each.marker is None or any(map(each.marker.evaluate, chosen))]
+
+
+def link(distribution: metadata.Distribution, site: Path) -> None:
+    """Puts its modules into another environment; not its programs, which would run in this one."""
+    for file in distribution.files or []:
+        if ".." not in file.parts:
+            there = site / file
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.symlink_to(Path(str(file.locate())))
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:

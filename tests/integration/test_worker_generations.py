@@ -19,7 +19,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
 from peerloom.worker.assignment import Assignment
-from peerloom.worker.run import Worker
+from peerloom.worker.run import TrainingWorker
 
 SPEC = JobSpec(task="digits", epochs=1000, batch_size=64, learning_rate=0.1, seed=1)
 pytestmark = pytest.mark.timeout(90)
@@ -77,7 +77,7 @@ async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others
     assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "127.0.0.1:1", 0, "cpu", 0, "", 1, "")
     try:
         async with asyncio.timeout(60):
-            assert await asyncio.to_thread(Worker(assignment).run) == 0
+            assert await asyncio.to_thread(TrainingWorker(assignment).run) == 0
     finally:
         await server.stop(None)
     last = others + 2

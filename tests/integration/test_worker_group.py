@@ -57,7 +57,7 @@ class Member:
         self.process.wait()
 
 
-class Crew:
+class MemberPool:
     """Three members and the store that they meet in."""
 
     def __init__(self) -> None:
@@ -84,47 +84,47 @@ class Crew:
 
 
 @pytest.fixture
-def crew() -> Iterator[Crew]:
-    started = Crew()
+def pool() -> Iterator[MemberPool]:
+    started = MemberPool()
     yield started
     for member in started.members:
         member.end()
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "barrier"])
-def test_a_frozen_member_leaves_nobody_hanging(crew: Crew, collective: str) -> None:
+def test_a_frozen_member_leaves_nobody_hanging(pool: MemberPool, collective: str) -> None:
     """Rank 2 is stopped inside the collectives; told to, the others leave at once and go on as two."""
-    crew.form(1, [0, 1, 2], collective)
-    crew.members[2].process.send_signal(signal.SIGSTOP)
-    crew.break_generation(1, [0, 1])
-    crew.form(2, [0, 1])
+    pool.form(1, [0, 1, 2], collective)
+    pool.members[2].process.send_signal(signal.SIGSTOP)
+    pool.break_generation(1, [0, 1])
+    pool.form(2, [0, 1])
 
 
-def test_a_killed_member_leaves_nobody_hanging(crew: Crew) -> None:
-    crew.form(1, [0, 1, 2])
-    crew.members[0].process.kill()
-    crew.members[2].say(**{"break": 1})  # whoever doesn't talk to the dead one is told
-    crew.members[1].hear("broken")
-    crew.members[2].hear("broken")
+def test_a_killed_member_leaves_nobody_hanging(pool: MemberPool) -> None:
+    pool.form(1, [0, 1, 2])
+    pool.members[0].process.kill()
+    pool.members[2].say(**{"break": 1})  # whoever doesn't talk to the dead one is told
+    pool.members[1].hear("broken")
+    pool.members[2].hear("broken")
 
 
-def test_a_member_that_never_comes_blocks_nobody_who_is_told(crew: Crew) -> None:
+def test_a_member_that_never_comes_blocks_nobody_who_is_told(pool: MemberPool) -> None:
     """The group is being formed; the third never arrives."""
     for rank in (0, 1):
-        crew.members[rank].say(join=[1, rank, 3, "all_reduce", crew.store.port])
-        crew.members[rank].hear("forming")
-    crew.break_generation(1, [0, 1])
-    crew.form(2, [0, 1])
+        pool.members[rank].say(join=[1, rank, 3, "all_reduce", pool.store.port])
+        pool.members[rank].hear("forming")
+    pool.break_generation(1, [0, 1])
+    pool.form(2, [0, 1])
 
 
-def test_many_generations_leak_nothing(crew: Crew) -> None:
+def test_many_generations_leak_nothing(pool: MemberPool) -> None:
     """Thirty generations in the same processes; descriptors and threads come back to what they were."""
     for generation in range(1, 31):
-        crew.form(generation, [0, 1, 2])
-        crew.break_generation(generation, [0, 1, 2])
+        pool.form(generation, [0, 1, 2])
+        pool.break_generation(generation, [0, 1, 2])
         if generation == 5:
-            after_five = [crew.count(rank, {}) for rank in (0, 1, 2)]
+            after_five = [pool.count(rank, {}) for rank in (0, 1, 2)]
     for rank, most in enumerate(after_five):
-        after_thirty = crew.count(rank, most)
+        after_thirty = pool.count(rank, most)
         assert after_thirty["descriptors"] <= most["descriptors"]
         assert after_thirty["threads"] <= most["threads"]

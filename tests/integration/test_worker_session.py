@@ -1,7 +1,8 @@
 """A worker's signs of life are answers: a trainer that isn't heard hears nothing either."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -9,20 +10,24 @@ import grpc
 import pytest
 from grpc import aio
 
+from peerloom.kit.backoff import Backoff
+from peerloom.kit.dialing import Dialer, TrainerPeer
 from peerloom.v1.trainer_pb2 import (
     EndWorker,
     PrepareWorker,
     ProgressRecorded,
     WorkerFinished,
+    WorkerHello,
     WorkerPrepared,
     WorkerSessionRequest,
     WorkerSessionResponse,
 )
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
 from peerloom.worker.assignment import Assignment
-from peerloom.worker.session import Session
+from peerloom.worker.trainer_session import TrainerSession
 
-WORDS = 3
+WORDS, TRIES = 3, 5
+STORE = "127.0.0.1:7"
 T = TypeVar("T", bound=TrainerServiceServicer)
 pytestmark = pytest.mark.timeout(60)
 
@@ -46,6 +51,21 @@ class Trainer(TrainerServiceServicer):
             yield WorkerSessionResponse(recorded=ProgressRecorded(step=word))
             request = await anext(heard)
             self.beats_after_word.append(int(request.HasField("beat")))
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+        self.done.set()
+
+
+class Greeted(TrainerServiceServicer):
+    """Keeps a worker's hello, and ends it."""
+
+    def __init__(self) -> None:
+        self.hello = WorkerHello()
+        self.done = asyncio.Event()
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        self.hello = (await anext(aiter(request_iterator))).hello
         yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
         self.done.set()
 
@@ -86,16 +106,37 @@ async def test_a_worker_that_has_finished_says_so_again_after_each_break() -> No
         assert trainer.words[1][:2] == ["hello", "finished"]
 
 
+@pytest.fixture(autouse=True)
+def no_session_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A session that goes on would draw its pauses beside other tests."""
+    begun = list[TrainerSession]()
+    start = TrainerSession.start
+
+    def noted(session: TrainerSession) -> None:
+        begun.append(session)
+        start(session)
+
+    monkeypatch.setattr(TrainerSession, "start", noted)
+    yield
+    for session in begun:
+        session._thread.join(30)
+        assert not session._thread.is_alive()
+
+
+def assignment_to(port: int) -> Assignment:
+    """Of a worker whose trainer is at this port."""
+    return Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "", 0, "cpu", 0, "", 1, "")
+
+
 @asynccontextmanager
-async def served(trainer: T) -> AsyncIterator[tuple[T, Session]]:
+async def served(trainer: T) -> AsyncIterator[tuple[T, TrainerSession]]:
     """The trainer at a port of its own, and a worker's session with it that has not begun."""
     server = aio.server()
     add_TrainerServiceServicer_to_server(trainer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "", 0, "cpu", 0, "", 1, "")
     try:
-        session = Session(assignment, lambda abort: None)
+        session = TrainerSession(assignment_to(port), lambda abort: None, store_address=STORE)
         yield trainer, session
     finally:
         session.leave("the test is over", 0.0)  # its thread ends when it finds no trainer
@@ -108,6 +149,39 @@ async def test_a_worker_that_has_to_leave_goes_without_a_trainer_that_is_away() 
     session.start()
     async with asyncio.timeout(30):
         assert isinstance(await asyncio.to_thread(session.commands.get), EndWorker)
+
+
+async def test_each_try_to_come_back_dials_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A channel that has failed makes its callers wait for attempts of its own, which come ever later."""
+    dialled, seen, enough = list[str](), list[int](), threading.Event()
+
+    class Noted(Dialer):
+        def trainer(self, address: str) -> TrainerPeer:
+            dialled.append(address)
+            return super().trainer(address)
+
+    class Counted(Backoff):
+        def next_pause_s(self) -> float:
+            seen.append(len(dialled))
+            if len(seen) == TRIES:
+                enough.set()
+            return min(super().next_pause_s(), 0.05)
+
+    monkeypatch.setattr("peerloom.worker.trainer_session.Dialer", Noted)
+    monkeypatch.setattr("peerloom.worker.trainer_session.Backoff", Counted)
+    async with served(Trainer()) as (_, session):
+        pass
+    session.start()
+    assert await asyncio.to_thread(enough.wait, 30)
+    assert seen[:TRIES] == list(range(1, TRIES + 1))
+
+
+async def test_a_worker_tells_where_others_can_meet() -> None:
+    async with served(Greeted()) as (trainer, session):
+        session.start()
+        async with asyncio.timeout(30):
+            await trainer.done.wait()
+    assert trainer.hello.store_address == STORE
 
 
 async def test_each_word_of_the_trainer_is_answered_by_one_sign_of_life() -> None:

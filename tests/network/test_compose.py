@@ -69,7 +69,7 @@ def test_the_files_say_only_what_compose_2_understands_too(path: Path) -> None:
         assert all(isinstance(port, str) for port in service.get("ports", ())), name
 
 
-@pytest.mark.parametrize("name", ["registry", "selector"])
+@pytest.mark.parametrize("name", ["registry", "selector", "trainer"])
 def test_the_light_images_have_no_torch(engine: docker.DockerClient, name: str) -> None:
     program = "from importlib.util import find_spec; print(find_spec('torch'), find_spec('sklearn'))"
     assert in_image(engine, name, "python", "-c", program) == "None None"

@@ -37,25 +37,25 @@ Start = Callable[..., Network]
 )
 def test_delay_is_as_set(start: Start, flags: dict[str, object], expected_ms: float) -> None:
     """A wan's delay is that of an access link, of which there are two each way; csma's is the channel's."""
-    one, other = start(rate="1Gbps", **flags).hosts
-    assert round_trip_ms(one, other, expected_ms) == pytest.approx(expected_ms, rel=0.05)
+    network = start(rate="1Gbps", **flags)
+    assert round_trip_ms(network, *network.hosts) == pytest.approx(expected_ms, rel=0.05)
 
 
 @pytest.mark.parametrize(("medium", "overhead"), [("csma", 14 + 4 + 12), ("wan", 0)])
 @pytest.mark.parametrize("mtu", [1500, 9000])
 def test_rate_is_as_set(start: Start, medium: str, overhead: int, mtu: int) -> None:
     """csma counts Ethernet's header, check sequence and gap; a wan's rate is that of IP packets."""
-    one, other = start(medium=medium, rate="20Mbps", mtu=mtu).hosts
+    network = start(medium=medium, rate="20Mbps", mtu=mtu)
     allowed = 20e6 * (mtu - 28) / (mtu + overhead)
-    assert carried_bits_per_s(one, other, mtu - 28, allowed) == pytest.approx(allowed, rel=0.05)
+    assert carried_bits_per_s(network, *network.hosts, mtu - 28, allowed) == pytest.approx(allowed, rel=0.05)
 
 
 @BOTH_MEDIA
 def test_tcp_gets_what_the_rate_allows(start: Start, medium: str) -> None:
-    one, other = start(medium=medium, rate="50Mbps").hosts
+    network = start(medium=medium, rate="50Mbps")
     # 52 bytes of headers a segment; on csma also acknowledgements share the channel: about 1 %.
     allowed = 50e6 * (9000 - 52) / 9030
-    assert tcp_bits_per_s(one, other, allowed) == pytest.approx(allowed, rel=0.05)
+    assert tcp_bits_per_s(network, *network.hosts) == pytest.approx(allowed, rel=0.05)
 
 
 def test_mtu_of_65000_carries_whole_packets(start: Start) -> None:
@@ -87,11 +87,11 @@ def test_rate_and_delay_of_one_access_link_change(start: Start) -> None:
     network = start(medium="wan", rate="20Mbps", delay="5ms")
     one, other = network.hosts
     network.do("delay", nodes=[1], seconds=0.025)
-    assert round_trip_ms(one, other, 60) == pytest.approx(60, rel=0.05)
+    assert round_trip_ms(network, one, other) == pytest.approx(60, rel=0.05)
     network.do("delay", seconds=0)
     network.do("rate", nodes=[1], bits_per_s=8e6)
     allowed = 8e6 * 1000 / 1028
-    assert carried_bits_per_s(one, other, 1000, allowed) == pytest.approx(allowed, rel=0.05)
+    assert carried_bits_per_s(network, one, other, 1000, allowed) == pytest.approx(allowed, rel=0.05)
 
 
 def test_rate_and_delay_of_the_channel_change_under_load(start: Start) -> None:
@@ -107,10 +107,10 @@ def test_rate_and_delay_of_the_channel_change_under_load(start: Start) -> None:
     assert reaches(away, one)
     # The rate is also that of a node which was away when it changed.
     allowed = 20e6 * 8972 / 9030
-    assert carried_bits_per_s(away, one, 8972, allowed) == pytest.approx(allowed, rel=0.05)
+    assert carried_bits_per_s(network, away, one, 8972, allowed) == pytest.approx(allowed, rel=0.05)
     drained(network)
     network.do("delay", seconds=0.01)
-    assert round_trip_ms(one, other, 20) == pytest.approx(20, rel=0.05)
+    assert round_trip_ms(network, one, other) == pytest.approx(20, rel=0.05)
 
 
 @BOTH_MEDIA
@@ -146,7 +146,7 @@ def test_200_absences_under_load_leave_the_network_healthy(start: Start, medium:
     drained(network)
     one, other = network.hosts[:2]
     allowed = 50e6 * 8972 / 9030
-    assert carried_bits_per_s(one, other, 8972, allowed) == pytest.approx(allowed, rel=0.05)
+    assert carried_bits_per_s(network, one, other, 8972, allowed) == pytest.approx(allowed, rel=0.05)
 
 
 @BOTH_MEDIA

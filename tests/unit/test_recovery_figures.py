@@ -60,5 +60,5 @@ def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_left(tmp_pat
 
 def test_an_unknown_part_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARTS", "kill freezer")
-    with pytest.raises(SystemExit, match="no part freezer; there are kill, join, freeze"):
+    with pytest.raises(SystemExit, match="no part freezer; there are kill, restarted, join"):
         chosen_parts()

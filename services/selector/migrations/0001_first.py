@@ -1,4 +1,4 @@
-"""The first schema: roster, beliefs, evidence, history and the cursor into the registry's log."""
+"""The first schema: catalog, beliefs, evidence, history and the cursor into the registry's log."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -34,13 +34,17 @@ def upgrade() -> None:
 
 def _node_reference(*, primary_key: bool = False) -> sa.Column[str]:
     return sa.Column(
-        "node_id", sa.String(64), sa.ForeignKey("nodes.node_id"), primary_key=primary_key, nullable=False
+        "node_id",
+        sa.String(64),
+        sa.ForeignKey("selector_nodes.node_id"),
+        primary_key=primary_key,
+        nullable=False,
     )
 
 
 def _create_nodes() -> None:
     op.create_table(
-        "nodes",
+        "selector_nodes",
         sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
         sa.Column("node_id", sa.String(64), nullable=False, unique=True),
         sa.Column("name", sa.String(63), nullable=False),
@@ -99,5 +103,5 @@ def _create_history() -> None:
 
 def downgrade() -> None:
     """Drops the tables, with all they hold."""
-    for table in ("cursor", "history", "evidence", "beliefs", "nodes"):
+    for table in ("cursor", "history", "evidence", "beliefs", "selector_nodes"):
         op.drop_table(table)

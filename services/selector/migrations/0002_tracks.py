@@ -3,6 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
+from peerloom.services.selector.tables import nodes_table
+
 revision = "0002"
 down_revision = "0001"
 
@@ -24,11 +26,12 @@ _KIND_OF = {"transfers": 1, "trainings": 2, "unfinished": 3, "departures": 4, "i
 
 def upgrade() -> None:
     """Adds the table and fills it from the evidence, all of a node as if it were as new as the newest."""
-    for table in ("nodes", "evidence"):
+    nodes = nodes_table(op.get_bind())
+    for table in (nodes, "evidence"):
         op.add_column(table, sa.Column("speed_gflops", sa.Double, nullable=False, server_default="0"))
     op.create_table(
         "tracks",
-        sa.Column("node_id", sa.String(64), sa.ForeignKey("nodes.node_id"), primary_key=True),
+        sa.Column("node_id", sa.String(64), sa.ForeignKey(f"{nodes}.node_id"), primary_key=True),
         *(sa.Column(name, sa.Double, nullable=False) for name in _TRACK),
     )
     sums = {
@@ -43,12 +46,12 @@ def upgrade() -> None:
     values = ", ".join(f"COALESCE({sums[name]}, 0)" for name in _TRACK)
     op.execute(
         f"INSERT INTO tracks (node_id, {', '.join(_TRACK)}) SELECT n.node_id, {values} "
-        "FROM nodes n LEFT JOIN evidence e ON e.node_id = n.node_id GROUP BY n.node_id"
+        f"FROM {nodes} n LEFT JOIN evidence e ON e.node_id = n.node_id GROUP BY n.node_id"
     )
 
 
 def downgrade() -> None:
     """Drops what was added."""
     op.drop_table("tracks")
-    for table in ("nodes", "evidence"):
+    for table in (nodes_table(op.get_bind()), "evidence"):
         op.drop_column(table, "speed_gflops")

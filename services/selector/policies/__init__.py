@@ -11,8 +11,8 @@ from peerloom.services.selector.policies.particle_swarm import ParticleSwarmPoli
 from peerloom.services.selector.policies.random import RandomPolicy
 from peerloom.services.selector.policies.round_robin import RoundRobinPolicy
 from peerloom.services.selector.policies.survival import SurvivalPolicy
-from peerloom.services.selector.policies.thesis import ThesisPolicy
 from peerloom.services.selector.policies.thesis_fixed import ThesisFixedPolicy
+from peerloom.services.selector.policies.thesis_printed import ThesisPolicy
 
 _ALL: tuple[Policy, ...] = (
     AntColonyPolicy(),

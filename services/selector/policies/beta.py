@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
-from peerloom.services.selector.policies.past import Record
+from peerloom.services.selector.policies.past import FadedSums
 from peerloom.services.selector.policies.ranking import highest, reasons
 
 
@@ -38,5 +38,5 @@ class BetaPolicy:
         ]
 
 
-def _counts(record: Record) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _counts(record: FadedSums) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     return record.trainings + record.transfers, record.interruptions + record.unfinished

@@ -28,7 +28,7 @@ class Swarm:
 
 
 class ParticleSwarmPolicy:
-    """A particle is a set: each coordinate in [0, 1) names a node by its place in the roster.
+    """A particle is a set: each coordinate in [0, 1) names a node by its place in the catalog.
 
     velocity = inertia*velocity + pull*r1*(own best - position) + pull*r2*(all's best - position). The state
     lives for one selection and begins at random places, so nothing but `rng` decides.

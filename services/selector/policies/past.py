@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.track import HALF_LIFE_S, TRACK, open_exposure_s, worth
+from peerloom.services.selector.belief.track import HALF_LIFE_S, TRACK, open_exposure_s, worth
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -36,7 +36,7 @@ class Numbers(Protocol):
 
 
 @dataclass(frozen=True)
-class Record:
+class FadedSums:
     """Faded sums now, one entry a candidate; the exposure includes open sessions. See track.Track."""
 
     exposure_s: Floats
@@ -99,15 +99,15 @@ class Past:
         return self.numbers.names_of_owner[self.owner] > 1
 
     @cached_property
-    def record(self) -> Record:
+    def record(self) -> FadedSums:
         """What is known of each candidate by itself."""
         still = worth(self.number("at_s"), self.now_s, self.half_life_s)
         faded = {name: self.number(name) * still for name in TRACK if name != "at_s"}
         faded["exposure_s"] += open_exposure_s(self.number("session_start_s"), self.now_s, self.half_life_s)
-        return Record(**faded)
+        return FadedSums(**faded)
 
     @cached_property
-    def owner_record(self) -> Record:
+    def owner_record(self) -> FadedSums:
         """What is known of each candidate's owner: the sums over all its names, also those that are gone."""
         own = self.record
         if not self.shares_owner.any():
@@ -123,7 +123,7 @@ class Past:
             of_owner[mine] = sums[self.owner[mine]]
             return of_owner
 
-        return Record(**{name: pooled(name) for name in Record.__dataclass_fields__})
+        return FadedSums(**{name: pooled(name) for name in FadedSums.__dataclass_fields__})
 
     @cached_property
     def is_proven(self) -> npt.NDArray[np.bool_]:

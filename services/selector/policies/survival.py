@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.policies.gang import best_gang, reserves
+from peerloom.services.selector.policies.gang_choice import best_gang, reserves
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
-from peerloom.services.selector.policies.newcomers import Trials, whose_turn
-from peerloom.services.selector.policies.past import Past, Record
+from peerloom.services.selector.policies.past import FadedSums, Past
 from peerloom.services.selector.policies.survival_model import (
     VALUE_FORMULA,
     Outlook,
     Priors,
     outlook,
 )
+from peerloom.services.selector.policies.trials import Trials, whose_turn
 
 _DAY_S = 86_400.0
 
@@ -153,7 +153,7 @@ def _slots_evidence(candidates: Candidates, index: int) -> str:
     return f"it says {candidates.slots[index]}; {seen}: beyond those it counts for as many again at most"
 
 
-def _transfer_evidence(own: Record, index: int) -> str:
+def _transfer_evidence(own: FadedSums, index: int) -> str:
     count, size_bytes = float(own.transfers[index]), float(own.transfer_bytes[index])
     if count < 1e-6:
         return "no transfers yet: as fast as those of the others"

@@ -10,7 +10,7 @@
 
 The hazard is the mean of a Gamma(a, b) prior after `ended` sessions ended over `exposure` seconds online,
 where a goodbye counts as part of an end; acceptance the mean of a Beta(g, r) prior. `doubt` is what is
-typical of others, or less if the node says so itself; `measured` are machine speeds (comparing.py).
+typical of others, or less if the node says so itself; `measured` are machine speeds (machine_speed.py).
 `proven` is the most slots that a node gave at once, 1 before any: what it says beyond them counts up to as
 many again, by the prior of acceptance. Bandwidth has one typical transfer as its prior. Gamma
 and Beta are the conjugate priors of Poisson and Bernoulli facts: A. Gelman et al., Bayesian Data Analysis,
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from peerloom.errors import ConfigurationError
 from peerloom.services.selector.policies.interface import Candidates
-from peerloom.services.selector.policies.past import Record
+from peerloom.services.selector.policies.past import FadedSums
 
 Floats = npt.NDArray[np.float64]
 _ASKED_FOR_MEDIAN = 4096
@@ -132,25 +132,25 @@ def outlook(candidates: Candidates, priors: Priors, horizon_s: float) -> Outlook
     )
 
 
-def _slots(said: Floats, record: Record, priors: Priors) -> Floats:
+def _slots(said: Floats, record: FadedSums, priors: Priors) -> Floats:
     proven = np.minimum(said, np.maximum(1.0, record.slots_given))
     expected = priors.good / (priors.good + priors.refused)
     counted: Floats = proven + expected * np.minimum(said - proven, proven)
     return counted
 
 
-def _hazard(record: Record, priors: Priors) -> Floats:
+def _hazard(record: FadedSums, priors: Priors) -> Floats:
     ended = record.interruptions + priors.notice * record.departures
     per_s: Floats = (priors.ends + ended) / (priors.exposure_s + record.exposure_s)
     return per_s
 
 
-def _acceptance(record: Record, priors: Priors) -> Floats:
+def _acceptance(record: FadedSums, priors: Priors) -> Floats:
     chance: Floats = (priors.good + record.trainings) / (priors.good + priors.refused + record.work)
     return chance
 
 
-def _speed(record: Record, said: Floats, priors: Priors) -> Floats:
+def _speed(record: FadedSums, said: Floats, priors: Priors) -> Floats:
     measured = record.speeds > 1e-6
     known = record.speed_total[measured] / record.speeds[measured] if measured.any() else said[said > 0]
     # Thousands tell the median as well as all of them do.
@@ -162,7 +162,7 @@ def _speed(record: Record, said: Floats, priors: Priors) -> Floats:
     return speed
 
 
-def _transfer_s(record: Record) -> Floats:
+def _transfer_s(record: FadedSums) -> Floats:
     transfers = float(record.transfers.sum())
     if transfers < 1e-6:
         return np.zeros(len(record.transfers))

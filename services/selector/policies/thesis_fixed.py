@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.errors import NotFoundError
+from peerloom.services.selector.belief.formula import Weights
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
-from peerloom.services.selector.policies.newcomers import Trials, whose_turn
 from peerloom.services.selector.policies.past import Past
 from peerloom.services.selector.policies.ranking import highest, reasons
-from peerloom.services.selector.rules import Weights
+from peerloom.services.selector.policies.trials import Trials, whose_turn
 
 Floats = npt.NDArray[np.float64]
 

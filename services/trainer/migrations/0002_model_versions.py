@@ -5,7 +5,7 @@ from collections import Counter
 import sqlalchemy as sa
 from alembic import op
 
-from peerloom.services.trainer.rules import model_name
+from peerloom.services.trainer.jobs.specs import model_name
 from peerloom.v1.trainer_pb2 import Job
 
 revision = "trainer_0002"

@@ -1,7 +1,7 @@
 """Kinds of values that several commands take."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -62,3 +62,8 @@ def state_option(command: Command) -> Command:
         metavar="DIR",
         help="The folder that holds everything.  [default: PEERLOOM_STATE or ~/.peerloom]",
     )(command)
+
+
+def choice_of(words: Any) -> click.Choice[str]:
+    """One of the words of an SDK type (a Literal), but for "unknown", which nobody asks for."""
+    return click.Choice([word for word in get_args(words) if word != "unknown"])

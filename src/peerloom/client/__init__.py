@@ -6,11 +6,12 @@ a handle can be dropped and taken up again, and a watch that breaks goes on from
 saw, so that no event is lost or told twice.
 
     address       which registry, and who says so
-    services      the other services found through it; errors say what to start
-    async_client  what can be asked, as coroutines      client      the same without async
-    async_job     a handle on one job, as coroutines    job         the same without async
-    watching      events over broken streams            download    artifacts, verified
-    requests      what a user wants, as messages        conversions messages as values
+    services      typed calls of the services found through it; errors say what to start
+    async_client  what can be asked, as coroutines; `client` is the same without async
+    jobs          handles on one job; `job_events` are its events, over streams that break
+    artifacts     artifacts on the nodes, found at their `holders`; models to files
+    models        which model a user means
+    requests      what a user wants, as messages; `conversions` are messages as values, the `types`
+    signatures    a method's arguments, written once
     loop_thread   where the coroutines of the sync face run
-    types         the values
 """

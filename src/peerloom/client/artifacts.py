@@ -1,24 +1,24 @@
-"""Artifacts on the nodes: put, fetched from several at once, listed, pinned and removed."""
+"""Artifacts on the nodes: put, fetched from several at once, listed, pinned and removed; models to files."""
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
 
-from peerloom.client.keepers import CALL_S, MANIFEST_S, Keepers, holder_of, message_of
-from peerloom.client.models import find_digest
-from peerloom.client.services import Services
+from peerloom.artifacts.bundles import pack
+from peerloom.artifacts.fetch.fetcher import Fetcher
+from peerloom.artifacts.transfer import put_file
+from peerloom.client.conversions.words import number_of, word_of
+from peerloom.client.holders import CALL_S, MANIFEST_S, Holders, holder_of, message_of
+from peerloom.client.loop_thread import SyncFace, blocking
+from peerloom.client.models import find_digest, target_file
+from peerloom.client.remote_services import Services
 from peerloom.client.types import ArtifactHolder, ArtifactManifest, KeptArtifact
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
-from peerloom.kit.artifact_transfer import put_file
-from peerloom.kit.bundles import pack
-from peerloom.kit.exchange.fetch import Fetcher
+from peerloom.kit.dialing import ArtifactPeer
 from peerloom.v1 import artifact_pb2
 
-T = TypeVar("T")
-KINDS = ("model", "data_set", "code", "checkpoint")
 _FETCH_S = 3600.0
 
 
@@ -26,7 +26,7 @@ class AsyncArtifacts:
     """`client.artifacts`. A `digest` may be cut to an unambiguous beginning, or be a model's NAME:VERSION."""
 
     def __init__(self, services: Services) -> None:
-        self._services, self._keepers = services, Keepers(services)
+        self._services, self._holders = services, Holders(services)
 
     async def put(
         self, path: str | Path, *, kind: str = "data_set", name: str = "", copies: int = 2, node: str = ""
@@ -36,8 +36,7 @@ class AsyncArtifacts:
         `kind` is "model", "data_set", "code" or "checkpoint". Raises InvalidArgumentError, UnavailableError
         when no node lives, ResourceExhaustedError when it fits nowhere.
         """
-        if kind not in KINDS:
-            raise InvalidArgumentError.of_field("kind", kind, f"one of {', '.join(KINDS)}")
+        number = number_of("kind", artifact_pb2.ArtifactKind, kind)
         source = await asyncio.to_thread(_expanded, path)
         if await asyncio.to_thread(source.is_dir):
             with TemporaryDirectory(prefix="peerloom-") as folder:
@@ -46,10 +45,9 @@ class AsyncArtifacts:
                 return await self.put(bundle, kind=kind, name=name, copies=copies, node=node)
         if not await asyncio.to_thread(source.is_file):
             raise InvalidArgumentError.of_field("path", str(source), "a file or folder that exists")
-        number = artifact_pb2.ArtifactKind.Value(f"ARTIFACT_KIND_{kind.upper()}")
         header = artifact_pb2.Artifact(kind=number, name=(name or source.name)[:128], maker="user")
-        nodes = await self._keepers.nodes(node)
-        async with self._keepers.peer(nodes[0]) as peer:
+        nodes = await self._holders.nodes(node)
+        async with self._holders.peer(nodes[0]) as peer:
             kept = await put_file(peer, source, header)
         copied = await self._copy(kept.digest, nodes[0], nodes[1:], copies - 1)
         return _kept(kept.digest, [(holder, kept) for holder in [nodes[0], *copied]])
@@ -63,16 +61,16 @@ class AsyncArtifacts:
         target = await asyncio.to_thread(_expanded, path)
         if await asyncio.to_thread(target.is_dir):
             target /= whole[:12]
-        async with Fetcher(self._keepers.holders, tls_ca=self._services.tls_ca) as fetcher:
+        async with Fetcher(self._holders.holders, dialer=self._services.dialer) as fetcher:
             await fetcher.fetch(whole, target)
         return target
 
     async def list(self, node: str = "") -> tuple[KeptArtifact, ...]:
         """What the living nodes and the trainer keep, or one of them, by digest; the silent are left out."""
-        holders = await self._keepers.nodes(node) if node else await self._keepers.everybody()
+        holders = await self._holders.nodes(node) if node else await self._holders.everybody()
         found: dict[str, list[tuple[ArtifactHolder, artifact_pb2.Artifact]]] = {}
         for holder, artifacts in zip(
-            holders, await asyncio.gather(*map(self._keepers.list_at, holders)), strict=True
+            holders, await asyncio.gather(*map(self._holders.list_at, holders)), strict=True
         ):
             for artifact in artifacts:
                 found.setdefault(artifact.digest, []).append((holder, artifact))
@@ -85,11 +83,11 @@ class AsyncArtifacts:
         holders = await self.where(whole)
         for holder in holders:
             try:
-                async with self._keepers.peer(holder) as peer:
-                    manifest = (await peer.call("GetManifest", request, MANIFEST_S)).manifest
+                async with self._holders.peer(holder) as peer:
+                    manifest = (await peer.call(peer.stub.GetManifest, request, MANIFEST_S)).manifest
             except PeerloomError:
                 continue
-            described = await asyncio.gather(*(self._keepers.describe_at(whole, each) for each in holders))
+            described = await asyncio.gather(*(self._holders.describe_at(whole, each) for each in holders))
             kept = [(at, one) for at, one in zip(holders, described, strict=True) if one is not None]
             digests = tuple(one.hex() for one in manifest.chunk_digests)
             return ArtifactManifest(_kept(whole, kept), manifest.chunk_bytes, digests)
@@ -98,22 +96,42 @@ class AsyncArtifacts:
         )
 
     async def where(self, digest: str) -> tuple[ArtifactHolder, ...]:
-        """Who holds it, whole or in part: nodes as the registry knows, and the trainer."""
+        """Who holds an artifact, whole or in part: nodes as the registry knows, and the trainer."""
         whole = await self.resolve(digest)
-        nodes = [holder_of(one) for one in await self._keepers.holders(whole)]
+        nodes = [holder_of(one) for one in await self._holders.holders(whole)]
         return tuple(sorted(nodes, key=lambda one: one.name))
 
     async def pin(self, digest: str, node: str = "") -> tuple[str, ...]:
-        """Keeps it at all who hold it, or at one; returns their names. Raises ResourceExhaustedError."""
-        return await self._at_holders(digest, node, "PinArtifact", artifact_pb2.PinArtifactRequest)
+        """Pins an artifact at all who hold it, or at one; returns their names.
+
+        Raises ResourceExhaustedError where pins would leave too little for all others.
+        """
+
+        async def pin(peer: ArtifactPeer, whole: str) -> None:
+            await peer.call(peer.stub.PinArtifact, artifact_pb2.PinArtifactRequest(digest=whole), CALL_S)
+
+        return await self._at_holders(digest, node, pin)
 
     async def unpin(self, digest: str, node: str = "") -> tuple[str, ...]:
         """Takes pins back; returns the names of those who have it."""
-        return await self._at_holders(digest, node, "UnpinArtifact", artifact_pb2.UnpinArtifactRequest)
+
+        async def unpin(peer: ArtifactPeer, whole: str) -> None:
+            await peer.call(peer.stub.UnpinArtifact, artifact_pb2.UnpinArtifactRequest(digest=whole), CALL_S)
+
+        return await self._at_holders(digest, node, unpin)
 
     async def rm(self, digest: str, node: str = "") -> tuple[str, ...]:
-        """Removes it everywhere, or at one; returns where. Raises FailedPreconditionError if it must stay."""
-        return await self._at_holders(digest, node, "RemoveArtifact", artifact_pb2.RemoveArtifactRequest)
+        """Removes an artifact everywhere, or at one node; returns where.
+
+        Raises FailedPreconditionError where it must stay.
+        """
+
+        async def remove(peer: ArtifactPeer, whole: str) -> None:
+            await peer.call(
+                peer.stub.RemoveArtifact, artifact_pb2.RemoveArtifactRequest(digest=whole), CALL_S
+            )
+
+        return await self._at_holders(digest, node, remove)
 
     async def resolve(self, text: str) -> str:
         """The digest meant. Raises NotFoundError with the nearest, InvalidArgumentError if several fit."""
@@ -141,8 +159,8 @@ class AsyncArtifacts:
             if len(copied) >= copies:
                 break
             try:
-                async with self._keepers.peer(other) as peer:
-                    async for _ in peer.stream("FetchArtifact", request, _FETCH_S):
+                async with self._holders.peer(other) as peer:
+                    async for _ in peer.stream(peer.stub.FetchArtifact, request, _FETCH_S):
                         pass
                 copied.append(other)
             except PeerloomError:
@@ -150,18 +168,44 @@ class AsyncArtifacts:
         return tuple(copied)
 
     async def _at_holders(
-        self, digest: str, node: str, method: str, request: Callable[..., Any]
+        self, digest: str, node: str, ask: Callable[[ArtifactPeer, str], Awaitable[None]]
     ) -> tuple[str, ...]:
         whole = await self.resolve(digest)
-        holders = await self._keepers.nodes(node) if node else await self.where(whole)
+        holders = await self._holders.nodes(node) if node else await self.where(whole)
         if not holders:
             raise NotFoundError(f"Nobody holds the artifact {whole}.", reason="ARTIFACT_NOT_FOUND")
         done = []
         for holder in holders:
-            async with self._keepers.peer(holder) as peer:
-                await peer.call(method, request(digest=whole), CALL_S)
+            async with self._holders.peer(holder) as peer:
+                await ask(peer, whole)
             done.append(holder.name)
         return tuple(done)
+
+
+class Artifacts(SyncFace[AsyncArtifacts]):
+    """`client.artifacts`, without async. A `digest` may be cut, or be a model's NAME:VERSION."""
+
+    put = blocking(AsyncArtifacts.put)
+    get = blocking(AsyncArtifacts.get)
+    list = blocking(AsyncArtifacts.list)
+    show = blocking(AsyncArtifacts.show)
+    where = blocking(AsyncArtifacts.where)
+    pin = blocking(AsyncArtifacts.pin)
+    unpin = blocking(AsyncArtifacts.unpin)
+    rm = blocking(AsyncArtifacts.rm)
+    resolve = blocking(AsyncArtifacts.resolve)
+
+
+async def fetch_model(services: Services, model: str, path: str | Path) -> Path:
+    """Writes a model to `path`, a file or a folder, replacing what is there; returns the file's path.
+
+    `model` is a digest, the beginning of one, or a job's id. The file appears whole or not at all. Raises
+    what `find_digest` and `AsyncArtifacts.get` raise, and InvalidArgumentError where no file can be.
+    """
+    digest = await find_digest(services, model)
+    target = await asyncio.to_thread(target_file, path, digest)
+    await asyncio.to_thread(_make_room, target)
+    return await AsyncArtifacts(services).get(digest, target)
 
 
 def _expanded(path: str | Path) -> Path:
@@ -170,15 +214,22 @@ def _expanded(path: str | Path) -> Path:
 
 def _kept(digest: str, kept: Sequence[tuple[ArtifactHolder, artifact_pb2.Artifact]]) -> KeptArtifact:
     first = kept[0][1] if kept else artifact_pb2.Artifact()
-    word = artifact_pb2.ArtifactKind.Name(first.kind).removeprefix("ARTIFACT_KIND_").lower()
     return KeptArtifact(
         digest=digest,
         size_bytes=first.size_bytes,
         name=first.name,
-        kind="unknown" if word == "unspecified" else word,  # type: ignore[arg-type]  # a word of the schema
+        kind=word_of(artifact_pb2.ArtifactKind, first.kind),
         job_id=first.job_id,
         maker=first.maker,
         holders=tuple(sorted(holder.name for holder, _ in kept)),
         pinned_by=tuple(sorted(holder.name for holder, one in kept if one.pinned)),
         used_by=tuple(sorted({user for _, one in kept for user in one.used_by})),
     )
+
+
+def _make_room(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        limit = f"a file that can be written; {target.parent} can't be made: {error.strerror}"
+        raise InvalidArgumentError.of_field("path", str(target), limit) from error

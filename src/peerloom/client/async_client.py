@@ -7,33 +7,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peerloom.client.address import find_address
-from peerloom.client.artifacts import AsyncArtifacts
-from peerloom.client.async_job import AsyncJobHandle
+from peerloom.client.artifacts import AsyncArtifacts, fetch_model
 from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_of
 from peerloom.client.conversions.jobs import job_of
 from peerloom.client.conversions.nodes import node_of, session_of
 from peerloom.client.conversions.services import endpoints_of
-from peerloom.client.download import fetch_model
-from peerloom.client.job_inputs import code_digest, resolved_arguments
+from peerloom.client.jobs import AsyncJobHandle
 from peerloom.client.models import find_model, list_models
+from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, node_states
-from peerloom.client.services import Services
-from peerloom.client.types import Belief, ExplainedBelief, Job, Model, Node, Policy, ServiceEndpoint, Session
+from peerloom.client.signatures import taking
+from peerloom.client.types import (
+    Belief,
+    ExplainedBelief,
+    Job,
+    JobSpec,
+    Model,
+    Node,
+    Policy,
+    ServiceEndpoint,
+    Session,
+)
 from peerloom.client.types.inference import Combination, Inference, Mode, Token
+from peerloom.kit.clock import SystemClock
 from peerloom.kit.ids import new_request_id
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from peerloom.client.inference.ways import Ways
+    from peerloom.inference.client.router import InferenceRouter
 
 
 class AsyncClient:
     """A Peerloom system behind one address, the registry's; use it as an async context manager.
 
     `address` is host:port; without one: PEERLOOM_ADDRESS, else the embedded system that runs, else
-    127.0.0.1:7400. `tls_ca` is a PEM file; with it all lines are TLS. `patience_s` is how long a watch
+    127.0.0.1:7400. `tls_ca` is a PEM file; with it all channels are TLS. `patience_s` is how long a watch
     goes on trying while the trainer is away. `as_node` is the name of the node for which it asks, if any:
     nodes that answer its inference then report that node too. Nothing connects before the first call. All
     methods raise subclasses of PeerloomError; UnavailableError names the service, its address and what to
@@ -45,9 +55,9 @@ class AsyncClient:
     ) -> None:
         found = find_address(address)
         self.address = found.text
-        self._patience_s = patience_s
+        self._patience_s, self._clock = patience_s, SystemClock()
         self._services = Services(found, tls_ca, as_node)
-        self._ways: Ways | None = None
+        self._router: InferenceRouter | None = None
         self.artifacts = AsyncArtifacts(self._services)
 
     def __repr__(self) -> str:
@@ -60,9 +70,9 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes all lines; calls under way end. Jobs go on."""
-        if self._ways is not None:
-            await self._ways.close()
+        """Closes all channels; calls under way end. Jobs go on."""
+        if self._router is not None:
+            await self._router.close()
         await self._services.close()
 
     async def nodes(
@@ -71,35 +81,42 @@ class AsyncClient:
         """All nodes in one of `states` (e.g. "alive"; empty: any) that carry all `labels`, by name."""
         request = registry_pb2.ListNodesRequest(states=node_states(states), labels=labels or {})
         return [
-            node_of(each) for each in await self._services.pages("registry", "ListNodes", request, "nodes")
+            node_of(each)
+            for each in await self._services.registry.pages(
+                lambda stub: stub.ListNodes, request, lambda page: page.nodes
+            )
         ]
 
     async def node(self, name: str) -> Node:
         """One node by name or id. Raises NotFoundError with the nearest names."""
         request = registry_pb2.GetNodeRequest(node=name)
-        return node_of((await self._services.call("registry", "GetNode", request)).node)
+        return node_of((await self._services.registry.call(lambda stub: stub.GetNode, request)).node)
 
     async def drain(self, name: str, *, undo: bool = False) -> Node:
         """Gives a node no new work, its running work goes on; `undo` takes it back into service."""
         request = registry_pb2.DrainRequest(node=name, undo=undo)
-        return node_of((await self._services.call("registry", "Drain", request)).node)
+        return node_of((await self._services.registry.call(lambda stub: stub.Drain, request)).node)
 
     async def sessions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
         """Online periods of a node, or of all, newest first; at most `limit`."""
         request = registry_pb2.ListSessionsRequest(node=node)
-        found = await self._services.pages("registry", "ListSessions", request, "sessions", limit)
+        found = await self._services.registry.pages(
+            lambda stub: stub.ListSessions, request, lambda page: page.sessions, limit
+        )
         return [session_of(each) for each in found]
 
     async def interruptions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
         """Sessions that ended without notice, of a node or of all, newest first; at most `limit`."""
         request = registry_pb2.ListInterruptionsRequest(node=node)
-        found = await self._services.pages("registry", "ListInterruptions", request, "interruptions", limit)
+        found = await self._services.registry.pages(
+            lambda stub: stub.ListInterruptions, request, lambda page: page.interruptions, limit
+        )
         return [session_of(each) for each in found]
 
     async def services(self) -> list[ServiceEndpoint]:
         """The registry and all services that announced themselves there, each asked for its health."""
         request = registry_pb2.ListServicesRequest()
-        answer = await self._services.call("registry", "ListServices", request)
+        answer = await self._services.registry.call(lambda stub: stub.ListServices, request)
         endpoints = endpoints_of(self.address, answer)
         health = await asyncio.gather(*(self._services.health(each.name, each.address) for each in endpoints))
         return [each.with_health(*found) for each, found in zip(endpoints, health, strict=True)]
@@ -107,52 +124,38 @@ class AsyncClient:
     async def beliefs(self) -> list[Belief]:
         """What the selector believes of all nodes, highest first."""
         request = selector_pb2.ListBeliefsRequest()
-        found = await self._services.pages("selector", "ListBeliefs", request, "beliefs")
+        found = await self._services.selector.pages(
+            lambda stub: stub.ListBeliefs, request, lambda page: page.beliefs
+        )
         return [belief_of(each) for each in found]
 
     async def belief(self, node: str) -> Belief:
         """What the selector believes of a node (name or id), with every term of the formula."""
         request = selector_pb2.GetBeliefRequest(node=node)
-        return belief_of((await self._services.call("selector", "GetBelief", request)).belief)
+        return belief_of((await self._services.selector.call(lambda stub: stub.GetBelief, request)).belief)
 
     async def explain_belief(self, node: str, policy: str = "") -> ExplainedBelief:
         """A belief, what a policy (empty: the default) makes of the node, and whether it was chosen last."""
         request = selector_pb2.GetBeliefRequest(node=node, policy=policy)
-        return explained_of(await self._services.call("selector", "GetBelief", request))
+        return explained_of(await self._services.selector.call(lambda stub: stub.GetBelief, request))
 
     async def belief_history(self, node: str, limit: int | None = 100) -> list[Belief]:
         """The updates of a node's belief, newest first, at most `limit` (None: all)."""
         request = selector_pb2.ListBeliefHistoryRequest(node=node)
-        found = await self._services.pages("selector", "ListBeliefHistory", request, "updates", limit)
+        found = await self._services.selector.pages(
+            lambda stub: stub.ListBeliefHistory, request, lambda page: page.updates, limit
+        )
         return [belief_of(each) for each in found]
 
     async def policies(self) -> list[Policy]:
         """The selection policies one can ask for, by name."""
-        answer = await self._services.call("selector", "ListPolicies", selector_pb2.ListPoliciesRequest())
+        answer = await self._services.selector.call(
+            lambda stub: stub.ListPolicies, selector_pb2.ListPoliciesRequest()
+        )
         return [policy_of(each) for each in answer.policies]
 
-    async def train(
-        self,
-        task: str,
-        *,
-        requests: int | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        policy: str = "",
-        seed: int = 0,
-        min_workers: int | None = None,
-        max_workers: int | None = None,
-        backend: str = "auto",
-        name: str = "",
-        initial_model: str = "",
-        code: str | Path = "",
-        min_slots: int = 1,
-        equal_shares: bool = False,
-        accelerator: str = "",
-        labels: Mapping[str, str] | None = None,
-        arguments: Mapping[str, str] | None = None,
-    ) -> AsyncJobHandle:
+    @taking(JobSpec)
+    async def train(self, spec: JobSpec) -> AsyncJobHandle:
         """Hands in a job and returns as soon as the trainer has stored it.
 
         `task` is "digits", "mnist", "cifar10" or a "module:Class" importable on the nodes, `arguments` are
@@ -167,41 +170,25 @@ class AsyncClient:
         `initial_model` is the digest of the parameters to begin with. Raises InvalidArgumentError naming the
         argument and its limit, NotFoundError for an unknown policy.
         """
-        spec = job_spec(
-            task,
-            requests=requests,
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            policy=policy,
-            seed=seed,
-            min_workers=min_workers,
-            max_workers=max_workers,
-            backend=backend,
-            name=name,
-            initial_model=initial_model,
-            code=await code_digest(self.artifacts, code),
-            min_slots=min_slots,
-            equal_shares=equal_shares,
-            accelerator=accelerator,
-            labels=labels,
-            arguments=await resolved_arguments(self.artifacts, arguments or {}),
-        )
-        request = trainer_pb2.SubmitJobRequest(spec=spec, request_id=new_request_id())
-        answer = await self._services.call("trainer", "SubmitJob", request)
-        return AsyncJobHandle(self._services, answer.job.job_id, self._patience_s)
+        message = await job_spec(spec, self.artifacts)
+        request = trainer_pb2.SubmitJobRequest(spec=message, request_id=new_request_id())
+        answer = await self._services.trainer.call(lambda stub: stub.SubmitJob, request)
+        return self._handle(answer.job.job_id)
 
     async def job(self, job_id: str) -> AsyncJobHandle:
         """A handle on a job by its id or the beginning of it. Raises NotFoundError with the nearest ids."""
         request = trainer_pb2.GetJobRequest(job_id=job_id)
-        answer = await self._services.call("trainer", "GetJob", request)
-        return AsyncJobHandle(self._services, answer.job.job_id, self._patience_s)
+        answer = await self._services.trainer.call(lambda stub: stub.GetJob, request)
+        return self._handle(answer.job.job_id)
 
     async def jobs(self, *, states: Sequence[str] = (), limit: int | None = None) -> list[Job]:
         """Jobs in one of `states` (e.g. "running"; empty: any), newest first, at most `limit`."""
         request = trainer_pb2.ListJobsRequest(states=job_states(states))
         return [
-            job_of(each) for each in await self._services.pages("trainer", "ListJobs", request, "jobs", limit)
+            job_of(each)
+            for each in await self._services.trainer.pages(
+                lambda stub: stub.ListJobs, request, lambda page: page.jobs, limit
+            )
         ]
 
     async def models(self, *, limit: int | None = None) -> list[Model]:
@@ -278,16 +265,19 @@ class AsyncClient:
         hold the model. A node lost on the way is replaced, and the tokens are those that would have come.
         Raises FailedPreconditionError for a model that doesn't continue sequences.
         """
-        from peerloom.client.inference.generation import generate  # here, because it brings numpy
+        from peerloom.inference.client.decoding import generate  # here, because it brings numpy
 
-        ways = self._inference()
-        async with aclosing(generate(ways, model, prompt, tokens, temperature, seed, mode, stages)) as made:
+        router = self._inference()
+        async with aclosing(generate(router, model, prompt, tokens, temperature, seed, mode, stages)) as made:
             async for token in made:
                 yield token
 
-    def _inference(self) -> "Ways":
-        if self._ways is None:
-            from peerloom.client.inference.ways import Ways  # here, because it brings numpy
+    def _handle(self, job_id: str) -> AsyncJobHandle:
+        return AsyncJobHandle(self._services, job_id, self._patience_s, self._clock)
 
-            self._ways = Ways(self._services)
-        return self._ways
+    def _inference(self) -> "InferenceRouter":
+        if self._router is None:
+            from peerloom.inference.client.router import InferenceRouter  # here, because it brings numpy
+
+            self._router = InferenceRouter(self._services, self._clock)
+        return self._router

@@ -1,19 +1,26 @@
 """Where the coroutines of the sync face run: one event loop on a thread of its own.
 
-So a sync call works inside a running loop too (a notebook's), and Ctrl-C ends the wait, not the loop: the
-coroutine is cancelled and waited for, then KeyboardInterrupt goes on its way.
+A class of the sync face lists the methods of its async core (`nodes = blocking(AsyncClient.nodes)`); their
+signatures and documentation are the core's. A sync call works inside a running loop too (a notebook's), and
+Ctrl-C ends the wait, not the loop: the coroutine is cancelled and waited for, then KeyboardInterrupt goes on
+its way.
 """
 
 import asyncio
+import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from functools import wraps
+from types import GenericAlias
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.interruptible import TURN_S
 
+C = TypeVar("C")
+P = ParamSpec("P")
 T = TypeVar("T")
 UNWIND_LIMIT_S = 5.0
 _END: Any = object()
@@ -101,6 +108,45 @@ class LoopThread:
             await self._loop.shutdown_default_executor()
         finally:
             self._loop.stop()
+
+
+class SyncFace(Generic[C]):
+    """A sync class over an async `core`, whose coroutines run on `loop`."""
+
+    def __init__(self, core: C, loop: LoopThread) -> None:
+        self._core, self._loop = core, loop
+
+    def __init_subclass__(cls) -> None:
+        for name, method in vars(cls).items():
+            if hasattr(method, "__wrapped__"):
+                method.__qualname__, method.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+
+
+def blocking(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[SyncFace[C], P], T]:
+    """The sync method that runs a coroutine of the core and returns its result."""
+
+    @wraps(method)
+    def call(face: SyncFace[C], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return face._loop.run(method(face._core, *args, **kwargs))
+
+    return call
+
+
+def blocking_iterator(
+    method: Callable[Concatenate[C, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[SyncFace[C], P], Iterator[T]]:
+    """The sync method that yields the items of one of the core's async generators."""
+
+    @wraps(method)
+    def call(face: SyncFace[C], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        yield from face._loop.iterate(method(face._core, *args, **kwargs))
+
+    signature = inspect.signature(method)
+    returned = GenericAlias(Iterator, get_args(signature.return_annotation)[:1])
+    call.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]  # inspect reads it
+    return call
 
 
 def _copy(task: "asyncio.Task[T]", outcome: "Future[T]") -> None:

@@ -1,10 +1,10 @@
-"""Which artifact a user means by a digest, the beginning of one, or a job."""
+"""The models that jobs left: which one a user means by a name, a digest, or a job."""
 
 import re
 from pathlib import Path
 
 from peerloom.client.conversions.jobs import job_of, model_of
-from peerloom.client.services import Services
+from peerloom.client.remote_services import Services
 from peerloom.client.types import Model
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.v1.trainer_pb2 import GetJobRequest, ListModelsRequest
@@ -12,7 +12,9 @@ from peerloom.v1.trainer_pb2 import GetJobRequest, ListModelsRequest
 
 async def list_models(services: Services, limit: int | None = None) -> list[Model]:
     """The models that the trainer keeps, newest first."""
-    found = await services.pages("trainer", "ListModels", ListModelsRequest(), "models", limit)
+    found = await services.trainer.pages(
+        lambda stub: stub.ListModels, ListModelsRequest(), lambda page: page.models, limit
+    )
     return [model_of(each) for each in found]
 
 
@@ -88,7 +90,7 @@ def target_file(path: str | Path, digest: str) -> Path:
 
 
 async def _digest_of_job(services: Services, job_id: str) -> str:
-    answer = await services.call("trainer", "GetJob", GetJobRequest(job_id=job_id))
+    answer = await services.trainer.call(lambda stub: stub.GetJob, GetJobRequest(job_id=job_id))
     job = job_of(answer.job)
     if job.result is not None and job.result.model is not None:
         return job.result.model.digest

@@ -6,7 +6,7 @@ pipe, its lifeline, whose only writer is the supervisor, so that even SIGKILL of
 all. A child that dies is started again at its old address until `rules` says that it is hopeless.
 """
 
-from peerloom.embedded.plan import DEFAULT_SLOTS
+from peerloom.embedded.process_plan import DEFAULT_SLOTS
 from peerloom.embedded.system import Embedded
 
 __all__ = ["DEFAULT_SLOTS", "Embedded"]

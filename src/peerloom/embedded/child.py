@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from peerloom.embedded.plan import ProcessPlan
 from peerloom.embedded.process import SupervisedProcess
+from peerloom.embedded.process_plan import ProcessPlan
 
 
 class Child(SupervisedProcess):

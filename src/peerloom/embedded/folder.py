@@ -4,7 +4,6 @@ The lock (flock on STATE/lock) is held by the supervisor and, by inheritance, by
 only when the last of them has ended, so a free lock proves that no process was left behind.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -13,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from peerloom.errors import FailedPreconditionError, UnavailableError
+from peerloom.kit.files import open_for_update, try_lock
 
 # Another may hold the lock for a blink to look at it; children of a killed supervisor need a moment to end.
 _BLINK_S = 0.5
@@ -48,7 +48,7 @@ class StateFolder:
         """
         try:
             (self.path / "logs").mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_for_update(self._lock_path, 0o644)
         except OSError as error:
             raise UnavailableError(
                 f"The state folder {self.path} can't be written ({error.strerror}). "
@@ -65,7 +65,7 @@ class StateFolder:
 
     def _wait_for_lock(self, descriptor: int) -> None:
         start_s = time.monotonic()
-        while not _try_lock(descriptor):
+        while not try_lock(descriptor):
             waited_s = time.monotonic() - start_s
             owner = self._written_pid()
             if waited_s > (_BLINK_S if owner and _is_alive(owner) else _DYING_S):
@@ -84,7 +84,7 @@ class StateFolder:
         except OSError:
             return None
         try:
-            return None if _try_lock(descriptor) else self._written_pid()
+            return None if try_lock(descriptor) else self._written_pid()
         finally:
             os.close(descriptor)
 
@@ -120,19 +120,7 @@ class StateFolder:
         self._note_path.unlink(missing_ok=True)
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    import psutil  # here, because it is slow to import, and seldom asked
+
+    return psutil.pid_exists(pid)

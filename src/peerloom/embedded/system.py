@@ -10,11 +10,12 @@ from pathlib import Path
 from peerloom.embedded.child import Child
 from peerloom.embedded.folder import StateFolder, SystemNote
 from peerloom.embedded.health import Prober, Seen, not_ready
-from peerloom.embedded.plan import DEFAULT_SLOTS, SERVICES, plan_processes
 from peerloom.embedded.process import end_together
+from peerloom.embedded.process_plan import DEFAULT_SLOTS, SERVICES, plan_processes
 from peerloom.embedded.rules import GiveUp, decide_restart
 from peerloom.errors import DeadlineError, PeerloomError, UnavailableError
 from peerloom.kit.interruptible import wait_for_event
+from peerloom.kit.linux import check_linux
 
 READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
@@ -64,9 +65,11 @@ class Embedded:
     def start(self) -> None:
         """Starts everything and returns when all is healthy and every node is registered.
 
-        Raises FailedPreconditionError when the folder is in use, UnavailableError when a process does not
-        come up, DeadlineError when it takes longer than a minute. Whatever was started is stopped then.
+        Raises FailedPreconditionError when the folder is in use, or where this isn't Linux, UnavailableError
+        when a process does not come up, DeadlineError when it takes longer than a minute. Whatever was
+        started is stopped then.
         """
+        check_linux("A system of processes (peerloom up, peerloom demo)")
         self._lock_descriptor = self.folder.lock()
         try:
             self._lifeline_read, self._lifeline_write = os.pipe()

@@ -15,15 +15,13 @@ from pathlib import Path
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from peerloom.kit.artifact_transfer import put_file
-from peerloom.kit.channel import Peer
+from peerloom.artifacts.transfer import put_file
+from peerloom.kit.dialing import Dialer, SelectorPeer
 from peerloom.kit.directory import Directory
 from peerloom.kit.ids import new_request_id
 from peerloom.v1.artifact_pb2 import Artifact
-from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.v1.node_agent_pb2 import RequestWorkRequest, StopWorkersRequest
-from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceStub
-from peerloom.v1.registry_pb2 import ListNodesRequest, Node, ServiceKind
+from peerloom.v1.registry_pb2 import ListNodesRequest, Node
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_TRAINING,
     EVIDENCE_KIND_TRANSFER,
@@ -36,7 +34,6 @@ from peerloom.v1.selector_pb2 import (
     SelectNodesRequest,
     SelectNodesResponse,
 )
-from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 
 TASK = "digits"
 MOST_SLOTS = 1024
@@ -45,7 +42,7 @@ NODE_PAGE = 1000
 
 
 @dataclass(frozen=True)
-class Round:
+class SelectionRound:
     """Who was asked, best first, and how many slots each of those who gave any gave; `took_s` in seconds."""
 
     asked: tuple[str, ...]
@@ -62,7 +59,7 @@ class Asker:
     """Asks in the name of one node, `own_name`, which is never chosen itself. Use `close` at the end."""
 
     def __init__(self, registry: str, own_name: str, policy: str) -> None:
-        self._directory = Directory(registry)
+        self._directory = Directory(Dialer(), registry)
         self._own_name = own_name
         self._policy = policy
 
@@ -74,12 +71,14 @@ class Asker:
         """Sends the file to every node but the own, one after the other, and reports each transfer; how
         many.
         """
-        answer = await self._directory.registry.call("ListNodes", ListNodesRequest(page_size=NODE_PAGE))
+        answer = await self._directory.registry.call(
+            self._directory.registry.stub.ListNodes, ListNodesRequest(page_size=NODE_PAGE)
+        )
         others: list[Node] = [node for node in answer.nodes if node.spec.name != self._own_name]
         seen = []
         for node in others:
             started_s = time.monotonic()
-            async with Peer(ArtifactServiceStub, "node agent", node.spec.address) as agent:
+            async with Dialer().artifacts(node.spec.address) as agent:
                 kept = await put_file(agent, path, Artifact(name=path.name))
             evidence = _evidence(node.node_id, EVIDENCE_KIND_TRANSFER, "was given a model before the rounds")
             evidence.delay_s, evidence.transfer_bytes = time.monotonic() - started_s, kept.size_bytes
@@ -87,7 +86,7 @@ class Asker:
         await self._report(seen)
         return len(seen)
 
-    async def ask(self, budget: int, seed: int) -> Round:
+    async def ask(self, budget: int, seed: int) -> SelectionRound:
         """One round. Raises a PeerloomError when a service or a chosen node can't be reached."""
         job_id, started_s = f"round-{secrets.token_hex(6)}", time.monotonic()
         selector = await self._selector()
@@ -98,29 +97,29 @@ class Asker:
             excluded_nodes=[self._own_name],
             seed=seed,
         )
-        chosen: SelectNodesResponse = await selector.call("SelectNodes", request)
+        chosen: SelectNodesResponse = await selector.call(selector.stub.SelectNodes, request)
         given = await asyncio.gather(*(_reserve(node, job_id) for node in chosen.nodes))
         took_s = time.monotonic() - started_s
         await self._report([_outcome(n, slots) for n, slots in zip(chosen.nodes, given, strict=True)])
         named = {node.name: slots for node, slots in zip(chosen.nodes, given, strict=True) if slots}
-        return Round(tuple(node.name for node in chosen.nodes), named, took_s)
+        return SelectionRound(tuple(node.name for node in chosen.nodes), named, took_s)
 
     async def _report(self, evidence: Sequence[Evidence]) -> None:
         if evidence:
             selector = await self._selector()
-            await selector.call("ReportEvidence", ReportEvidenceRequest(evidence=evidence))
+            await selector.call(selector.stub.ReportEvidence, ReportEvidenceRequest(evidence=evidence))
 
-    async def _selector(self) -> Peer:
-        return await self._directory.find(ServiceKind.SERVICE_KIND_SELECTOR, SelectorServiceStub)
+    async def _selector(self) -> SelectorPeer:
+        return await self._directory.selector()
 
 
 async def _reserve(node: RankedNode, job_id: str) -> int:
     """The slots that the node gave; they are free again at the return."""
     request = RequestWorkRequest(job_id=job_id, max_slots=MOST_SLOTS, task=TASK, request_id=new_request_id())
-    async with Peer(NodeAgentServiceStub, "node agent", node.address) as agent:
-        slots: int = (await agent.call("RequestWork", request)).accepted_slots
+    async with Dialer().node_agent(node.address) as agent:
+        slots: int = (await agent.call(agent.stub.RequestWork, request)).accepted_slots
         if slots:
-            await agent.call("StopWorkers", StopWorkersRequest(job_id=job_id))
+            await agent.call(agent.stub.StopWorkers, StopWorkersRequest(job_id=job_id))
     return slots
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from peerloom.experiments import thesis
-from peerloom.experiments.asking import MODEL_BYTES, Asker, Round
+from peerloom.experiments.asking import MODEL_BYTES, Asker, SelectionRound
 from peerloom.experiments.live import live_system, scratch_folder
 from peerloom.experiments.repeats import repeats
 from peerloom.experiments.settings import Settings, Tell
@@ -66,7 +66,7 @@ def placement(nodes: int, seed: Sequence[int]) -> list[int]:
 
 def _run_once(
     settings: Settings, places: Sequence[int], budget: int, rounds: int, policy: str
-) -> list[Round]:
+) -> list[SelectionRound]:
     slots = [settings.slots[node] for node in places]
     with scratch_folder() as folder, live_system(slots, SERVICES) as client:
         model = folder / "model"
@@ -74,7 +74,9 @@ def _run_once(
         return asyncio.run(_ask(client.address, budget, rounds, policy, settings.seed, model))
 
 
-async def _ask(registry: str, budget: int, rounds: int, policy: str, seed: int, model: Path) -> list[Round]:
+async def _ask(
+    registry: str, budget: int, rounds: int, policy: str, seed: int, model: Path
+) -> list[SelectionRound]:
     asker = Asker(registry, "node-1", policy)
     try:
         await asker.give_models(model)
@@ -83,7 +85,7 @@ async def _ask(registry: str, budget: int, rounds: int, policy: str, seed: int, 
         await asker.close()
 
 
-def summary(rounds: Sequence[Round], slots: Sequence[int], places: Sequence[int]) -> dict[str, Any]:
+def summary(rounds: Sequence[SelectionRound], slots: Sequence[int], places: Sequence[int]) -> dict[str, Any]:
     """Hits of each node with compute, rounds that reached any and the first of them (None: no round did)."""
     hits = Counter(name for one in rounds for name in one.given)
     name_at = {node: f"node-{place + 1}" for place, node in enumerate(places)}

@@ -1,8 +1,6 @@
-"""What answers with trained models: a process beside each node's agent, and the cut of a model into stages.
+"""Answers of trained models: the cut of a model into stages, the servers, and the client's side.
 
-A model's artifact says how to build it (task, arguments, shape of an input). A server builds it, or only
-some of its layers, and keeps as many as its memory limit allows, the least recently used going first.
-Requests that are there together are computed together; a stage of a split model passes its activations
-straight to the next stage and keeps them until they are known to have arrived, so that a lost stage can be
-replaced and only what was lost is computed again.
+A model's artifact says how to build it (task, arguments, shape of an input). `server` runs beside each
+node's agent; `client` chooses between asking a node that holds the model, splitting it over several, and
+computing in its own process; `cut` says which layers go where.
 """

@@ -1,16 +1,21 @@
 """Calling others: channels with one set of limits, and calls whose failures are our own exceptions."""
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Self, TypeVar
 
 import grpc
 from grpc import aio
 
-from peerloom.errors import ConfigurationError
+from peerloom.errors import ConfigurationError, UnavailableError
 from peerloom.kit.status import error_from_rpc
 
+S = TypeVar("S")  # a service's stub
+Q = TypeVar("Q")  # a request
+R = TypeVar("R")  # a response
 MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
 CHUNK_BYTES = 512 * 1024
 
@@ -53,9 +58,13 @@ _RECONNECT = [
 ]
 
 
-def open_channel(address: str, tls_ca: str = "") -> aio.Channel:
-    """A channel to host:port; with a CA file (PEM) it is TLS. Connects when first used."""
-    options = [*KEEPALIVE, *_RECONNECT, ("grpc.service_config", _RETRY), ("grpc.enable_http_proxy", 0)]
+def open_channel(address: str, tls_ca: str = "", *, retries: bool = True) -> aio.Channel:
+    """A channel to host:port; with a CA file (PEM) it is TLS. Connects when first used.
+
+    Without `retries` a call that doesn't arrive fails at once, for callers with a pace of their own.
+    """
+    service_config = [("grpc.service_config", _RETRY)] if retries else []
+    options = [*KEEPALIVE, *_RECONNECT, *service_config, ("grpc.enable_http_proxy", 0)]
     if not tls_ca:
         return aio.insecure_channel(address, options=options)
     try:
@@ -65,41 +74,90 @@ def open_channel(address: str, tls_ca: str = "") -> aio.Channel:
     return aio.secure_channel(address, grpc.ssl_channel_credentials(roots), options=options)
 
 
-class Peer:
+class Peer(Generic[S]):
     """One service at one address: makes its calls and raises our exceptions.
 
-    `stub` is the class of a generated stub, `service` what people call it.
+    `stub` has the service's methods; `service` is what people call it.
     """
 
-    def __init__(self, stub: type[Any], service: str, address: str, tls_ca: str = "") -> None:
+    def __init__(
+        self, stub: Callable[[aio.Channel], S], service: str, address: str, channel: aio.Channel
+    ) -> None:
         self.address = address
         self.service = service
-        self._channel = open_channel(address, tls_ca)
-        self._stub = stub(self._channel)
+        self._channel = channel
+        self._is_closed = False
+        self._streams: set[Any] = set()
+        self.stub = stub(channel)
 
-    async def call(self, method: str, request: Any, timeout_s: float = 10.0) -> Any:
-        """A unary call, or one that streams requests. Raises a PeerloomError."""
-        try:
-            return await getattr(self._stub, method)(request, timeout=timeout_s)
-        except aio.AioRpcError as error:
-            raise error_from_rpc(error, self.address, self.service) from None
+    async def call(
+        self,
+        method: "aio.UnaryUnaryMultiCallable[Q, R]",
+        request: Q,
+        timeout_s: float = 10.0,
+    ) -> R:
+        """A unary call of one of `stub`'s methods. Raises a PeerloomError."""
+        with self._failures():
+            return await method(request, timeout=timeout_s)
 
-    async def stream(self, method: str, request: Any, timeout_s: float | None = None) -> AsyncGenerator[Any]:
+    async def send(
+        self,
+        method: "aio.StreamUnaryMultiCallable[Q, R]",
+        requests: AsyncIterator[Q],
+        timeout_s: float = 10.0,
+    ) -> R:
+        """A call that streams requests and is answered once. Raises a PeerloomError."""
+        with self._failures():
+            return await method(requests, timeout=timeout_s)
+
+    def stream(
+        self, method: "aio.UnaryStreamMultiCallable[Q, R]", request: Q, timeout_s: float | None = None
+    ) -> AsyncGenerator[R]:
         """The messages of a streamed answer. Raises a PeerloomError; leaving early cancels the call."""
-        call = getattr(self._stub, method)(request, timeout=timeout_s)
+        return self._messages(lambda: method(request, timeout=timeout_s))
+
+    def converse(
+        self, method: "aio.StreamStreamMultiCallable[Q, R]", requests: AsyncIterator[Q]
+    ) -> AsyncGenerator[R]:
+        """The answers to a stream of requests. Raises a PeerloomError; leaving early cancels the call."""
+        return self._messages(lambda: method(requests))
+
+    async def _messages(self, begin: Callable[[], AsyncIterable[R]]) -> AsyncGenerator[R]:
+        call: Any = begin()
+        self._streams.add(call)
         try:
-            async for message in call:
-                yield message
-        except aio.AioRpcError as error:
-            raise error_from_rpc(error, self.address, self.service) from None
+            with self._failures():
+                async for message in call:
+                    yield message
         finally:
+            self._streams.discard(call)
             call.cancel()
 
     async def close(self) -> None:
-        """Closes the channel; calls under way are cancelled."""
+        """Closes the channel; calls under way fail."""
+        self._is_closed = True
+        for call in self._streams:  # before 1.85 gRPC itself leaves them waiting
+            call.cancel()
         await self._channel.close(None)
 
-    async def __aenter__(self) -> "Peer":
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except aio.AioRpcError as error:
+            raise error_from_rpc(error, self.address, self.service) from None
+        except asyncio.CancelledError:
+            # gRPC says so, too, when another task closes the channel: then nobody wants this task to end.
+            task = asyncio.current_task()
+            if not self._is_closed or task is None or task.cancelling():
+                raise
+            raise UnavailableError(
+                f"The connection to the {self.service} at {self.address} was closed.",
+                reason="CONNECTION_CLOSED",
+                metadata={"service": self.service, "address": self.address},
+            ) from None
+
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -12,40 +12,23 @@ from sqlalchemy import event
 
 from peerloom.errors import (
     ConfigurationError,
-    FailedPreconditionError,
     ResourceExhaustedError,
     UnavailableError,
 )
+from peerloom.kit.lease_table import create_leases, epoch_for_writing
+from peerloom.kit.schema import migrate
 
+NO_EPOCH = 0
+IDLE_LIMIT_S = 10.0  # of a transaction on PostgreSQL: longer, and a frozen holder keeps others out longer
+_READS_ONLY = "peerloom_reads_only"
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def open_database(url: str, migrations: str) -> sa.Engine:
-    """Opens `url` and migrates it to the newest schema in the package folder `migrations`.
-
-    SQLite runs in WAL mode and syncs each commit: what was acknowledged survives a power cut.
-    Raises ConfigurationError for a URL that can't be used, UnavailableError when the database can't be
-    opened or written, FailedPreconditionError when a newer version of Peerloom has migrated it.
-    """
-    engine = _create_engine(url)
+def create_engine(url: str) -> sa.Engine:
+    """An engine whose connections are as durable, and whose transactions as strict, as ours must be."""
     try:
-        if engine.dialect.name == "sqlite":
-            Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-        _migrate(engine, migrations)
-    except (OSError, sa.exc.SQLAlchemyError) as error:
-        cause = getattr(error, "orig", None) or error
-        raise UnavailableError(
-            f"the database {engine_name(url)} can't be opened: {cause}. "
-            "Check that its folder exists, can be written and has room.",
-            reason="DATABASE_UNAVAILABLE",
-        ) from error
-    return engine
-
-
-def _create_engine(url: str) -> sa.Engine:
-    try:
-        engine = sa.create_engine(url)
+        engine = sa.create_engine(url, pool_pre_ping=True)
     except sa.exc.ArgumentError as error:
         raise ConfigurationError(
             f"the database URL {url.split(':')[0]}:... can't be used: {error}"
@@ -57,35 +40,30 @@ def _create_engine(url: str) -> sa.Engine:
         ) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
-        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+        event.listen(engine, "begin", _begin_sqlite)
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", _prepare_postgresql)
     return engine
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    reads_only = connection.get_execution_options().get(_READS_ONLY, False)
+    # A transaction that will write waits for the lock at its begin: later it would only be told "busy".
+    connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")
+
+
+def _prepare_postgresql(connection: Any, _: object) -> None:
+    # A process that is frozen within a transaction must not hold its locks until it wakes.
+    was = connection.autocommit
+    connection.autocommit = True
+    connection.execute(f"SET idle_in_transaction_session_timeout = {round(IDLE_LIMIT_S * 1000)}")
+    connection.autocommit = was
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
     connection.isolation_level = None  # SQLAlchemy, not the driver, begins transactions
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
-
-
-def _migrate(engine: sa.Engine, migrations: str) -> None:
-    from alembic import command  # a third of a second to import, and only needed here
-    from alembic.config import Config
-    from alembic.util import CommandError
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.set_main_option("version_locations", migrations)
-    config.set_main_option("path_separator", "newline")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        try:
-            command.upgrade(config, "head")
-        except CommandError as error:
-            raise FailedPreconditionError(
-                f"the database {engine.url.render_as_string()} was migrated by a newer version of Peerloom "
-                f"({error}). Start that version, or give another state folder.",
-                reason="DATABASE_IS_NEWER",
-            ) from error
 
 
 def engine_name(url: str) -> str:
@@ -98,7 +76,7 @@ def storage_errors(where: str) -> Iterator[None]:
     """Turns a database's failures into our exceptions, so that the caller learns what to do."""
     try:
         yield
-    except sa.exc.OperationalError as error:
+    except (sa.exc.OperationalError, sa.exc.InternalError) as error:
         text = str(error.orig)
         if "full" in text:
             raise ResourceExhaustedError(
@@ -108,19 +86,99 @@ def storage_errors(where: str) -> Iterator[None]:
         raise UnavailableError(f"{where} can't store this: {text}.", reason="STORAGE_UNAVAILABLE") from error
 
 
+class Database:
+    """The SQL storage of one service: read by everybody, written by whoever holds the service's lease.
+
+    Several services may share what `engine` opens. All methods block: call them through SqlThread.
+    """
+
+    def __init__(self, engine: sa.Engine, service: str) -> None:
+        self.engine = engine
+        self.service = service
+        self.epoch = NO_EPOCH
+
+    def admit(self, epoch: int) -> None:
+        """From now on this process writes as the holder of the lease's `epoch`; NO_EPOCH: not at all."""
+        self.epoch = epoch
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """A connection for queries; it must not write."""
+        with self.engine.connect().execution_options(**{_READS_ONLY: True}) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """A connection whose changes are all made at the end, or none if it is left by an exception.
+
+        Raises UnavailableError (LEASE_LOST) when this process doesn't hold the lease, or no longer.
+        """
+        with self.engine.begin() as connection:
+            if self.epoch == NO_EPOCH or epoch_for_writing(connection, self.service) != self.epoch:
+                raise self.deposed()
+            yield connection
+
+    def migrate(self, migrations: str) -> None:
+        """Brings the service's tables to the newest schema in the package folder `migrations`.
+
+        Raises FailedPreconditionError when a newer version of Peerloom has migrated the database, and
+        UnavailableError when it can't be done.
+        """
+        with _opening(self.engine), self.write() as connection:
+            migrate(connection, self.service, migrations)
+
+    def deposed(self) -> UnavailableError:
+        """What a process is told that may not write."""
+        return UnavailableError(
+            f"This process does not hold the lease of the {self.service}'s database, so it writes nothing.",
+            reason="LEASE_LOST",
+        )
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self.engine.dispose()
+
+
+def connect_database(url: str, service: str) -> Database:
+    """Opens `url` for a service; makes the table of leases, nothing else.
+
+    SQLite runs in WAL mode and syncs each commit: what was acknowledged survives a power cut.
+    Raises ConfigurationError for a URL that can't be used, UnavailableError when the database can't be
+    opened or written.
+    """
+    engine = create_engine(url)
+    with _opening(engine):
+        if engine.dialect.name == "sqlite":
+            Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+        create_leases(engine)
+    return Database(engine, service)
+
+
+@contextmanager
+def _opening(engine: sa.Engine) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, sa.exc.SQLAlchemyError) as error:
+        cause = getattr(error, "orig", None) or error
+        raise UnavailableError(
+            f"the database {engine.url.render_as_string()} can't be opened: {cause}. "
+            "Check that its folder exists, can be written and has room.",
+            reason="DATABASE_UNAVAILABLE",
+        ) from error
+
+
 class SqlThread:
     """One thread that runs all of a service's SQL, so that the event loop never waits for a disk."""
 
-    def __init__(self, engine: sa.Engine, service: str) -> None:
-        self._engine = engine
-        self._service = service
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sql")
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a store's method. Raises ResourceExhaustedError or UnavailableError if storage fails."""
 
         def call() -> T:
-            with storage_errors(f"the {self._service}'s database"):
+            with storage_errors(f"the {self._database.service}'s database"):
                 return function(*args, **kwargs)
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
@@ -129,12 +187,17 @@ class SqlThread:
         """Raises unless the database answers; for the service's health."""
 
         def select_one() -> None:
-            with self._engine.connect() as connection:
+            with self._database.read() as connection:
                 connection.execute(sa.text("SELECT 1"))
 
         await self.run(select_one)
 
     def close(self) -> None:
-        """Waits for what is under way, then closes the database."""
+        """Waits for what is under way."""
         self._executor.shutdown(wait=True)
-        self._engine.dispose()
+
+    def __enter__(self) -> "SqlThread":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

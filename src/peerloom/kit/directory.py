@@ -6,9 +6,9 @@ from typing import Any
 
 from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer, SelectorPeer, TrainerPeer
 from peerloom.kit.logs import get_logger
 from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest, ServiceKind
-from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 
 _log = get_logger()
 
@@ -16,15 +16,31 @@ _log = get_logger()
 class Directory:
     """The registry's list of services, with one open channel to each."""
 
-    def __init__(self, registry_address: str, tls_ca: str = "") -> None:
-        self.registry = Peer(RegistryServiceStub, "registry", registry_address, tls_ca)
-        self._tls_ca = tls_ca
-        self._peers: dict[int, Peer] = {}
+    def __init__(self, dialer: Dialer, registry_address: str) -> None:
+        self.registry = dialer.registry(registry_address)
+        self._dialer = dialer
+        self._selector: SelectorPeer | None = None
+        self._trainer: TrainerPeer | None = None
 
-    async def find(self, kind: "ServiceKind.ValueType", stub: type[Any]) -> Peer:
-        """The service of this kind. Raises UnavailableError when none has announced itself."""
+    async def selector(self) -> SelectorPeer:
+        """The selector. Raises UnavailableError when none has announced itself."""
+        address = await self._address_of(ServiceKind.SERVICE_KIND_SELECTOR)
+        if self._selector is None or self._selector.address != address:
+            former, self._selector = self._selector, self._dialer.selector(address)
+            await _close(former)
+        return self._selector
+
+    async def trainer(self) -> TrainerPeer:
+        """The trainer. Raises UnavailableError when none has announced itself."""
+        address = await self._address_of(ServiceKind.SERVICE_KIND_TRAINER)
+        if self._trainer is None or self._trainer.address != address:
+            former, self._trainer = self._trainer, self._dialer.trainer(address)
+            await _close(former)
+        return self._trainer
+
+    async def _address_of(self, kind: "ServiceKind.ValueType") -> str:
         name = ServiceKind.Name(kind).removeprefix("SERVICE_KIND_").lower()
-        answer = await self.registry.call("ListServices", ListServicesRequest(), 5.0)
+        answer = await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), 5.0)
         addresses = [found.address for found in answer.services if found.kind == kind]
         if not addresses:
             raise UnavailableError(
@@ -33,12 +49,7 @@ class Directory:
                 reason="SERVICE_NOT_ANNOUNCED",
                 metadata={"service": name},
             )
-        known = self._peers.get(kind)
-        if known is None or known.address != addresses[0]:
-            if known is not None:
-                await known.close()
-            self._peers[kind] = Peer(stub, name, addresses[0], self._tls_ca)
-        return self._peers[kind]
+        return addresses[0]
 
     async def announce_forever(self, kind: "ServiceKind.ValueType", address: str) -> None:
         """Keeps an announcement alive until cancelled, over restarts of the registry."""
@@ -46,7 +57,7 @@ class Directory:
         while True:
             pause_s = 1.0
             try:
-                answer = await self.registry.call("AnnounceService", request, 5.0)
+                answer = await self.registry.call(self.registry.stub.AnnounceService, request, 5.0)
                 pause_s, was_known = answer.lease_s / 3, True
             except PeerloomError as error:
                 if was_known:
@@ -54,8 +65,19 @@ class Directory:
                 was_known = False
             await asyncio.sleep(pause_s)
 
+    async def __aenter__(self) -> "Directory":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
         """Closes all channels."""
-        for opened in [self.registry, *self._peers.values()]:
+        for opened in (self.registry, self._selector, self._trainer):
             with suppress(Exception):
-                await opened.close()
+                await _close(opened)
+
+
+async def _close(peer: Peer[Any] | None) -> None:
+    if peer is not None:
+        await peer.close()

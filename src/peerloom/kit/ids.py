@@ -1,6 +1,6 @@
-"""Typed ids."""
+"""Typed ids, and the one source of all that nobody may guess."""
 
-import secrets
+import random
 import uuid
 from typing import NewType
 
@@ -11,9 +11,12 @@ WorkerId = NewType("WorkerId", str)
 ReservationId = NewType("ReservationId", str)
 Digest = NewType("Digest", str)
 
+# The system's own; a simulation puts a seeded one in its place, so that a history can be had again.
+entropy: random.Random = random.SystemRandom()
+
 
 def _random(kind: str) -> str:
-    return f"{kind}-{secrets.token_hex(6)}"
+    return f"{kind}-{entropy.randbytes(6).hex()}"
 
 
 def new_node_id() -> NodeId:
@@ -23,7 +26,7 @@ def new_node_id() -> NodeId:
 
 def new_lease_id() -> LeaseId:
     """A fresh lease id; as secret as a password for the session's length."""
-    return LeaseId(f"lease-{secrets.token_hex(16)}")
+    return LeaseId(f"lease-{entropy.randbytes(16).hex()}")
 
 
 def new_job_id() -> JobId:
@@ -42,5 +45,10 @@ def new_reservation_id() -> ReservationId:
 
 
 def new_request_id() -> str:
-    """Names one attempt of a call that may be repeated."""
-    return str(uuid.uuid4())
+    """Names one attempt of a call that may be repeated; a UUID, as a registry's own name is."""
+    return str(uuid.UUID(bytes=entropy.randbytes(16), version=4))
+
+
+def new_secret() -> str:
+    """A node's key, 64 hexadecimal digits."""
+    return entropy.randbytes(32).hex()

@@ -27,16 +27,28 @@ class Caller:
 caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
 
 
+@dataclass
+class Gate:
+    """Whether calls are let in: while `refusal` isn't None, it is what every caller gets instead."""
+
+    refusal: PeerloomError | None = None
+
+
 class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
     """Sets `caller` for each call and turns exceptions into statuses; the only place that does."""
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        self._gate = gate or Gate()
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        handler = await continuation(handler_call_details)
         method: str = handler_call_details.method
+        if self._gate.refusal is not None and not method.startswith("/grpc."):
+            return _refusing(self._gate.refusal, method)
+        handler = await continuation(handler_call_details)
         if handler is None or method.startswith("/grpc."):
             return handler
         if handler.response_streaming:
@@ -54,6 +66,14 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
                 else grpc.unary_unary_rpc_method_handler
             )
         return kind(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+def _refusing(error: PeerloomError, method: str) -> Any:
+    async def call(requests: Any, context: aio.ServicerContext[Any, Any]) -> None:
+        await _abort(context, error, method)
+
+    # On the wire all kinds of calls look like this one, so it answers those whose kind isn't known yet.
+    return grpc.stream_stream_rpc_method_handler(call)
 
 
 def _guard_unary(behaviour: Any, method: str) -> Any:

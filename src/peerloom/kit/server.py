@@ -9,25 +9,31 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 from grpc import aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from peerloom.errors import ConfigurationError, UnavailableError
+from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
 from peerloom.kit.channel import KEEPALIVE
-from peerloom.kit.interceptors import CallInterceptor
+from peerloom.kit.interceptors import CallInterceptor, Gate
 from peerloom.kit.logs import get_logger
+from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks
 
 _log = get_logger()
+S = TypeVar("S")
+_Handler: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
 Probe = Callable[[], Awaitable[None]]
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _LISTEN = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")
 PROBE_INTERVAL_S = 1.0
+PROBE_LIMIT_S = 2.0
 STOP_GRACE_S = 5.0
 ORPHAN_LIMIT_S = 20.0
 
@@ -42,52 +48,111 @@ class Endpoint:
     allow_plain: bool = False
 
 
-class Server:
-    """A grpc.aio server. `probes` are awaited every second; one that raises makes it NOT_SERVING."""
+class _Services(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
+    """Finds the handler of a call among services that may be added while gRPC serves already."""
 
-    def __init__(self, endpoint: Endpoint, services: Sequence[str], probes: Mapping[str, Probe]) -> None:
+    def __init__(self) -> None:
+        self._handlers: list[_Handler] = []
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[_Handler]) -> None:
+        self._handlers.extend(handlers)
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: object) -> None:
+        """What a generated `add_..._to_server` adds as well: the same once more."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        found = (handler.service(handler_call_details) for handler in self._handlers)
+        return next((handler for handler in found if handler is not None), None)
+
+
+class Server:
+    """A grpc.aio server that owns its process's background tasks.
+
+    It has its port, thus `address` (host:port), from the beginning; callers wait until it starts, or are
+    refused while it stands by. Constructing it raises UnavailableError if the port is taken,
+    ConfigurationError for an address or TLS file that can't be used.
+    """
+
+    def __init__(self, endpoint: Endpoint, services: Sequence[str]) -> None:
         self._endpoint = endpoint
         self._services = ["", *services]
-        self._probes = probes
-        self._health = HealthServicer()
+        self._probes: Mapping[str, Probe] = {}
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
         self._stopping = asyncio.Event()
-        self._address = ""
+        self._is_listening = self._has_said_address = False
+        self._gate = Gate()
+        self._tasks = BackgroundTasks(self.stop)
+        self._added = _Services()
         options = [*KEEPALIVE, ("grpc.so_reuseport", 0)]
-        self.grpc = aio.server(interceptors=[CallInterceptor()], options=options)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
-        names = [*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
-        reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self.grpc)
+        self._grpc = aio.server(interceptors=[CallInterceptor(self._gate)], options=options)
+        self._grpc.add_generic_rpc_handlers([self._added])
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        names = [*services, health.SERVICE_NAME]
+        reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._grpc)
+        host, _, _ = endpoint.listen.rpartition(":")
+        self.address = f"{host}:{self._bind()}"
 
-    def bind(self) -> str:
-        """Takes the port; returns host:port with the real one. Callers wait until `start`.
+    def add_servicer(self, add_to_server: Callable[[S, Any], None], servicer: S) -> None:
+        """Serves `servicer`, by the function `add_..._to_server` that was generated for its service."""
+        add_to_server(servicer, self._added)
 
-        Raises UnavailableError if the port is taken, ConfigurationError for an address or TLS file that
-        can't be used.
+    @property
+    def running_tasks(self) -> Mapping[str, asyncio.Task[None]]:
+        """The background tasks by name."""
+        return self._tasks.running
+
+    def start_task(
+        self, name: str, work: Coroutine[Any, Any, None], *, may_return: bool = False
+    ) -> asyncio.Task[None]:
+        """Runs `work` until `close`. If it ends before a stop was asked for, the process stops in order.
+
+        It may then return, which lets it wait for `stopping`; with `may_return` it may at any time.
         """
-        host, _, _ = self._endpoint.listen.rpartition(":")
-        self._address = f"{host}:{self._bind()}"
-        return self._address
+        return self._tasks.start(name, work, may_return=may_return)
 
-    async def start(self) -> str:
-        """Serves, and ends gracefully at a signal; returns host:port. Raises what `bind` does."""
-        address = self._address or self.bind()
-        await self.grpc.start()
+    async def stand_by(self, reason: str) -> None:
+        """Answers health with NOT_SERVING, and every other call with UNAVAILABLE and `reason`."""
+        self._gate.refusal = UnavailableError(reason, reason="STANDS_BY", metadata={"address": self.address})
+        await self._tell(NOT_SERVING)
+        await self._listen()
+        self._say_address()
+
+    async def start(self, probes: Mapping[str, Probe]) -> None:
+        """Serves what was added, and says where on standard output: `address=host:port`.
+
+        `probes` are awaited every second; one that raises makes health NOT_SERVING.
+        """
+        self._probes = probes
+        self._gate.refusal = None
+        await self._listen()
         await self._probe()
-        self._listen_for_the_end()
-        _log.info("service_started", address=address)
-        return address
+        self._say_address()
+        self.start_task("health", self._probe_forever())
+        self.start_task("end of health", self._end_health())
+        _log.info("service_started", address=self.address)
 
     async def serve_until_stopped(self) -> None:
-        """Serves until SIGTERM, SIGINT, or the end of the lifeline; then stops gracefully."""
-        probing = asyncio.create_task(self._probe_forever())
+        """Serves until SIGTERM, SIGINT, `stop`, or the end of the lifeline or of a task; then drains."""
         await self._stopping.wait()
-        probing.cancel()
         await self._health.enter_graceful_shutdown()
-        await self.grpc.stop(STOP_GRACE_S)
+        await self._grpc.stop(STOP_GRACE_S)
         _log.info("service_stopped")
+
+    async def close(self) -> None:
+        """Ends serving and the tasks. Raises BackgroundTaskError if one of them ended by itself before."""
+        self.stop()
+        await self._grpc.stop(None)
+        await self._tasks.close()
+
+    async def __aenter__(self) -> "Server":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     def stop(self) -> None:
         """Asks for a graceful stop."""
+        self._tasks.allow_ends()
         self._stopping.set()
 
     @property
@@ -95,7 +160,17 @@ class Server:
         """Set once a stop was asked for: streams that would last for ever end then."""
         return self._stopping
 
-    def _listen_for_the_end(self) -> None:
+    def _say_address(self) -> None:
+        # Whoever started this process reads it to learn that, and where, it can be reached.
+        if not self._has_said_address:
+            self._has_said_address = True
+            print(f"address={self.address}", flush=True)
+
+    async def _listen(self) -> None:
+        if self._is_listening:
+            return
+        self._is_listening = True
+        await self._grpc.start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -114,13 +189,13 @@ class Server:
                     end.tls_certificate, end.tls_key
                 )
                 pair = (Path(end.tls_key).read_bytes(), Path(end.tls_certificate).read_bytes())
-                return self.grpc.add_secure_port(end.listen, grpc.ssl_server_credentials([pair]))
+                return self._grpc.add_secure_port(end.listen, grpc.ssl_server_credentials([pair]))
             if not end.allow_plain and not _is_loopback(end.listen):
                 raise ConfigurationError(
                     f"{end.listen} is not loopback, so it needs TLS: give --tls-certificate and --tls-key, "
                     "or --allow-plain on a network that you trust."
                 )
-            return self.grpc.add_insecure_port(end.listen)
+            return self._grpc.add_insecure_port(end.listen)
         except RuntimeError as error:
             raise UnavailableError(
                 f"can't listen on {end.listen} ({error}): another program may hold the port; "
@@ -135,15 +210,24 @@ class Server:
             await self._probe()
 
     async def _probe(self) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING
+        status = SERVING
         for name, probe in self._probes.items():
             try:
-                await asyncio.wait_for(probe(), timeout=2.0)
+                # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the result.
+                async with asyncio.timeout(PROBE_LIMIT_S):
+                    await probe()
             except Exception as error:
                 _log.warning("probe_failed", probe=name, reason=str(error) or type(error).__name__)
-                status = health_pb2.HealthCheckResponse.NOT_SERVING
+                status = NOT_SERVING
+        await self._tell(status)
+
+    async def _tell(self, status: "health_pb2.HealthCheckResponse.ServingStatus.ValueType") -> None:
         for service in self._services:
             await self._health.set(service, status)
+
+    async def _end_health(self) -> None:
+        await self._stopping.wait()
+        await self._health.enter_graceful_shutdown()
 
 
 def watch_lifeline(on_end: Callable[[], object]) -> None:
@@ -166,11 +250,15 @@ def watch_lifeline(on_end: Callable[[], object]) -> None:
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
-    """Runs a service's main coroutine; errors of setting up become one line and exit status 2."""
-    from peerloom.errors import PeerloomError
+    """Runs a service's main coroutine; errors of setting up become one line and exit status 2.
 
+    The end of a background task, in mid-service, is one line and exit status 1.
+    """
     try:
         asyncio.run(main())  # type: ignore[arg-type]  # the mains are all coroutine functions
+    except BackgroundTaskError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
     except PeerloomError as error:
         print(f"error: {error.message}", file=sys.stderr)
         sys.exit(2)

@@ -6,15 +6,22 @@ from itertools import chain
 
 import numpy as np
 
-from peerloom.services.selector.columns import NodeColumns
-from peerloom.services.selector.comparing import Worked, machine_speeds
-from peerloom.services.selector.roster import NodeState, RosterEntry, open_online_s
-from peerloom.services.selector.rules import EvidenceKind, Standing, Weights, standing_after
-from peerloom.services.selector.track import Track, observe
+from peerloom.services.selector.belief.formula import Reputation, Weights, reputation_after
+from peerloom.services.selector.belief.machine_speed import WorkerSpeed, machine_speeds
+from peerloom.services.selector.belief.track import Track, observe
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry, open_online_s
+from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, NODE_STATE_DEAD, NODE_STATE_LEFT
+from peerloom.v1.selector_pb2 import (
+    EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_SESSION_ENDED,
+    EVIDENCE_KIND_TRAINING,
+    EvidenceKind,
+)
 
 
 class Book:
-    """One row a name, as in the service: each fact goes through rules.standing_after and track.observe.
+    """One row a name, as in the service: each fact goes through formula.reputation_after and track.observe.
 
     `epoch_s` stands for the time that a simulation begins at. What has changed goes into the columns when
     somebody looks at them: between two selections many nodes come and go.
@@ -26,7 +33,7 @@ class Book:
         self._columns = NodeColumns()
         self._weights = weights
         self._half_life_s = half_life_s
-        self._standings: list[Standing] = []
+        self._reputations: list[Reputation] = []
         self._tracks: list[Track] = []
         self._said_gflops: list[float] = []
         self._states: list[int] = []
@@ -42,33 +49,33 @@ class Book:
             starts_s = [math.nan if (at_s := self._started_s[row]) is None else at_s for row in rows]
             self._columns.set_states(where, [self._states[row] for row in rows], starts_s)
             tracks = [self._tracks[row] for row in rows]
-            self._columns.set_records(where, [self._standings[row] for row in rows], tracks)
+            self._columns.set_records(where, [self._reputations[row] for row in rows], tracks)
             self._changed.clear()
         return self._columns
 
     @property
-    def earned(self) -> Iterator[Standing | Track]:
+    def earned(self) -> Iterator[Reputation | Track]:
         """What all names have earned: values that never change."""
-        return chain(self._standings, self._tracks)
+        return chain(self._reputations, self._tracks)
 
     def meet(self, address: str, slots: int, said_gflops: float) -> int:
         """A name that nobody knows; returns its row."""
         row = len(self._columns)
-        entry = RosterEntry(
-            f"node-{row:012x}", f"n{row}", address, slots, NodeState.LEFT, speed_gflops=said_gflops
+        entry = CatalogEntry(
+            f"node-{row:012x}", f"n{row}", address, slots, NODE_STATE_LEFT, speed_gflops=said_gflops
         )
         self._columns.put(entry)
-        self._standings.append(Standing())
+        self._reputations.append(Reputation())
         self._tracks.append(Track())
         self._said_gflops.append(said_gflops)
-        self._states.append(NodeState.LEFT)
+        self._states.append(NODE_STATE_LEFT)
         self._started_s.append(None)
         return row
 
     def open_session(self, row: int, now_s: float) -> None:
         """The node is alive."""
         self._started_s[row] = self.epoch_s + now_s
-        self._states[row] = NodeState.ALIVE
+        self._states[row] = NODE_STATE_ALIVE
         self._changed.add(row)
 
     def close_session(self, row: int, now_s: float, notice: bool) -> None:
@@ -76,23 +83,23 @@ class Book:
         started_s = self._started_s[row]
         assert started_s is not None, "only an open session ends"
         self._started_s[row] = None
-        self._states[row] = NodeState.LEFT if notice else NodeState.DEAD
-        kind = EvidenceKind.SESSION_ENDED if notice else EvidenceKind.INTERRUPTION
+        self._states[row] = NODE_STATE_LEFT if notice else NODE_STATE_DEAD
+        kind = EVIDENCE_KIND_SESSION_ENDED if notice else EVIDENCE_KIND_INTERRUPTION
         self.note(row, kind, now_s, online_s=self.epoch_s + now_s - started_s)
 
     def note_trainings(self, workers: Sequence[tuple[int, float, int]], now_s: float) -> None:
         """A job ended: row, speed of one slot in the job, and slots, of each who took part to the end."""
-        company = [
-            Worked(speed, self._said_gflops[row], self._tracks[row].machine_gflops)
+        compared = [
+            WorkerSpeed(speed, self._said_gflops[row], self._tracks[row].machine_gflops)
             for row, speed, _ in workers
         ]
-        for (row, _, slots), gflops in zip(workers, machine_speeds(company), strict=True):
-            self.note(row, EvidenceKind.TRAINING, now_s, speed_gflops=gflops, slots=slots)
+        for (row, _, slots), gflops in zip(workers, machine_speeds(compared), strict=True):
+            self.note(row, EVIDENCE_KIND_TRAINING, now_s, speed_gflops=gflops, slots=slots)
 
     def note(
         self,
         row: int,
-        kind: EvidenceKind,
+        kind: EvidenceKind.ValueType,
         now_s: float,
         *,
         delay_s: float = 0.0,
@@ -101,10 +108,10 @@ class Book:
         speed_gflops: float = 0.0,
         slots: int = 0,
     ) -> None:
-        """One fact, as the service would post it."""
+        """One fact, as the service would count it."""
         at_s = self.epoch_s + now_s
-        standing = standing_after(
-            self._standings[row],
+        reputation = reputation_after(
+            self._reputations[row],
             kind,
             self._weights,
             delay_s=delay_s,
@@ -122,5 +129,5 @@ class Book:
             speed_gflops=speed_gflops,
             slots=slots,
         )
-        self._standings[row], self._tracks[row] = standing, track
+        self._reputations[row], self._tracks[row] = reputation, track
         self._changed.add(row)

@@ -17,7 +17,7 @@ class JobSpec:
 
 
 @dataclass(slots=True)
-class Member:
+class GangMember:
     """One node in a gang: its slots there, and its speed a slot."""
 
     host: int
@@ -36,7 +36,7 @@ class Gang:
     job: JobSpec
     started_s: float
     work_left: float
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, GangMember] = field(default_factory=dict)
     runs_from_s: float = 0.0
     interruptions: int = 0
     done: float = 0.0
@@ -69,7 +69,7 @@ class Gang:
         self.done += done
         self.runs_from_s = now_s
 
-    def lose(self, host: int, now_s: float) -> Member:
+    def lose(self, host: int, now_s: float) -> GangMember:
         """A member is gone; the others go on after LOSS_S."""
         self.advance(now_s)
         self.interruptions += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.policies.gang import best_gang
+from peerloom.services.selector.policies.gang_choice import best_gang
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
 from peerloom.services.selector.policies.survival_model import Outlook
 from peerloom.simulator.gang import LOSS_S

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.services.selector.rules import Weights, check_weights
-from peerloom.services.selector.track import HALF_LIFE_S, check_half_life
+from peerloom.services.selector.belief.formula import Weights, check_weights
+from peerloom.services.selector.belief.track import HALF_LIFE_S, check_half_life
 
 DAY_S = 86_400.0
 MAX_ROUNDS, MAX_SEEDS, MAX_BUDGET, MAX_SLOTS = 1_000_000, 10_000, 1000, 1024

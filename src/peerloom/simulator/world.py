@@ -10,17 +10,17 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.choice import choose
+from peerloom.services.selector.choosing.choice import choose
 from peerloom.services.selector.policies.interface import Policy, SelectionRequest
-from peerloom.services.selector.rules import EvidenceKind
 from peerloom.simulator.book import Book
 from peerloom.simulator.chance import uniform
-from peerloom.simulator.gang import Gang, JobSpec, Member
+from peerloom.simulator.gang import Gang, GangMember, JobSpec
 from peerloom.simulator.hosts import ATTACKERS, MODEL_BYTES, TYPICAL_GFLOPS
 from peerloom.simulator.oracle import Truth
 from peerloom.simulator.populations import Population
 from peerloom.simulator.rounds import Round
 from peerloom.simulator.sessions import Sessions
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRANSFER, EVIDENCE_KIND_UNFINISHED
 
 _ACCEPTS, _LEAVES, _LEAVES_WHEN, _MEASURES, _KEEPS_BUSY = range(10, 15)
 Rows = npt.NDArray[np.intp]
@@ -90,7 +90,7 @@ class World:
         columns.note_asked(np.array(choice.rows, np.intp))
         asked = [self._host_of_row[row] for row in choice.rows]
         newcomers = sum(not self._was_asked[index] for index in asked)
-        members: list[Member] = []
+        members: list[GangMember] = []
         for index in asked:
             free = job.slots - sum(member.slots for member in members)
             member = self._ask(index, job, free)
@@ -163,7 +163,7 @@ class World:
         next_number = self._session[index] + 1
         self._at(self._sessions.start_s(index, next_number, self.now_s), self._come, index, next_number)
 
-    def _ask(self, index: int, job: JobSpec, wanted: int) -> Member | None:
+    def _ask(self, index: int, job: JobSpec, wanted: int) -> GangMember | None:
         """The node's answer; refusing is evidence, and so is the model that it receives."""
         host, number = self.hosts[index], job.number
         free = host.slots - self._busy[index]
@@ -173,7 +173,7 @@ class World:
             or free <= 0
             or self._chance(index, number, _ACCEPTS) >= host.accepts
         ):
-            self.book.note(self._row_of[index], EvidenceKind.UNFINISHED, self.now_s)
+            self.book.note(self._row_of[index], EVIDENCE_KIND_UNFINISHED, self.now_s)
             return None
         if wanted <= 0:
             return None
@@ -184,7 +184,7 @@ class World:
         if self._chance(index, number, _LEAVES) < host.leaves:
             after_s = self._chance(index, number, _LEAVES_WHEN) * job.length_s
             self._at(self.now_s + after_s, self._desert, index, self._session[index])
-        return Member(index, self._row_of[index], taken, host.gflops)
+        return GangMember(index, self._row_of[index], taken, host.gflops)
 
     def _chance(self, index: int, number: int, purpose: int) -> float:
         return uniform(self._seed, index, number, purpose)
@@ -195,10 +195,10 @@ class World:
 
     def _transfer(self, index: int) -> None:
         delay_s = self.hosts[index].transfer_s
-        kind, row = EvidenceKind.TRANSFER, self._row_of[index]
+        kind, row = EVIDENCE_KIND_TRANSFER, self._row_of[index]
         self.book.note(row, kind, self.now_s, delay_s=delay_s, transfer_bytes=MODEL_BYTES)
 
-    def _start(self, job: JobSpec, members: list[Member], told: Round) -> None:
+    def _start(self, job: JobSpec, members: list[GangMember], told: Round) -> None:
         gang = Gang(job, self.now_s, job.slots * job.length_s * TYPICAL_GFLOPS)
         gang.members = {member.host: member for member in members}
         gang.runs_from_s = self.now_s + max(self.hosts[member.host].transfer_s for member in members)
@@ -209,7 +209,7 @@ class World:
         gang, _ = self._gangs[number]
         lost = gang.lose(index, self.now_s)
         self._release(number, lost)
-        self.book.note(lost.row, EvidenceKind.UNFINISHED, self.now_s)
+        self.book.note(lost.row, EVIDENCE_KIND_UNFINISHED, self.now_s)
         gang.version += 1
         self._at(gang.ends_s() if gang.members else self.now_s, self._end, number, gang.version)
 
@@ -239,11 +239,11 @@ class World:
             )
         )
 
-    def _release(self, number: int, member: Member) -> None:
+    def _release(self, number: int, member: GangMember) -> None:
         self._busy[member.host] -= member.slots
         self._gangs_of[member.host].discard(number)
 
-    def _note_trainings(self, number: int, members: list[Member]) -> None:
+    def _note_trainings(self, number: int, members: list[GangMember]) -> None:
         """What the job tells of speeds: its model keeps every machine busy to the same part, 1 to 100 %."""
         part = 10.0 ** (-2.0 * self._chance(0, number, _KEEPS_BUSY))
         workers = []

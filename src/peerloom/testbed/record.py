@@ -8,7 +8,6 @@ Processes need no record to be found again: each was started in one of the recor
 it started is there too. Their pids and start times are written for people.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerloom.errors import FailedPreconditionError, UnavailableError
+from peerloom.kit.files import try_lock
 from peerloom.testbed.names import RUN_FOLDER, Names
 
 # Others may hold the lock for a blink to look at it, or to remove what a killed testbed left.
@@ -94,12 +94,9 @@ def _try_take(its: Names) -> int | None:
         raise UnavailableError(
             f"{its.run_folder} can't be written ({error.strerror}): a testbed needs root."
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink:  # else its last holder removed it, and nobody will find it again
-            return descriptor
-    except BlockingIOError:
-        pass
+    # A file without a name was removed by its last holder, and nobody will find it again.
+    if try_lock(descriptor) and os.fstat(descriptor).st_nlink:
+        return descriptor
     os.close(descriptor)
     return None
 
@@ -121,12 +118,9 @@ def is_up(its: Names) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def wait_until_down(its: Names, timeout_s: float) -> bool:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from peerloom.embedded.folder import StateFolder
 from peerloom.errors import DeadlineError, NotFoundError
 from peerloom.kit.interruptible import TURN_S, wait_for_event
+from peerloom.kit.linux import check_linux
 from peerloom.testbed import namespaces
 from peerloom.testbed.backends import Backend, apply, open_backend
 from peerloom.testbed.doorway import Doorway
@@ -96,6 +97,7 @@ class Testbed:
         folder in use; UnavailableError when a part doesn't come up, DeadlineError when it takes longer than
         two minutes. Whatever was made is removed then.
         """
+        check_linux("A testbed")
         check_needs(self.plan)
         remove_dead()
         record = Record.take(self.names)

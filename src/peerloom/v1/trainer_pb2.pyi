@@ -1642,6 +1642,7 @@ class WorkerHello(_message.Message):
     ACCELERATOR_KIND_FIELD_NUMBER: _builtins.int
     COMMITTED_STEP_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    STORE_ADDRESS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Given to it by the agent."""
     job_id: _builtins.str
@@ -1652,6 +1653,8 @@ class WorkerHello(_message.Message):
     """Steps that its state contains; 0 for a fresh process."""
     generation: _builtins.int
     """The generation it is working in; 0 for a fresh process or one that waits."""
+    store_address: _builtins.str
+    """host:port of its own key-value store, in which a generation that it belongs to may meet; empty: it has none."""
     def __init__(
         self,
         *,
@@ -1660,10 +1663,11 @@ class WorkerHello(_message.Message):
         accelerator_kind: _builtins.str = ...,
         committed_step: _builtins.int = ...,
         generation: _builtins.int = ...,
+        store_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "job_id", b"job_id", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "job_id", b"job_id", "store_address", b"store_address", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,13 +1,39 @@
 """`python -m peerloom.worker`: imports everything, then forks workers, which get an assignment and train."""
 
+import gc
 import os
 import sys
 from pathlib import Path
 
-from peerloom.worker.agent_line import AgentLine
+from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.fork_server import serve
-from peerloom.worker.warm import import_all_that_is_slow
+
+
+def import_all_that_is_slow() -> None:
+    """Imports torch with the parts that it loads at first use, the worker, and the trainer's protocol.
+
+    Leaves the process fit to be forked: with one thread, and without gRPC or CUDA.
+    """
+    gc.disable()  # what is imported stays: looking through it again and again takes a fifth of the time
+    # Asked of the driver itself, whether there is a GPU would make CUDA unusable in every fork.
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    import torch
+    import torch.distributed
+    import torch.nn.parallel
+
+    import peerloom.v1.artifact_pb2_grpc
+    import peerloom.v1.trainer_pb2_grpc
+    import peerloom.worker.run  # noqa: F401  # imported for its cost, not its names
+
+    torch.set_num_threads(1)  # a pool of threads would not be there after the fork
+    layer = torch.nn.Linear(2, 2)
+    optimiser = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for parameter in layer.parameters():  # not by backward(): its threads for GPUs don't survive a fork
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()  # the first step of any optimiser imports torch._dynamo, over a second of work
+    optimiser.zero_grad()
+    gc.enable()
 
 
 def work() -> int:
@@ -17,7 +43,7 @@ def work() -> int:
         return 0
     assignment = Assignment.from_json(line)
     _redirect_output(Path(assignment.log_path))
-    agent = AgentLine()
+    agent = AgentCommands()
     if assignment.interface:  # else no interface carries the node's address (NAT): let the library choose
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = assignment.interface
     if os.environ.get("PEERLOOM_WORKERS_SHARE_CARDS"):

@@ -9,8 +9,7 @@ import math
 import torch
 
 from peerloom.kit.logs import get_logger
-from peerloom.worker.exchange import exchange
-from peerloom.worker.group import Group
+from peerloom.worker.group.process_group import Group, all_gather_rows
 from peerloom.worker.shares import shares_for, why_divide_anew
 
 WINDOW_S = 2.0  # shorter ones follow noise; longer ones follow a machine that has become slower too late
@@ -40,7 +39,7 @@ class Balance:
         if self._is_fixed or self._steps < self._due:
             return
         own_s = self._compute_s / self._samples if self._samples else 0.0
-        rows = exchange(group, [own_s, self._step_s], torch.float64)
+        rows = all_gather_rows(group, [own_s, self._step_s], torch.float64)
         window_s = float(rows[0][1])  # of rank 0: all must come to the same conclusion
         steps = steps_until_next(self._steps, window_s)
         if window_s < WINDOW_S:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peerloom.kit.bundles import is_bundle, unpack
+from peerloom.artifacts.bundles import is_bundle, unpack
 from peerloom.kit.job_inputs import digest_in
 from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.agent_artifacts import fetch_file
 from peerloom.worker.assignment import Assignment
-from peerloom.worker.models import fetch_file
 
 
 class Inputs:
@@ -31,6 +31,10 @@ class Inputs:
             if digest := digest_in(value):
                 arguments[name] = str(self._path(digest))
         return arguments
+
+    def close(self) -> None:
+        """Removes the files."""
+        self._folder.cleanup()
 
     def _path(self, digest: str) -> Path:
         path = Path(self._folder.name) / digest[:16]

@@ -6,52 +6,46 @@ from collections.abc import Callable
 
 import torch
 
-from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec, StepProgress
+from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
 from peerloom.worker.balance import Balance
-from peerloom.worker.exchange import exchange
-from peerloom.worker.group import Group, is_collective_failure
-from peerloom.worker.joining import Joining
-from peerloom.worker.pace import Pace
-from peerloom.worker.schedule import Schedule, samples_of, split_batch
-from peerloom.worker.state import TrainingState
+from peerloom.worker.evaluation import evaluate
+from peerloom.worker.group.breaking import is_collective_failure
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.joining.participants import Joining
+from peerloom.worker.schedule import samples_of, split_batch
 from peerloom.worker.sync import Synchroniser, synchroniser
-from peerloom.worker.task import Task, load_data, sample_losses, sample_scores
+from peerloom.worker.task import sample_losses
+from peerloom.worker.training import Training
+from peerloom.worker.training_state import TrainingState
 
-SPEED_GAIN = 0.1  # weight of the newest step in the measured speed
+STEPS_BEFORE_LIMIT = 20  # the first ones warm up, and say little
+TIMES_SLOWEST = 30.0
+LEAST_LIMIT_S = 5.0
+SLOWEST_DECAY = 0.99  # the slowest step is forgotten slowly
 Report = Callable[[StepProgress | EpochProgress], None]
 
 
-class Training:
-    """What stays the same over the generations of a job: task, data, state, and the sums for the result."""
+class StepLimit:
+    """How long a step may take: learned from the slowest recent step of this generation."""
 
-    def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
-        self.task = task
-        self.device = device
-        self.train, self.test = load_data(task)
-        torch.manual_seed(spec.seed)
-        model = task.model().to(device)
-        self.state = TrainingState(model, task.optimiser(model.parameters(), spec.learning_rate))
-        self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
-        self.seed: int = spec.seed
-        self.training_s = 0.0
-        self.samples = 0
-        self.steps = 0
-        self.compute_s = 0.0
-        self.communication_s = 0.0
-        self.communicated_bytes = 0
-        self.compute_s_per_sample = 0.0
-        self._order: tuple[int, torch.Tensor] | None = None
+    def __init__(self) -> None:
+        self._steps = 0
+        self._slowest_s = 0.0
 
-    def note_speed(self, compute_s_per_sample: float) -> None:
-        """Adds a step to the running mean of what computing a sample takes here."""
-        past = self.compute_s_per_sample or compute_s_per_sample
-        self.compute_s_per_sample = past + SPEED_GAIN * (compute_s_per_sample - past)
+    def note(self, step_s: float) -> None:
+        """A step took so many seconds."""
+        self._steps += 1
+        self._slowest_s = max(step_s, self._slowest_s * SLOWEST_DECAY)
 
-    def order(self, epoch: int) -> torch.Tensor:
-        """The epoch's order of samples, kept for the epoch."""
-        if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, self.schedule.order(epoch))
-        return self._order[1]
+    def limit_s(self) -> float:
+        """Seconds that a collective of the next step may take; infinite before enough steps were seen.
+
+        Rounded up to a power of two, so that the limit changes seldom.
+        """
+        if self._steps < STEPS_BEFORE_LIMIT:
+            return math.inf
+        wanted_s = max(LEAST_LIMIT_S, TIMES_SLOWEST * self._slowest_s)
+        return LEAST_LIMIT_S * 2.0 ** math.ceil(math.log2(wanted_s / LEAST_LIMIT_S))
 
 
 def train_generation(
@@ -66,22 +60,22 @@ def train_generation(
 
     `on_step(steps)` is called after each committed step with those that this worker's state holds. Raises
     GenerationBrokenError when the group breaks; the state then holds exactly the committed steps, or, of one
-    that still listens, some of them.
+    that still catches up, some of them.
     """
     schedule = training.schedule
     # A step that broke leaves its gradients behind; the next one would add to them.
     training.state.optimiser.zero_grad()
-    sync, pace = synchroniser(training.state.model, group.world_size, group), Pace()
+    sync, limit = synchroniser(training.state.model, group.world_size, group), StepLimit()
     try:
         while True:
             group.check(joining.step)
             if joining.evaluated < joining.step // schedule.steps_per_epoch:
                 group.expect(math.inf)  # how long the others evaluate isn't known
-                report(_evaluate(training, group, joining))
+                report(evaluate(training, group, joining))
             elif joining.step < schedule.total_steps:
-                group.expect(pace.limit_s())
+                group.expect(limit.limit_s())
                 progress = _step(training, group, sync, joining, balance)
-                pace.note(progress.step_s)
+                limit.note(progress.step_s)
                 report(progress)
                 _between_steps(group, joining, balance, progress)
                 on_step(training.state.step)
@@ -98,7 +92,7 @@ def train_generation(
 
 
 def _between_steps(group: Group, joining: Joining, balance: Balance, progress: StepProgress) -> None:
-    if joining.listeners:
+    if joining.newcomers:
         joining.after_step(progress.step_s, is_last=progress.step == progress.total_steps)
     else:
         balance.after_step(group)
@@ -143,8 +137,8 @@ def _step(
 
 
 def _commit(state: TrainingState, joining: Joining, loss_sum: float) -> None:
-    if joining.listener is not None:
-        joining.listener.hear(loss_sum)
+    if joining.catch_up is not None:
+        joining.catch_up.record(loss_sum)
         state.optimiser.zero_grad()
         return
     state.optimiser.step()
@@ -182,41 +176,3 @@ def _add_up(training: Training, samples: int, step_s: float, communication_s: fl
     training.communication_s += communication_s
     training.compute_s += step_s - communication_s
     training.communicated_bytes += bytes_
-
-
-EVALUATION_BATCH = 256
-
-
-def _evaluate(training: Training, group: Group, joining: Joining) -> EpochProgress:
-    turn = joining.turn()
-    score = 0.0 if turn is None else _score(training, group, *turn)
-    epoch_loss_sum = 0.0 if turn is None else training.state.epoch_loss_sum
-    rows = exchange(group, [score, epoch_loss_sum], torch.float64)
-    group.check()
-    if joining.listener is not None:
-        joining.listener.evaluated += 1
-    else:
-        training.state.close_epoch(training.state.evaluated + 1)
-    return EpochProgress(
-        epoch=joining.evaluated,
-        metric_name=training.task.metric_name,
-        metric=sum(row[0] for row in rows) / max(1, len(training.test)),
-        loss=rows[joining.source][1] / training.schedule.samples,
-        test_samples=len(training.test),
-    )
-
-
-@torch.no_grad()
-def _score(training: Training, group: Group, place: int, places: int) -> float:
-    # Everybody measures a part of the test set; the parts are disjoint and cover it.
-    state, task, test = training.state, training.task, training.test
-    state.model.eval()
-    total = 0.0
-    for indices in torch.split(torch.arange(place, len(test), places), EVALUATION_BATCH):
-        group.check()
-        inputs, targets = task.batch(test, indices)
-        outputs = state.model(inputs.to(training.device))
-        scores = sample_scores(task, outputs, targets.to(training.device))
-        total += float(scores.double().sum())
-    state.model.train()
-    return total

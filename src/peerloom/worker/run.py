@@ -2,14 +2,12 @@
 
 import signal
 import traceback
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 
 import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
 from peerloom.kit.logs import get_logger
-from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     ConfigureGeneration,
@@ -19,34 +17,34 @@ from peerloom.v1.trainer_pb2 import (
     SaveState,
     WorkerAborted,
     WorkerFailed,
-    WorkerFinished,
     WorkerMet,
     WorkerPrepared,
     WorkerReady,
     WorkerSessionRequest,
 )
-from peerloom.worker.agent_line import AgentLine
+from peerloom.worker.agent_artifacts import fetch_artifact
+from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.balance import Balance
-from peerloom.worker.checkpoints import CheckpointWriter
-from peerloom.worker.description import origin_of
-from peerloom.worker.group import Group
+from peerloom.worker.checkpoint_writer import CheckpointWriter
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.group.rendezvous import Rendezvous, host_of
+from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
-from peerloom.worker.joining import Joining, begin_joining
-from peerloom.worker.loop import Training, train_generation
-from peerloom.worker.models import fetch_artifact, store_artifact
-from peerloom.worker.operations import training_gflops
-from peerloom.worker.session import Session
+from peerloom.worker.joining.participants import Joining, begin_joining
+from peerloom.worker.loop import train_generation
+from peerloom.worker.result import result_of
 from peerloom.worker.task import load_task
-from peerloom.worker.waits import GenerationBrokenError
+from peerloom.worker.trainer_session import TrainerSession
+from peerloom.worker.training import Training
 
 _log = get_logger()
 
 
-def run_worker(assignment: Assignment, agent: AgentLine) -> int:
+def run_worker(assignment: Assignment, agent: AgentCommands) -> int:
     """Works until the trainer says that the job is over; 0, or 1 when this worker can't go on."""
     torch.set_num_threads(assignment.threads)
-    worker = Worker(assignment)
+    worker = TrainingWorker(assignment)
     signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_leave("its node asked it to leave"))
     agent.listen(worker.ask_to_leave, worker.ask_to_stay)
     try:
@@ -59,17 +57,19 @@ def run_worker(assignment: Assignment, agent: AgentLine) -> int:
     return 1
 
 
-class Worker:
+class TrainingWorker:
     """One training process: its session, its training, and the group of the moment."""
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
-        self._session = Session(assignment, self._abort, self._meet_beside)
+        self._rendezvous = Rendezvous(host_of(assignment.agent_address, assignment.interface))
+        store = self._rendezvous.address
+        self._session = TrainerSession(assignment, self._abort, self._form_ahead, store_address=store)
         self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
         self._training: Training | None = None
         self._group: Group | None = None
-        self._beside: dict[int, Group] = {}  # that meet while another works
+        self._formed_ahead: dict[int, Group] = {}  # that meet while another works
         kind = assignment.accelerator_kind
         self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
 
@@ -82,6 +82,7 @@ class Worker:
             command = self._session.commands.get()
             if isinstance(command, EndWorker):
                 _log.info("worker_ended", reason=command.reason)
+                self._inputs.close()
                 return 0
             if isinstance(command, SaveState):
                 self._save()
@@ -124,22 +125,23 @@ class Worker:
             pass
 
     def _abort(self, abort: AbortGeneration) -> None:
-        for group in [*self._beside.values(), *([self._group] if self._group else [])]:
+        for group in [*self._formed_ahead.values(), *([self._group] if self._group else [])]:
             if abort.at_step:
                 if group.generation == abort.generation:
                     group.leave_at(abort.at_step, abort.reason)
             elif not abort.generation or group.generation <= abort.generation:
                 group.break_from_outside(abort.reason)
 
-    def _meet_beside(self, config: ConfigureGeneration) -> None:
+    def _form_ahead(self, config: ConfigureGeneration) -> None:
         # In the session's thread, while the training goes on.
         met = WorkerSessionRequest(met=WorkerMet(generation=config.generation))
-        group = self._beside[config.generation] = self._new_group(config)
+        group = self._formed_ahead[config.generation] = self._new_group(config)
         group.meet(lambda: self._session.answer(met))
 
     def _new_group(self, config: ConfigureGeneration) -> Group:
-        assignment = self._assignment
-        return Group(config, self._device, assignment.trainer_address, assignment.agent_address)
+        assignment, store = self._assignment, self._rendezvous.address
+        spared = (assignment.trainer_address, assignment.agent_address)
+        return Group(config, self._device, *spared, store_address=store)
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
@@ -149,8 +151,8 @@ class Worker:
         if config.checkpoint_digest and not self._took_checkpoint(training, config):
             return
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
-        group = self._group = self._beside.get(config.generation) or self._new_group(config)
-        self._beside.pop(config.generation, None)
+        group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
+        self._formed_ahead.pop(config.generation, None)
         if self._session.newest_generation > config.generation:
             group.break_from_outside("a newer generation takes its place")
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
@@ -189,17 +191,17 @@ class Worker:
         host = self._assignment.agent_address.rpartition(":")[0]
         step_s = training.training_s / training.steps if training.steps else 0.0
         try:
-            return begin_joining(training.state, training.schedule, group, host, step_s)
+            return begin_joining(
+                training.state, training.schedule, group, host, step_s, partial(self._say_ready, group)
+            )
         except RuntimeError as error:
             raise group.broken(error) from error
 
     def _train(self, training: Training, group: Group, joining: Joining, config: ConfigureGeneration) -> None:
         session = self._session
         session.set_position(training.state.step, config.generation)
-        ready = WorkerSessionRequest(ready=WorkerReady(generation=config.generation))
-        joining.on_admitted = lambda: session.say(ready)
-        if joining.listener is None:
-            session.say(ready)
+        if joining.catch_up is None:
+            self._say_ready(group)
         session.set_reporting(group.rank == 0)
         shares = list(config.batch_shares) or [1] * config.world_size
         balance = Balance(shares, self._spec.equal_shares)
@@ -213,7 +215,10 @@ class Worker:
             checkpoints.after_step(training.state)
 
         train_generation(training, group, joining, balance, session.report, on_step)
-        session.say(WorkerSessionRequest(finished=self._finish(training, config)))
+        session.say(WorkerSessionRequest(finished=result_of(training, self._spec, self._assignment, config)))
+
+    def _say_ready(self, group: Group) -> None:
+        self._session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
 
     def _prepare(self, spec: JobSpec) -> Training:
         if self._training is None:
@@ -224,32 +229,6 @@ class Worker:
                 data = fetch_artifact(self._assignment, spec.initial_model_digest)
                 self._training.state.load_model(data)
         return self._training
-
-    def _finish(self, training: Training, config: ConfigureGeneration) -> WorkerFinished:
-        model = Artifact()
-        if config.rank == 0:
-            with TemporaryDirectory(prefix="peerloom-") as folder:
-                path = Path(folder) / "model.safetensors"
-                arguments = dict(self._spec.task_arguments)
-                origin = origin_of(training.task, self._spec.task, arguments, training.train)
-                path.write_bytes(training.state.model_bytes(origin.to_metadata()))
-                name = f"{self._spec.task.rpartition(':')[2].lower()}.safetensors"
-                kind = ArtifactKind.ARTIFACT_KIND_MODEL
-                model = store_artifact(self._assignment, path, kind, name)
-        steps = max(1, training.steps)
-        return WorkerFinished(
-            generation=config.generation,
-            model=model,
-            parameters_digest=training.state.parameters_digest(),
-            training_s=training.training_s,
-            samples=training.samples,
-            compute_s_per_step=training.compute_s / steps,
-            training_gflops=training_gflops(
-                training.task, training.train, training.state.model, training.compute_s_per_sample
-            ),
-            communication_s_per_step=training.communication_s / steps,
-            communicated_bytes=training.communicated_bytes,
-        )
 
 
 def fill_in(spec: JobSpec, task: object) -> JobSpec:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.worker.catalogue import check_arguments, resolve
+from peerloom.worker.tasks.built_in import check_arguments, resolve
 from peerloom.worker.tasks.importing import construct, import_class
 
 

@@ -1,53 +1,59 @@
 """What a user asks for: the message it becomes, and refusals by the names the user typed."""
 
+import dataclasses
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from peerloom import AsyncClient, AsyncJobHandle, Client, JobHandle
+from peerloom import AsyncClient, AsyncJobHandle, Client, JobEvent, JobHandle, JobSpec
+from peerloom.client.address import Address
+from peerloom.client.artifacts import Artifacts, AsyncArtifacts
+from peerloom.client.conversions.jobs import spec_of
 from peerloom.client.models import pick_digest
+from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, node_states
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.v1 import trainer_pb2
 
-PLAIN: dict[str, Any] = {
-    name: parameter.default
-    for name, parameter in inspect.signature(AsyncClient.train).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY
-}
+NOWHERE = Services(Address("127.0.0.1:1", "the test"), "")
 
 
-def spec(**given: Any) -> trainer_pb2.JobSpec:
-    return job_spec("digits", **{**PLAIN, **given})
+async def spec(**given: Any) -> trainer_pb2.JobSpec:
+    """The message of `Client.train`'s arguments, none of which needs an artifact."""
+    return await job_spec(JobSpec("digits", **given), AsyncArtifacts(NOWHERE))
 
 
-def test_what_was_not_given_stays_unset() -> None:
-    message = spec()
+async def test_what_was_not_given_stays_unset() -> None:
+    message = await spec()
     for field in ("epochs", "batch_size", "learning_rate", "request_budget", "min_workers", "max_workers"):
         assert not message.HasField(field), field
     assert message.requirements.min_slots == 1
     assert message.backend == trainer_pb2.BACKEND_UNSPECIFIED
 
 
-def test_what_was_given_arrives() -> None:
-    message = spec(
-        requests=5,
-        epochs=2,
-        batch_size=64,
-        learning_rate=0.1,
-        policy="random",
-        seed=7,
-        min_workers=2,
-        max_workers=4,
-        backend="nccl",
-        name="mine",
-        initial_model="ab" * 32,
-        min_slots=0,
-        accelerator="cuda",
-        labels={"room": "7"},
-        arguments={"data": "/d"},
-    )
+GIVEN: dict[str, Any] = {
+    "requests": 5,
+    "epochs": 2,
+    "batch_size": 64,
+    "learning_rate": 0.1,
+    "policy": "random",
+    "seed": 7,
+    "min_workers": 2,
+    "max_workers": 4,
+    "backend": "nccl",
+    "name": "mine",
+    "initial_model": "ab" * 32,
+    "min_slots": 0,
+    "accelerator": "cuda",
+    "labels": {"room": "7"},
+    "arguments": {"data": "/d"},
+}
+
+
+async def test_what_was_given_arrives_and_comes_back() -> None:
+    message = await spec(**GIVEN)
     assert (message.request_budget, message.epochs, message.batch_size, message.seed) == (5, 2, 64, 7)
     assert (message.learning_rate, message.min_workers, message.max_workers) == (0.1, 2, 4)
     assert (message.backend, message.policy, message.name) == (trainer_pb2.BACKEND_NCCL, "random", "mine")
@@ -56,6 +62,7 @@ def test_what_was_given_arrives() -> None:
     assert message.requirements.accelerator_kind == "cuda"
     assert dict(message.requirements.labels) == {"room": "7"}
     assert dict(message.task_arguments) == {"data": "/d"}
+    assert spec_of(message) == JobSpec("digits", **GIVEN)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +85,9 @@ def test_what_was_given_arrives() -> None:
         ("backend", "nvlink"),
     ],
 )
-def test_a_value_outside_its_limits_is_refused_by_its_name(field: str, wrong: object) -> None:
+async def test_a_value_outside_its_limits_is_refused_by_its_name(field: str, wrong: object) -> None:
     with pytest.raises(InvalidArgumentError, match=f"^{field} is ") as caught:
-        spec(**{field: wrong})
+        await spec(**{field: wrong})
     assert caught.value.metadata["field"] == field
 
 
@@ -111,11 +118,32 @@ def test_a_beginning_that_no_model_has_is_not_found(beginning: str) -> None:
     assert caught.value.reason == "MODEL_NOT_FOUND"
 
 
-@pytest.mark.parametrize(("face", "core"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle)])
+@pytest.mark.parametrize(
+    ("face", "core"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle), (Artifacts, AsyncArtifacts)]
+)
 def test_the_sync_face_has_all_that_the_core_has(face: type, core: type) -> None:
-    """Method by method, with the same parameters and defaults."""
+    """Method by method, with the same parameters, defaults and documentation."""
     for name, method in vars(core).items():
         if name.startswith("_") or not callable(method):
             continue
         ours = inspect.signature(getattr(face, name)).parameters
         assert list(ours.items()) == list(inspect.signature(method).parameters.items()), name
+        assert getattr(face, name).__doc__ == method.__doc__ or name == "close"
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_train_shows_its_arguments_with_their_defaults(client: type) -> None:
+    """They stand in JobSpec only."""
+    shown = inspect.signature(client.train).parameters
+    assert list(shown) == ["self", *(field.name for field in dataclasses.fields(JobSpec))]
+    assert (shown["task"].kind, shown["epochs"].kind) == (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+    assert (shown["min_slots"].default, shown["backend"].default) == (1, "auto")
+
+
+def test_sync_methods_give_what_the_core_s_coroutines_give() -> None:
+    assert inspect.signature(Client.train).return_annotation is JobHandle
+    assert inspect.signature(AsyncClient.train).return_annotation is AsyncJobHandle
+    assert inspect.signature(JobHandle.watch).return_annotation == Iterator[JobEvent]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from peerloom.embedded.plan import plan_processes
+from peerloom.embedded.process_plan import plan_processes
 from peerloom.errors import InvalidArgumentError
 
 ALL = ("registry", "selector", "trainer")

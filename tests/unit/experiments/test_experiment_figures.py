@@ -7,7 +7,7 @@ import pytest
 
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.experiments import catalogue, plots, thesis
-from peerloom.experiments.asking import Round
+from peerloom.experiments.asking import SelectionRound
 from peerloom.experiments.heterogeneous import composition
 from peerloom.experiments.pictures.canvas import canvas
 from peerloom.experiments.pictures.survival import survival_curve
@@ -24,9 +24,9 @@ SLOTS = (0, 2, 0, 1)
 def test_a_summary_counts_hits_rounds_and_the_first_success() -> None:
     """Nodes keep the names of the settings although they were started at other places."""
     rounds = [
-        Round(("node-2", "node-4"), {}, 0.1),
-        Round(("node-3", "node-4"), {"node-3": 2}, 0.3),
-        Round(("node-3", "node-2"), {"node-3": 2, "node-2": 1}, 0.2),
+        SelectionRound(("node-2", "node-4"), {}, 0.1),
+        SelectionRound(("node-3", "node-4"), {"node-3": 2}, 0.3),
+        SelectionRound(("node-3", "node-2"), {"node-3": 2, "node-2": 1}, 0.2),
     ]
     found = summary(rounds, SLOTS, places=[0, 3, 1, 2])
     assert found["hits"] == {"node-2": 2, "node-4": 1}
@@ -35,7 +35,7 @@ def test_a_summary_counts_hits_rounds_and_the_first_success() -> None:
 
 
 def test_rounds_that_reach_nobody_have_no_first() -> None:
-    found = summary([Round(("node-3",), {}, 0.1)], SLOTS, places=[0, 1, 2, 3])
+    found = summary([SelectionRound(("node-3",), {}, 0.1)], SLOTS, places=[0, 1, 2, 3])
     assert (found["reached"], found["first_reached"]) == (0, None)
 
 

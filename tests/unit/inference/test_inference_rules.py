@@ -5,15 +5,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.client.inference.costs import Place, Request, StagePlace, choose, local_s, remote_s, split_s
-from peerloom.client.inference.generation import sampler
-from peerloom.client.inference.hedging import hedge_after_s, may_hedge, silent_after_s
-from peerloom.client.inference.pace import Pace
-from peerloom.client.inference.remote import split_rows
-from peerloom.client.inference.several import combine
 from peerloom.client.types.inference import Estimate
 from peerloom.errors import InvalidArgumentError
-from peerloom.inference.admission import admit, take_batch, to_drop
+from peerloom.inference.client.costs import (
+    BatchTimes,
+    InferenceBatch,
+    Place,
+    StagePlace,
+    choose,
+    local_s,
+    remote_s,
+    split_s,
+)
+from peerloom.inference.client.decoding import sampler
+from peerloom.inference.client.ensemble import combine
+from peerloom.inference.client.hedging import hedge_after_s, may_hedge, silent_after_s
+from peerloom.inference.client.remote import split_rows
+from peerloom.inference.server.batching import admit, take_batch, to_drop
 from peerloom.kit.tensors import array_of, check_finite, message_of
 from peerloom.v1.inference_pb2 import Tensor
 
@@ -56,7 +64,7 @@ def test_the_least_recently_used_model_goes_first_and_one_in_use_stays() -> None
 def test_costs_by_hand() -> None:
     """Remote: 2 + 0.01 + 500/1000 + 0.5 + 3*0.1. Split, 3 micro-batches of 1 sample over two stages: steps
     0.1 (input), 0.2, 0.05, 0.1, 0.05; filling 0.5, then twice the slowest; three half ways of 0.01."""
-    request = Request(samples=3, input_bytes=300, output_bytes=200)
+    request = InferenceBatch(samples=3, input_bytes=300, output_bytes=200)
     assert remote_s(request, PLACE) == pytest.approx(3.31)
     near = Place("n", 0.01, 1000.0, 0.1)
     stages = [StagePlace(near, 0.2, 50), StagePlace(near, 0.1, 50)]
@@ -77,7 +85,7 @@ def test_the_fastest_possible_way_is_taken_and_the_others_are_named() -> None:
 
 def test_a_pace_is_learned_by_batch_size() -> None:
     """1 sample in 1 s and 9 in 5 s: 5 lie half way; 18 take twice what 9 do; before any, the guess counts."""
-    pace = Pace(guess_s=0.5)
+    pace = BatchTimes(guess_s=0.5)
     assert pace.predict_s(4) == 2.0
     pace.note(9, 5.0)
     assert pace.predict_s(1) == pytest.approx(max(5 / 9, 0.5))

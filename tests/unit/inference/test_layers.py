@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from peerloom.inference.layers import Layer, layers_of, run_layers
+from peerloom.inference.server.layers import Layer, layers_of, run_layers
 from peerloom.worker.task import load_task
 
 

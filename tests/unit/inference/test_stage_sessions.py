@@ -1,4 +1,4 @@
-"""One stage of a split model: order, repeats, acknowledgements and replays, with a line in memory."""
+"""One stage of a split model: order, repeats, acknowledgements and replays, with a link in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
-from peerloom.inference.building import Part
-from peerloom.inference.computing import Computer, Queue
-from peerloom.inference.layers import Layer
-from peerloom.inference.sessions import StageSession
-from peerloom.inference.shelf import Loaded
+from peerloom.inference.server.building import Part
+from peerloom.inference.server.executor import BatchQueue, TorchExecutor
+from peerloom.inference.server.layers import Layer
+from peerloom.inference.server.model_cache import LoadedPart
+from peerloom.inference.server.stage_sessions import StageSession
+from peerloom.kit.clock import ManualClock
 from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1.inference_pb2 import Activation, LinkLost
 
@@ -53,9 +54,11 @@ class Bench:
     """A session over one doubling layer, and the lines that it opened."""
 
     def __init__(self) -> None:
-        self.model, self.computer, self.lines = Doubling(), Computer(), list[Line]()
+        self.model, self.executor, self.lines = Doubling(), TorchExecutor(), list[Line]()
         self.part = Part("d" * 64, 0, 1, [Layer("0", self.model)], torch.device("cpu"))
-        self.session = StageSession("s", self.part, self.computer, self._open, False)
+        self.session = StageSession(
+            "s", self.part, self.executor, self._open, ManualClock(), incremental=False
+        )
 
     def _open(self, address: str, session_id: str, on_lost: Callable[[LinkLost], None]) -> Line:
         self.lines.append(Line(address))
@@ -66,12 +69,12 @@ class Bench:
             tensor = message_of(np.array([float(sequence)]))
             await self.session.take(Activation(sequence=sequence, tensor=tensor))
 
-    async def sent(self, line: int, count: int) -> list[int]:
+    async def sent(self, stream: int, count: int) -> list[int]:
         async with asyncio.timeout(LIMIT_S):
-            while len(self.lines[line].sent) < count:
-                self.lines[line].arrived.clear()
-                await self.lines[line].arrived.wait()
-        return self.lines[line].sent
+            while len(self.lines[stream].sent) < count:
+                self.lines[stream].arrived.clear()
+                await self.lines[stream].arrived.wait()
+        return self.lines[stream].sent
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     yield made
     await made.session.close()
-    made.computer.close()
+    made.executor.close()
 
 
 async def test_the_last_stage_answers_the_client(bench: Bench) -> None:
@@ -132,9 +135,9 @@ async def test_a_model_that_fails_is_told_as_its_own_failure(bench: Bench) -> No
 
 async def test_requests_that_wait_together_are_computed_together(bench: Bench) -> None:
     """The first is under way while the others arrive, so two runs serve all four, each with its own rows."""
-    queue, gate = Queue(Loaded(bench.part), bench.computer, 64, 0.0), asyncio.Event()
+    queue, gate = BatchQueue(LoadedPart(bench.part), bench.executor, 64, 0.0, ManualClock()), asyncio.Event()
     holding = asyncio.create_task(
-        bench.computer.run(lambda: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result())
+        bench.executor.run(lambda: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result())
     )
     loop = asyncio.get_running_loop()
     asks = [asyncio.create_task(queue.infer(torch.full((n, 1), float(n)))) for n in (1, 2, 3)]

@@ -3,11 +3,16 @@
 import pytest
 
 from peerloom.errors import ConfigurationError
-from peerloom.services.node_agent.addresses import advertised_address, choose_interface
 from peerloom.services.node_agent.config import NodeConfig
-from peerloom.services.node_agent.identity import valid_name
-from peerloom.services.node_agent.machine import Gpu, describe_machine, parse_gpus, visible_gpus
-from peerloom.services.node_agent.tasks import is_known_task
+from peerloom.services.node_agent.membership.identity import valid_name
+from peerloom.services.node_agent.membership.reachability import advertised_address, choose_interface
+from peerloom.services.node_agent.owner.inventory import (
+    Gpu,
+    describe_machine,
+    is_known_task,
+    parse_gpus,
+    visible_gpus,
+)
 from peerloom.v1.common_pb2 import Accelerator
 
 PROCESSOR = Accelerator(kind="cpu", model="a processor", count=1, memory_bytes=64)

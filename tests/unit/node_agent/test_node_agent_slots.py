@@ -7,7 +7,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.clock import ManualClock
-from peerloom.services.node_agent.slots import Reservation, SlotTable
+from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 
 HOLD_S = 30.0
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.services.registry.application import check_application
+from peerloom.services.registry.membership.application import check_application
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
 from peerloom.v1.registry_pb2 import NodeSpec, RegisterRequest
 

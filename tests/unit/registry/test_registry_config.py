@@ -5,7 +5,7 @@ import pytest
 from peerloom.errors import ConfigurationError
 from peerloom.kit.config import load_config
 from peerloom.services.registry.config import PRESETS, RegistryConfig
-from peerloom.services.registry.rules import Timing
+from peerloom.services.registry.membership.decisions import Timing
 
 
 def load(*arguments: str, **environment: str) -> RegistryConfig:

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from peerloom.errors import InvalidArgumentError, UnavailableError
-from peerloom.services.registry.feed import Feed
-from peerloom.services.registry.ledger import Ledger
-from peerloom.services.registry.records import Event
-from peerloom.services.registry.rules import EventKind
+from peerloom.services.registry.events.feed import Feed
+from peerloom.services.registry.events.transition_queue import TransitionQueue
+from peerloom.services.registry.membership.node_records import Event
+from peerloom.v1.registry_pb2 import NODE_EVENT_KIND_REGISTERED
 
 LIMIT_S = 60.0
 
 
 def events(first: int, last: int) -> list[Event]:
     """Events numbered `first` to `last`."""
-    return [Event(n, EventKind.REGISTERED, 0.0, "", 0.0, b"") for n in range(first, last + 1)]
+    return [Event(n, NODE_EVENT_KIND_REGISTERED, 0.0, "", 0.0, b"") for n in range(first, last + 1)]
 
 
 def feed_of(
@@ -87,16 +87,16 @@ async def test_live_watchers_get_each_event_once_until_the_feed_closes() -> None
     assert got == [1, 2, 3, 4, 5]
 
 
-async def test_changes_that_wait_together_share_one_commit(town: Any) -> None:
+async def test_changes_that_wait_together_share_one_commit(registry: Any) -> None:
     batches: list[int] = []
-    append = town.core.store.append
+    append = registry.core.store.append
 
     def counting(transitions: Any, after: int) -> Any:
         batches.append(len(transitions))
         return append(transitions, after)
 
-    town.core.store.append = counting
-    await asyncio.gather(*(town.register(f"n{number}") for number in range(50)))
+    registry.core.store.append = counting
+    await asyncio.gather(*(registry.register(f"n{number}") for number in range(50)))
     assert sum(batches) == 50
     assert len(batches) <= 3
 
@@ -116,14 +116,49 @@ async def test_a_failed_commit_reaches_all_who_waited_and_the_next_one_works() -
         return function(*args)
 
     applied: list[str] = []
-    ledger = Ledger(Log(), run, feed)  # type: ignore[arg-type]  # only append is called
+    commits = TransitionQueue(Log(), run, feed)  # type: ignore[arg-type]  # only append is called
     transitions: Any = [object()]
+    writing = asyncio.create_task(commits.write_forever())
     results = await asyncio.gather(
-        ledger.commit(transitions, lambda: applied.append("a")),
-        ledger.commit(transitions, lambda: applied.append("b")),
+        commits.commit(transitions, lambda: applied.append("a")),
+        commits.commit(transitions, lambda: applied.append("b")),
         return_exceptions=True,
     )
     assert [str(result) for result in results] == ["no disk", "no disk"]
-    await ledger.commit(transitions, lambda: applied.append("c"))
+    await commits.commit(transitions, lambda: applied.append("c"))
     assert applied == ["c"]
     assert feed.newest == 1
+    writing.cancel()
+    await asyncio.wait([writing])
+
+
+async def test_nobody_waits_for_ever_when_the_commits_end() -> None:
+    """Neither who was being written, nor who waited behind, nor who comes after; a crash is raised."""
+    feed, _ = feed_of([])
+    gate = asyncio.Event()
+
+    async def run(function: Any, *args: Any) -> Any:
+        await gate.wait()
+        return events(1, 1)
+
+    def crash() -> None:
+        raise ZeroDivisionError
+
+    class Log:
+        append = None
+
+    commits = TransitionQueue(Log(), run, feed)  # type: ignore[arg-type]  # nothing of it is called
+    transitions: Any = [object()]
+    writing = asyncio.create_task(commits.write_forever())
+    asked = [asyncio.create_task(commits.commit(transitions, crash))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asked.append(asyncio.create_task(commits.commit(transitions, crash)))
+    await asyncio.sleep(0)
+    gate.set()
+    with pytest.raises(ZeroDivisionError):
+        await writing
+    asked.append(asyncio.create_task(commits.commit(transitions, crash)))
+    for change in asked:
+        with pytest.raises(UnavailableError, match="about to stop"):
+            await change

@@ -19,11 +19,11 @@ from benchmarks.flaws import (
     visits,
     whitewashed,
 )
-from peerloom.services.selector.choice import candidates_of
-from peerloom.services.selector.columns import NodeColumns
+from peerloom.services.selector.belief.track import HALF_LIFE_S
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry
+from peerloom.services.selector.choosing.choice import candidates_of
 from peerloom.services.selector.policies.survival_model import Priors, outlook
-from peerloom.services.selector.roster import RosterEntry
-from peerloom.services.selector.track import HALF_LIFE_S
 
 END_S = T0 + DAY_S
 
@@ -90,7 +90,7 @@ def test_a_bad_owner_s_new_name_is_believed_no_better_than_the_owner() -> None:
 def test_a_declared_speed_can_lower_what_is_expected_and_never_raise_it() -> None:
     def score_of(said_gflops: float) -> float:
         columns = columns_of([Life("10.0.0.1:1").works(1, gflops=100.0), Life("10.0.0.2:1")])
-        columns.put(RosterEntry("node-000000000001", "n1", "10.0.0.2:1", 1, 1, speed_gflops=said_gflops))
+        columns.put(CatalogEntry("node-000000000001", "n1", "10.0.0.2:1", 1, 1, speed_gflops=said_gflops))
         return _speed(columns)
 
     assert score_of(10.0) == pytest.approx(10.0)
@@ -105,7 +105,7 @@ def test_declared_fast_heartbeats_gain_nothing_and_slow_ones_cost() -> None:
         for number in range(4):
             heartbeat_s = said_s if number == 0 else 0.010
             node_id, address = f"node-{number:012x}", f"10.0.0.{number}:1"
-            columns.put(RosterEntry(node_id, f"n{number}", address, 1, 1, heartbeat_s=heartbeat_s))
+            columns.put(CatalogEntry(node_id, f"n{number}", address, 1, 1, heartbeat_s=heartbeat_s))
         seen = candidates_of(columns, np.arange(4), END_S, HALF_LIFE_S)
         return float(outlook(seen, Priors(), 60.0).pace[0])
 

@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selector_rooms import Rooms, entry, fact, node_id
+from memory_selector import MemorySelector, entry, fact, node_id
 
 from benchmarks.flaws import DAY_S, T0, Life, columns_of, crowd, score
 from peerloom.errors import ConfigurationError, InvalidArgumentError, NotFoundError
-from peerloom.services.selector.choice import Choice, candidates_of, choose
-from peerloom.services.selector.columns import NodeColumns
+from peerloom.services.selector.belief.formula import Reputation, Weights, update
+from peerloom.services.selector.belief.track import HALF_LIFE_S
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.choosing.choice import Choice, candidates_of, choose
 from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.selector.policies import POLICIES, find_policy, load_policy
-from peerloom.services.selector.policies.gang import best_gang
+from peerloom.services.selector.policies.gang_choice import best_gang
 from peerloom.services.selector.policies.interface import SelectionRequest
-from peerloom.services.selector.policies.newcomers import Trials
 from peerloom.services.selector.policies.survival_model import Outlook, Priors, outlook
 from peerloom.services.selector.policies.thesis_fixed import Repairs, ThesisFixedPolicy
-from peerloom.services.selector.rules import EvidenceKind, Standing, Weights, update
-from peerloom.services.selector.servicer import SelectorServicer
-from peerloom.services.selector.track import HALF_LIFE_S
+from peerloom.services.selector.policies.trials import Trials
 from peerloom.v1 import selector_pb2
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRAINING
 
 END_S = T0 + DAY_S
 
@@ -131,17 +131,17 @@ def test_configured_policies_carry_their_settings() -> None:
 def test_without_repairs_thesis_fixed_is_what_the_printed_recursion_settles_at() -> None:
     """Nothing new happens but updates, so the belief runs into its fixed point: no more facts, weight 0.3."""
     weights = Weights(train=0.0)
-    standing = Standing(
+    reputation = Reputation(
         transmissions=3, delay_total_s=0.6, ended_online_log=4.0, interruptions=2, unfinished=1
     )
     for _ in range(60):
-        standing, _ = update(standing, EvidenceKind.TRAINING, weights)
+        reputation, _ = update(reputation, EVIDENCE_KIND_TRAINING, weights)
     columns = NodeColumns()
     columns.put(entry(1))
-    columns.set_record(node_id(1), standing, Life("").track)
+    columns.set_record(node_id(1), reputation, Life("").track)
     seen = candidates_of(columns, np.arange(1), END_S, HALF_LIFE_S)
     policy = ThesisFixedPolicy(Repairs.only([]), weights)
-    assert policy.explain(seen, SelectionRequest(1), 0)[-1].value == pytest.approx(standing.belief)
+    assert policy.explain(seen, SelectionRequest(1), 0)[-1].value == pytest.approx(reputation.belief)
 
 
 def test_each_repair_of_the_thesis_can_be_had_alone_and_changes_something() -> None:
@@ -209,13 +209,11 @@ def test_what_is_no_policy_is_refused(path: str) -> None:
 
 
 async def test_a_belief_is_explained_with_the_score_and_the_last_choices() -> None:
-    rooms = Rooms()
+    selector = MemorySelector()
     for number in range(3):
-        await rooms.ledger.report([fact(f"seen {number}", number)])
-        rooms.columns.put(entry(number, address=f"10.0.0.{number}:1"))
-    servicer = SelectorServicer(
-        rooms.columns, rooms.ledger, rooms.explanations, rooms.sql, rooms.clock, "thesis"
-    )
+        await selector.writer.report([fact(f"seen {number}", number)])
+        selector.columns.put(entry(number, address=f"10.0.0.{number}:1"))
+    servicer = selector.servicer()
 
     async def explain(number: int) -> selector_pb2.GetBeliefResponse:
         request = selector_pb2.GetBeliefRequest(node=node_id(number), policy="survival")

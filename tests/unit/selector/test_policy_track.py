@@ -8,52 +8,67 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
-from selector_rooms import Rooms, fact
+from memory_selector import MemorySelector, fact
 
-import peerloom.services.selector as selector
+import peerloom.services.selector as package
 from peerloom.errors import ConfigurationError
 from peerloom.services.selector import tables
-from peerloom.services.selector.owners import owner_of
-from peerloom.services.selector.rules import EvidenceKind
-from peerloom.services.selector.track import TRACK, Track, check_half_life, observe, open_exposure_s, worth
+from peerloom.services.selector.belief.evidence_report import KINDS
+from peerloom.services.selector.belief.track import (
+    TRACK,
+    Track,
+    check_half_life,
+    observe,
+    open_exposure_s,
+    worth,
+)
+from peerloom.services.selector.catalog.entries import owner_of
+from peerloom.v1.selector_pb2 import (
+    EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_SESSION_ENDED,
+    EVIDENCE_KIND_TRAINING,
+    EVIDENCE_KIND_TRANSFER,
+    EVIDENCE_KIND_UNFINISHED,
+    EvidenceKind,
+)
 
 HALF_LIFE_S = 1000.0
 
 
-def seen(track: Track, kind: EvidenceKind, time_s: float, **values: float) -> Track:
+def seen(track: Track, kind: EvidenceKind.ValueType, time_s: float, **values: float) -> Track:
     return observe(track, kind, time_s=time_s, half_life_s=HALF_LIFE_S, **values)
 
 
 def test_a_count_halves_with_each_half_life_and_an_old_fact_counts_by_its_age() -> None:
-    track = seen(Track(), EvidenceKind.TRAINING, 5000.0)
-    track = seen(track, EvidenceKind.TRAINING, 6000.0)
+    track = seen(Track(), EVIDENCE_KIND_TRAINING, 5000.0)
+    track = seen(track, EVIDENCE_KIND_TRAINING, 6000.0)
     assert (track.trainings, track.at_s) == (1.5, 6000.0)
-    late = seen(track, EvidenceKind.TRAINING, 4000.0)  # two half-lives before the newest
+    late = seen(track, EVIDENCE_KIND_TRAINING, 4000.0)  # two half-lives before the newest
     assert (late.trainings, late.at_s) == (1.75, 6000.0)
 
 
 def test_each_kind_of_fact_goes_where_it_belongs() -> None:
-    track = seen(Track(), EvidenceKind.TRANSFER, 1.0, delay_s=2.0, transfer_bytes=300)
-    track = seen(track, EvidenceKind.TRAINING, 1.0, speed_gflops=70.0)
-    track = seen(track, EvidenceKind.TRAINING, 1.0)  # not measured
-    track = seen(track, EvidenceKind.UNFINISHED, 1.0)
+    track = seen(Track(), EVIDENCE_KIND_TRANSFER, 1.0, delay_s=2.0, transfer_bytes=300)
+    track = seen(track, EVIDENCE_KIND_TRAINING, 1.0, speed_gflops=70.0)
+    track = seen(track, EVIDENCE_KIND_TRAINING, 1.0)  # not measured
+    track = seen(track, EVIDENCE_KIND_UNFINISHED, 1.0)
     assert (track.transfers, track.transfer_s, track.transfer_bytes) == (1, 2, 300)
     assert (track.trainings, track.speeds, track.speed_total, track.unfinished) == (2, 1, 70, 1)
-    ended = seen(track, EvidenceKind.SESSION_ENDED, 1.0, online_s=1.0)
+    ended = seen(track, EVIDENCE_KIND_SESSION_ENDED, 1.0, online_s=1.0)
     assert (ended.departures, ended.interruptions) == (1, 0)
 
 
 def test_slots_given_are_the_most_at_once_fading_with_age() -> None:
-    track = seen(Track(), EvidenceKind.TRAINING, 1000.0, slots=8)
-    track = seen(track, EvidenceKind.TRAINING, 2000.0, slots=3)  # 8 were a half-life ago
+    track = seen(Track(), EVIDENCE_KIND_TRAINING, 1000.0, slots=8)
+    track = seen(track, EVIDENCE_KIND_TRAINING, 2000.0, slots=3)  # 8 were a half-life ago
     assert track.slots_given == 4
-    assert seen(track, EvidenceKind.TRAINING, 2000.0, slots=5).slots_given == 5
-    assert seen(track, EvidenceKind.UNFINISHED, 2000.0, slots=9).slots_given == 4
+    assert seen(track, EVIDENCE_KIND_TRAINING, 2000.0, slots=5).slots_given == 5
+    assert seen(track, EVIDENCE_KIND_UNFINISHED, 2000.0, slots=9).slots_given == 4
 
 
 def test_the_exposure_of_a_session_is_the_integral_of_the_weight_over_it() -> None:
     # One half-life long: H / ln 2 * (1 - 1/2); a second later it is worth 2^(-1/1000) of that.
-    track = seen(Track(), EvidenceKind.INTERRUPTION, 2000.0, online_s=HALF_LIFE_S)
+    track = seen(Track(), EVIDENCE_KIND_INTERRUPTION, 2000.0, online_s=HALF_LIFE_S)
     assert track.exposure_s == pytest.approx(1000 / math.log(2) / 2)
     steps = [2.0 ** (-(age + 0.5) / HALF_LIFE_S) for age in range(int(HALF_LIFE_S))]
     assert track.exposure_s == pytest.approx(sum(steps), rel=1e-4)
@@ -63,7 +78,7 @@ def test_the_exposure_of_a_session_is_the_integral_of_the_weight_over_it() -> No
 
 
 FACTS = st.lists(
-    st.tuples(st.sampled_from(EvidenceKind), st.floats(0, 1e4), st.floats(0, 1e4)), min_size=1, max_size=12
+    st.tuples(st.sampled_from(KINDS), st.floats(0, 1e4), st.floats(0, 1e4)), min_size=1, max_size=12
 )
 
 
@@ -103,13 +118,13 @@ def test_an_owner_is_the_host_and_a_node_s_own_word_cannot_split_it(
 
 
 async def test_the_service_keeps_tracks_over_a_restart_and_reporters_from_the_future_age_nobody() -> None:
-    rooms = Rooms()
-    now_s = rooms.clock.wall_s()
-    await rooms.ledger.report([fact("a", slots=3), fact("b", 2)])
-    await rooms.ledger.report([fact("c")])
-    again = rooms.again()
-    await again.ledger.load()
-    for room in (rooms, again):
+    selector = MemorySelector()
+    now_s = selector.clock.wall_s()
+    await selector.writer.report([fact("a", slots=3), fact("b", 2)])
+    await selector.writer.report([fact("c")])
+    again = selector.again()
+    await again.writer.load()
+    for room in (selector, again):
         assert room.columns.number("trainings").tolist() == [2.0, 1.0]
         assert room.columns.number("slots_given").tolist() == [3.0, 0.0]
         assert room.columns.number("at_s").max() <= now_s
@@ -119,6 +134,7 @@ def test_tracks_of_a_first_database_are_made_from_its_evidence() -> None:
     engine = sa.create_engine("sqlite://")
     _migrate(engine, "0001")
     with engine.begin() as connection:
+        connection.execute(sa.text("ALTER TABLE selector_nodes RENAME TO nodes"))  # its first name
         connection.execute(
             sa.text(
                 "INSERT INTO nodes VALUES (1, 'node-a', 'a', '', 0, 1, 0, '{}', '[]', NULL), "
@@ -145,7 +161,7 @@ def _migrate(engine: sa.Engine, to: str) -> None:
     from alembic.operations import Operations
     from alembic.script import ScriptDirectory
 
-    folder = Path(selector.__file__).parent / "migrations"
+    folder = Path(package.__file__).parent / "migrations"
     script = ScriptDirectory(str(folder), version_locations=[str(folder)])
     with engine.begin() as connection:
         context = MigrationContext.configure(

@@ -7,18 +7,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from selector_rooms import entry, node_id
+from memory_selector import entry, node_id
 
 from peerloom.errors import NotFoundError
-from peerloom.services.selector.choice import Choice, choose
-from peerloom.services.selector.columns import NodeColumns
+from peerloom.services.selector.catalog.arrays import RowIndex
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.entries import CatalogEntry
+from peerloom.services.selector.choosing.choice import Choice, choose
 from peerloom.services.selector.policies import POLICIES, find_policy
 from peerloom.services.selector.policies.interface import Candidates, SelectionRequest
-from peerloom.services.selector.roster import NodeState, RosterEntry
-from peerloom.services.selector.row_index import RowIndex
+from peerloom.v1.registry_pb2 import (
+    NODE_STATE_DEAD,
+    NODE_STATE_LEFT,
+    NODE_STATE_SUSPECT,
+    NODE_STATE_UNSPECIFIED,
+)
 
 
-def columns_of(*entries: RosterEntry, beliefs: list[float] | None = None) -> NodeColumns:
+def columns_of(*entries: CatalogEntry, beliefs: list[float] | None = None) -> NodeColumns:
     columns = NodeColumns()
     for one in entries:
         columns.put(one)
@@ -39,10 +45,10 @@ def names(columns: NodeColumns, choice: Choice) -> list[str]:
 @pytest.mark.parametrize(
     ("unfit", "request_", "reason"),
     [
-        (entry(2, state=NodeState.UNKNOWN), {}, "unknown to the registry"),
-        (entry(2, state=NodeState.SUSPECT), {}, "suspected"),
-        (entry(2, state=NodeState.DEAD), {}, "dead"),
-        (entry(2, state=NodeState.LEFT), {}, "left with notice"),
+        (entry(2, state=NODE_STATE_UNSPECIFIED), {}, "unknown to the registry"),
+        (entry(2, state=NODE_STATE_SUSPECT), {}, "suspected"),
+        (entry(2, state=NODE_STATE_DEAD), {}, "dead"),
+        (entry(2, state=NODE_STATE_LEFT), {}, "left with notice"),
         (entry(2, draining=True), {}, "draining"),
         (entry(2), {"excluded": frozenset({"n2"})}, "excluded by the request"),
         (entry(2), {"excluded": frozenset({node_id(2), "nobody"})}, "excluded by the request"),
@@ -52,7 +58,7 @@ def names(columns: NodeColumns, choice: Choice) -> list[str]:
     ],
 )
 def test_who_does_not_fit_is_left_out_with_the_reason(
-    unfit: RosterEntry, request_: dict[str, Any], reason: str
+    unfit: CatalogEntry, request_: dict[str, Any], reason: str
 ) -> None:
     fit = entry(1, slots=2, accelerators=("cuda",), labels={"room": "b"})
     columns = columns_of(fit, unfit)
@@ -65,7 +71,7 @@ def test_who_does_not_fit_is_left_out_with_the_reason(
 
 
 def test_each_node_is_counted_once_and_only_the_first_few_are_named() -> None:
-    dead = [entry(n, state=NodeState.DEAD, draining=True) for n in range(5)]
+    dead = [entry(n, state=NODE_STATE_DEAD, draining=True) for n in range(5)]
     choice = chosen(columns_of(*dead, entry(9, draining=True), entry(10)))
     assert [(e.count, e.examples) for e in choice.exclusions] == [(5, [0, 1, 2]), (1, [5])]
     assert choice.candidates == 1
@@ -75,7 +81,7 @@ def test_nobody_to_choose_is_an_answer_and_no_error() -> None:
     for policy in POLICIES:
         empty = chosen(NodeColumns(), policy)
         assert (empty.rows, empty.reasons, empty.candidates) == ([], [], 0)
-        assert chosen(columns_of(entry(1, state=NodeState.LEFT)), policy).rows == []
+        assert chosen(columns_of(entry(1, state=NODE_STATE_LEFT)), policy).rows == []
 
 
 def test_thesis_takes_the_highest_beliefs_and_says_so() -> None:

@@ -5,18 +5,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from selector_rooms import Rooms, entry, event, fact
+from memory_selector import MemorySelector, entry, event, fact
 
 from peerloom.errors import ConfigurationError, InvalidArgumentError, NotFoundError
 from peerloom.kit.config import load_config
 from peerloom.kit.paging import encode_token
+from peerloom.services.selector.belief.evidence_report import MAX_EVIDENCE, check_report
+from peerloom.services.selector.belief.formula import Weights
 from peerloom.services.selector.config import SelectorConfig
-from peerloom.services.selector.evidence import MAX_EVIDENCE, check_report
 from peerloom.services.selector.messages import event_from_message
-from peerloom.services.selector.roster import EventKind, NodeState
-from peerloom.services.selector.rules import Weights
-from peerloom.services.selector.servicer import SelectorServicer
 from peerloom.v1 import registry_pb2, selector_pb2
+from peerloom.v1.registry_pb2 import NODE_EVENT_KIND_REGISTERED, NODE_STATE_SUSPECT
 
 
 @pytest.mark.parametrize(
@@ -50,10 +49,6 @@ def test_a_report_has_one_to_a_thousand_facts(count: int) -> None:
         check_report([fact(str(number)) for number in range(count)])
 
 
-def servicer(rooms: Rooms) -> SelectorServicer:
-    return SelectorServicer(rooms.columns, rooms.ledger, rooms.explanations, rooms.sql, rooms.clock, "thesis")
-
-
 @pytest.mark.parametrize(
     ("request_", "field"),
     [
@@ -68,23 +63,23 @@ def servicer(rooms: Rooms) -> SelectorServicer:
 async def test_a_bad_selection_is_refused_by_field(request_: dict[str, Any], field: str) -> None:
     request = selector_pb2.SelectNodesRequest(**{"request_budget": 1, **request_})
     with pytest.raises(InvalidArgumentError) as refused:
-        await servicer(Rooms()).SelectNodes(request, None)
+        await MemorySelector().servicer().SelectNodes(request, None)
     assert refused.value.metadata["field"] == field
 
 
 async def test_an_unknown_node_is_answered_with_the_nearest_names() -> None:
-    rooms = Rooms()
-    await rooms.ledger.follow([event(1, EventKind.REGISTERED, entry(1, name="lab-red"))])
+    selector = MemorySelector()
+    await selector.writer.follow([event(1, NODE_EVENT_KIND_REGISTERED, entry(1, name="lab-red"))])
     with pytest.raises(NotFoundError, match="Did you mean lab-red"):
-        await servicer(rooms).GetBelief(selector_pb2.GetBeliefRequest(node="lab-rad"), None)
+        await selector.servicer().GetBelief(selector_pb2.GetBeliefRequest(node="lab-rad"), None)
 
 
 @pytest.mark.parametrize("token", ["no token!", encode_token([1]), encode_token({"a": 1}), encode_token("x")])
 async def test_a_foreign_page_token_is_refused(token: str) -> None:
-    rooms = Rooms()
-    await rooms.ledger.report([fact("a")])
-    service = servicer(rooms)
-    node = rooms.columns.node_ids[0]
+    selector = MemorySelector()
+    await selector.writer.report([fact("a")])
+    service = selector.servicer()
+    node = selector.columns.node_ids[0]
     with pytest.raises(InvalidArgumentError, match="page_token"):
         await service.ListBeliefs(selector_pb2.ListBeliefsRequest(page_token=token), None)
     with pytest.raises(InvalidArgumentError, match="page_token"):
@@ -94,13 +89,13 @@ async def test_a_foreign_page_token_is_refused(token: str) -> None:
 
 
 async def test_the_same_seed_chooses_the_same_nodes() -> None:
-    rooms = Rooms()
-    await rooms.ledger.follow([event(n, EventKind.REGISTERED, entry(n)) for n in range(1, 50)])
+    selector = MemorySelector()
+    await selector.writer.follow([event(n, NODE_EVENT_KIND_REGISTERED, entry(n)) for n in range(1, 50)])
     request = selector_pb2.SelectNodesRequest(request_budget=5, seed=7)
-    first = await servicer(rooms).SelectNodes(request, None)
-    again = rooms.again()
-    await again.ledger.load()
-    assert await servicer(again).SelectNodes(request, None) == first
+    first = await selector.servicer().SelectNodes(request, None)
+    again = selector.again()
+    await again.writer.load()
+    assert await again.servicer().SelectNodes(request, None) == first
     assert (first.policy, first.candidates, len(first.nodes)) == ("thesis", 49, 5)
 
 
@@ -140,6 +135,6 @@ def test_a_session_began_when_the_registry_says_it_did() -> None:
     message.node.spec.accelerators.add(kind="cuda")
     found = event_from_message(message)
     assert found.entry.session_start_s == 960
-    assert (found.entry.state, found.entry.accelerators) == (NodeState.SUSPECT, ("cuda",))
+    assert (found.entry.state, found.entry.accelerators) == (NODE_STATE_SUSPECT, ("cuda",))
     message.kind = registry_pb2.NODE_EVENT_KIND_INTERRUPTED
     assert event_from_message(message).entry.session_start_s is None

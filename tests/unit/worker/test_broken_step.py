@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
 from peerloom.worker.balance import Balance
-from peerloom.worker.group import Group
-from peerloom.worker.joining import Joining
-from peerloom.worker.loop import Training, train_generation
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.joining.participants import Joining
+from peerloom.worker.loop import train_generation
 from peerloom.worker.task import Split, Task
-from peerloom.worker.waits import GenerationBrokenError
+from peerloom.worker.training import Training
 
 
 class Line(Task):

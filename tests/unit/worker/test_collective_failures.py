@@ -2,7 +2,7 @@
 
 import pytest
 
-from peerloom.worker.group import is_collective_failure
+from peerloom.worker.group.breaking import is_collective_failure
 
 
 @pytest.mark.parametrize(

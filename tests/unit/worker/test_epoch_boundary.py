@@ -2,7 +2,7 @@
 
 import torch
 
-from peerloom.worker.state import TrainingState
+from peerloom.worker.training_state import TrainingState
 
 STEPS = 7
 

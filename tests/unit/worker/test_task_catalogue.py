@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
-from peerloom.worker.catalogue import BUILT_IN, check_arguments, resolve
+from peerloom.worker.tasks.built_in import BUILT_IN, check_arguments, resolve
 from peerloom.worker.tasks.importing import import_class
 
 

@@ -5,7 +5,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 
-from peerloom.worker.waits import Waits
+from peerloom.worker.group.waits import Waits
 
 
 class Collective:

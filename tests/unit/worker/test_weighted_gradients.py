@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
-from peerloom.worker.group import Group
+from peerloom.worker.group.process_group import Group
 from peerloom.worker.loop import Training, _local_loss
 from peerloom.worker.schedule import samples_of, split_batch
 from peerloom.worker.sync.alone import Alone

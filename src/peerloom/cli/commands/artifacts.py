@@ -7,10 +7,11 @@ import click
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Command, Invocation, listing_options, system_options
 from peerloom.cli.output import Column, print_document, print_fields, print_list
+from peerloom.cli.parameters import choice_of
 from peerloom.cli.units import human_bytes, plural
+from peerloom.client.types.artifacts import ArtifactKind
 
 _HERE = "peerloom.cli.commands.artifacts"
-_KINDS = ("model", "data_set", "code", "checkpoint")
 _COLUMNS = (
     Column("ARTIFACT", lambda one: one.digest[:12]),
     Column("NAME", lambda one: one.name or "-"),
@@ -56,7 +57,7 @@ def artifacts() -> None:
 @click.command("put")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--kind", type=click.Choice(_KINDS), default="data_set", show_default=True, help="What it is for."
+    "--kind", type=choice_of(ArtifactKind), default="data_set", show_default=True, help="What it is for."
 )
 @click.option("--name", default="", help="A name for people.  [default: the file's]")
 @click.option("--copies", type=click.IntRange(1, 100), default=2, show_default=True, help="Nodes to keep it.")

@@ -9,14 +9,12 @@ from peerloom.cli.exits import code_of_job
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
+from peerloom.cli.parameters import choice_of
 from peerloom.cli.summary import print_result
 from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
 from peerloom.cli.watching import watch_job
+from peerloom.client.types import JobState
 
-_STATES = (
-    *("queued", "selecting", "starting", "running", "waiting", "finishing"),
-    *("succeeded", "failed", "cancelled", "no_compute"),
-)
 _HERE = "peerloom.cli.commands.jobs"
 
 
@@ -71,7 +69,7 @@ def jobs() -> None:
 
 
 @click.command("list")
-@click.option("--state", "states", type=click.Choice(_STATES), multiple=True, help="Only jobs in this state.")
+@click.option("--state", "states", type=choice_of(JobState), multiple=True, help="Only jobs in this state.")
 @listing_options
 @click.pass_obj
 def list_jobs(invocation: Invocation, states: tuple[str, ...]) -> None:

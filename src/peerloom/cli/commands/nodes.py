@@ -8,11 +8,11 @@ from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
-from peerloom.cli.parameters import Pair
+from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.units import human_age, human_bytes, human_duration
+from peerloom.client.types import NodeState
 from peerloom.errors import NotFoundError, UnavailableError
 
-_STATES = ("alive", "suspect", "dead", "left")
 _SESSIONS_SHOWN = 10
 _HERE = "peerloom.cli.commands.nodes"
 
@@ -75,9 +75,7 @@ def nodes() -> None:
 
 
 @click.command("list")
-@click.option(
-    "--state", "states", type=click.Choice(_STATES), multiple=True, help="Only nodes in this state."
-)
+@click.option("--state", "states", type=choice_of(NodeState), multiple=True, help="Only nodes in this state.")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="Only nodes that carry this label.")
 @listing_options
 @click.pass_obj

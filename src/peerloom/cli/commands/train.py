@@ -7,9 +7,10 @@ import click
 from peerloom.cli.exits import code_of_job
 from peerloom.cli.invocation import listing_options
 from peerloom.cli.output import print_document
-from peerloom.cli.parameters import Pair
+from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.summary import print_result
 from peerloom.cli.watching import watch_job
+from peerloom.client.types import Backend
 
 
 @click.command()
@@ -24,7 +25,7 @@ from peerloom.cli.watching import watch_job
 @click.option("--max-workers", type=int, help="Most workers to use.  [default: all that the nodes give]")
 @click.option(
     "--backend",
-    type=click.Choice(["auto", "gloo", "nccl"]),
+    type=choice_of(Backend),
     default="auto",
     show_default=True,
     help="Collective library; auto: NCCL where every slot is a GPU, else gloo.",

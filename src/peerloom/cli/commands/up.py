@@ -12,6 +12,7 @@ from peerloom.cli.output import Column, table_lines
 from peerloom.cli.parameters import nodes_option, state_option
 from peerloom.cli.stopping import stop_signals
 from peerloom.cli.units import plural
+from peerloom.kit.linux import check_linux
 
 _DETACH_LIMIT_S = 120.0
 _POLL_S = 0.05
@@ -29,6 +30,7 @@ def up(slots: tuple[int, ...], state: Path, detach: bool, log_level: str) -> Non
 
     Stops them all on Ctrl-C. Logs lie in DIR/logs.
     """
+    check_linux("peerloom up")
     with stop_signals():
         if detach:
             _start_detached(slots, state, log_level)

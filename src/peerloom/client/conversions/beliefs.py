@@ -1,6 +1,6 @@
 """Beliefs with their terms, evidence and policies."""
 
-from peerloom.client.conversions.scalars import enum_word, time_of
+from peerloom.client.conversions.words import time_of, word_of
 from peerloom.client.types import (
     Belief,
     BeliefTerms,
@@ -12,6 +12,8 @@ from peerloom.client.types import (
     ScoreTerm,
 )
 from peerloom.v1 import selector_pb2
+
+_OF_SESSIONS = (selector_pb2.EVIDENCE_KIND_SESSION_ENDED, selector_pb2.EVIDENCE_KIND_INTERRUPTION)
 
 
 def belief_of(message: selector_pb2.Belief) -> Belief:
@@ -61,15 +63,14 @@ def _terms(message: selector_pb2.BeliefTerms) -> BeliefTerms:
 
 
 def _evidence(message: selector_pb2.Evidence) -> Evidence:
-    kind = enum_word(selector_pb2.EvidenceKind, message.kind, "EVIDENCE_KIND_")
-    is_session = kind in ("session_ended", "interruption")
+    is_transfer = message.kind == selector_pb2.EVIDENCE_KIND_TRANSFER
     return Evidence(
         id=message.evidence_id,
         node_id=message.node_id,
-        kind=kind,
-        delay_s=message.delay_s if kind == "transfer" else None,
-        online_s=message.online_s if is_session else None,
-        transfer_bytes=message.transfer_bytes if kind == "transfer" else None,
+        kind=word_of(selector_pb2.EvidenceKind, message.kind),
+        delay_s=message.delay_s if is_transfer else None,
+        online_s=message.online_s if message.kind in _OF_SESSIONS else None,
+        transfer_bytes=message.transfer_bytes if is_transfer else None,
         job_id=message.job_id or None,
         detail=message.detail,
         time=time_of(message, "time"),

@@ -1,7 +1,7 @@
 """Events of a job."""
 
 from peerloom.client.conversions.jobs import answer_of, backend_of, state_of, worker_of
-from peerloom.client.conversions.scalars import time_of
+from peerloom.client.conversions.words import time_of
 from peerloom.client.types import (
     EpochFinished,
     GenerationFormed,

@@ -1,6 +1,6 @@
 """Jobs, their results, models and lines of output."""
 
-from peerloom.client.conversions.scalars import enum_word, given, time_of
+from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
     FINAL_STATES,
     Artifact,
@@ -27,7 +27,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
     state = state_of(message.state)
     return Job(
         id=message.job_id,
-        spec=_spec(message.spec),
+        spec=spec_of(message.spec),
         state=state,
         reason=message.state_reason,
         answers=tuple(answer_of(each) for each in message.answers),
@@ -47,13 +47,13 @@ def job_of(message: trainer_pb2.Job) -> Job:
 
 def state_of(number: "trainer_pb2.JobState.ValueType") -> JobState:
     """A job's state as a word."""
-    state: JobState = enum_word(trainer_pb2.JobState, number, "JOB_STATE_")
+    state: JobState = word_of(trainer_pb2.JobState, number)
     return state
 
 
 def backend_of(number: "trainer_pb2.Backend.ValueType") -> Backend | None:
     """A collective library as a word, None when none was chosen yet."""
-    word = enum_word(trainer_pb2.Backend, number, "BACKEND_")
+    word = word_of(trainer_pb2.Backend, number)
     return None if word == "unknown" else word
 
 
@@ -101,16 +101,8 @@ def model_of(message: trainer_pb2.Model) -> Model:
     )
 
 
-def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
-    """A line of output as a value."""
-    return LogLine(message.node_name, message.worker_id, message.line)
-
-
-def _artifact(message: artifact_pb2.Artifact) -> Artifact:
-    return Artifact(message.digest, message.size_bytes, message.name)
-
-
-def _spec(message: trainer_pb2.JobSpec) -> JobSpec:
+def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
+    """A JobSpec message as a value."""
     needs = message.requirements
     return JobSpec(
         task=message.task,
@@ -130,7 +122,17 @@ def _spec(message: trainer_pb2.JobSpec) -> JobSpec:
         accelerator=needs.accelerator_kind,
         labels=dict(needs.labels),
         code=message.code_digest,
+        equal_shares=message.equal_shares,
     )
+
+
+def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
+    """A line of output as a value."""
+    return LogLine(message.node_name, message.worker_id, message.line)
+
+
+def _artifact(message: artifact_pb2.Artifact) -> Artifact:
+    return Artifact(message.digest, message.size_bytes, message.name)
 
 
 def _ledger(message: trainer_pb2.Ledger) -> Ledger:

@@ -1,6 +1,6 @@
 """Nodes, sessions and services."""
 
-from peerloom.client.conversions.scalars import enum_word, time_of
+from peerloom.client.conversions.words import time_of, word_of
 from peerloom.client.types import Accelerator, MachineSpeed, Node, Session
 from peerloom.v1 import common_pb2, registry_pb2
 
@@ -12,7 +12,7 @@ def node_of(message: registry_pb2.Node) -> Node:
         id=message.node_id,
         name=spec.name,
         address=spec.address,
-        state=enum_word(registry_pb2.NodeState, message.state, "NODE_STATE_"),
+        state=word_of(registry_pb2.NodeState, message.state),
         reason=message.state_reason,
         slots=spec.slots,
         free_slots=message.slots.free if message.HasField("slots") else None,

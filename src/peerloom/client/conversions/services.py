@@ -1,21 +1,15 @@
 """Where the services are."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from peerloom.client.conversions.scalars import time_of
+from peerloom.client.conversions.words import time_of, word_of, words_of
 from peerloom.client.types import ServiceEndpoint, ServiceName
 from peerloom.v1 import registry_pb2
 
-_NAMES: Mapping[int, ServiceName] = {
-    registry_pb2.SERVICE_KIND_SELECTOR: "selector",
-    registry_pb2.SERVICE_KIND_TRAINER: "trainer",
-}
-
 
 @dataclass(frozen=True)
-class Announcement:
+class ServiceAddress:
     """Where a service said that it is; its health isn't known yet."""
 
     name: ServiceName
@@ -27,11 +21,17 @@ class Announcement:
         return ServiceEndpoint(self.name, self.address, healthy, detail, self.announced_time)
 
 
-def endpoints_of(registry_address: str, message: registry_pb2.ListServicesResponse) -> list[Announcement]:
+def endpoints_of(registry_address: str, message: registry_pb2.ListServicesResponse) -> list[ServiceAddress]:
     """The registry itself first, then the services it knows, by name; kinds newer than we are left out."""
+    known = words_of(registry_pb2.ServiceKind).values()
     announced = [
-        Announcement(_NAMES[each.kind], each.address, time_of(each, "announced_time"))
+        ServiceAddress(
+            word_of(registry_pb2.ServiceKind, each.kind), each.address, time_of(each, "announced_time")
+        )
         for each in message.services
-        if each.kind in _NAMES
+        if each.kind in known
     ]
-    return [Announcement("registry", registry_address, None), *sorted(announced, key=lambda each: each.name)]
+    return [
+        ServiceAddress("registry", registry_address, None),
+        *sorted(announced, key=lambda each: each.name),
+    ]

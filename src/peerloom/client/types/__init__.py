@@ -21,6 +21,7 @@ from peerloom.client.types.events import (
     StepCommitted,
     WorkerLost,
 )
+from peerloom.client.types.job_records import Ledger, LedgerStretch, LinkTraffic, NetworkTraffic
 from peerloom.client.types.jobs import (
     FINAL_STATES,
     Backend,
@@ -28,12 +29,8 @@ from peerloom.client.types.jobs import (
     JobResult,
     JobSpec,
     JobState,
-    Ledger,
-    LedgerStretch,
-    LinkTraffic,
     LogLine,
     Model,
-    NetworkTraffic,
     NodeAnswer,
     Progress,
     Worker,

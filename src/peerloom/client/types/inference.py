@@ -12,7 +12,7 @@ Combination = Literal["mean", "vote"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one way would take, in seconds (None: it can't be gone), and why."""
+    """What one route would take, in seconds (None: it can't be taken), and why."""
 
     mode: Mode
     seconds: float | None

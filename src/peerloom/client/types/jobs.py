@@ -1,12 +1,16 @@
 """Jobs: what was asked, who does it, how far it is, what it left."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from peerloom.client.types.artifacts import Artifact
+from peerloom.client.types.job_records import Ledger, NetworkTraffic
 from peerloom.errors import CancelledError, FailedPreconditionError
+from peerloom.kit.limits import ENDED_STATES
+from peerloom.v1.trainer_pb2 import JobState as JobStateNumber
 
 JobState = Literal[
     "queued",
@@ -22,30 +26,37 @@ JobState = Literal[
     "unknown",
 ]
 Backend = Literal["auto", "gloo", "nccl"]
-FINAL_STATES: frozenset[str] = frozenset({"succeeded", "failed", "cancelled", "no_compute"})
+FINAL_STATES: frozenset[str] = frozenset(
+    JobStateNumber.Name(state).removeprefix("JOB_STATE_").lower() for state in ENDED_STATES
+)
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What was asked, by the names of `Client.train`; None: left to the task or to the nodes."""
+    """What is asked of the trainer, by the names of `Client.train`; None: left to the task or to the nodes.
+
+    In a job's snapshot `code` and `initial_model` are digests.
+    """
 
     task: str
-    arguments: Mapping[str, str]
-    requests: int | None
-    epochs: int | None
-    batch_size: int | None
-    learning_rate: float | None
-    policy: str
-    seed: int
-    min_workers: int | None
-    max_workers: int | None
-    backend: Backend
-    name: str
-    initial_model: str
-    min_slots: int
-    accelerator: str
-    labels: Mapping[str, str]
-    code: str = ""
+    _: KW_ONLY
+    requests: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    policy: str = ""
+    seed: int = 0
+    min_workers: int | None = None
+    max_workers: int | None = None
+    backend: Backend = "auto"
+    name: str = ""
+    initial_model: str = ""
+    code: str | Path = ""
+    min_slots: int = 1
+    equal_shares: bool = False
+    accelerator: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,68 +161,6 @@ class JobResult:
         metric = f", {self.metric_name} {self.metric:.4f}" if self.metric is not None else ""
         speed = f", {self.samples_per_s:,.0f} samples/s" if self.samples_per_s is not None else ""
         return f"{self.job_id} succeeded{metric}{speed}"
-
-
-@dataclass(frozen=True)
-class LedgerStretch:
-    """Consecutive steps of one generation and the samples they used, as positions in the epochs' orders.
-
-    Steps and epochs count from 1 and include both ends; positions count from 0, and `end_sample` is one past
-    the last. Many old generations may be put together: `generation` is the first, `last_generation` the last.
-    """
-
-    generation: int
-    last_generation: int
-    workers: int
-    first_step: int
-    last_step: int
-    first_epoch: int
-    first_sample: int
-    last_epoch: int
-    end_sample: int
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """Which samples the committed steps used. `is_exact`: each one once; else `verdict` says what is wrong.
-
-    `discarded_samples` were used in steps that were lost with all workers, and were used again.
-    """
-
-    is_exact: bool
-    verdict: str
-    training_samples: int
-    discarded_samples: int
-    stretches: tuple[LedgerStretch, ...]
-
-
-@dataclass(frozen=True)
-class LinkTraffic:
-    """What passed between a node of an emulated network and its host; `host` is empty where none is."""
-
-    host: str
-    node: int
-    sent_bytes: int
-    sent_packets: int
-    received_bytes: int
-    received_packets: int
-    dropped_packets: int
-
-
-@dataclass(frozen=True)
-class NetworkTraffic:
-    """What an emulated network carried while a job ran, in `seconds`.
-
-    `lag_worst_s` is how far the emulation was behind the wall clock at its worst, None where nothing can lag;
-    beyond `lag_bound_s`, times measured in the job are the emulation's own.
-    """
-
-    backend: str
-    medium: str
-    seconds: float
-    lag_worst_s: float | None
-    lag_bound_s: float
-    links: tuple[LinkTraffic, ...]
 
 
 @dataclass(frozen=True)

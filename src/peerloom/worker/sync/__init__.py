@@ -4,14 +4,21 @@ The loss that a worker differentiates is the sum over its own samples divided by
 gradient of the unsplit batch is the plain SUM of the workers' gradients, however unequal their shares.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
-from peerloom.worker.sync.traffic import Traffic
-
 TensorFuture = torch.futures.Future[torch.Tensor | str]
+
+
+@dataclass
+class SyncTraffic:
+    """What communication costs, summed up since the start: bytes, and seconds that computing did not hide."""
+
+    bytes: int = 0
+    exposed_s: float = 0.0
 
 
 class Collectives(Protocol):
@@ -27,7 +34,7 @@ class Collectives(Protocol):
 class Synchroniser(Protocol):
     """One way to turn local gradients into one update."""
 
-    traffic: Traffic
+    traffic: SyncTraffic
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The model's outputs for this worker's share of the batch."""

@@ -7,15 +7,14 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from peerloom.worker.sync import Collectives
-from peerloom.worker.sync.traffic import Traffic
+from peerloom.worker.sync import Collectives, SyncTraffic
 
 
 class AllReduce:
     """DDP around a living model, summing instead of averaging, with the traffic measured."""
 
     def __init__(self, model: torch.nn.Module, collectives: Collectives) -> None:
-        self.traffic = Traffic()
+        self.traffic = SyncTraffic()
         self._collectives = collectives
         self._last_bucket_s = 0.0
         # Workers agree before: same seed, or a state transfer. So nothing need be sent at the start.

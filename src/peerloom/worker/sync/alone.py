@@ -2,14 +2,14 @@
 
 import torch
 
-from peerloom.worker.sync.traffic import Traffic
+from peerloom.worker.sync import SyncTraffic
 
 
 class Alone:
     """Trains without peers, and so without DDP's copies."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.traffic = Traffic()
+        self.traffic = SyncTraffic()
         self._model = model
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -8,10 +8,9 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError
-from peerloom.worker.catalogue import BUILT_IN
 from peerloom.worker.task import Samples, Split, Task
-from peerloom.worker.tasks.folder import data_folder
-from peerloom.worker.tasks.pixels import image_split, normalise
+from peerloom.worker.tasks.built_in import BUILT_IN
+from peerloom.worker.tasks.images import data_folder, image_split, normalise
 
 # Of the 50,000 training images' red, green and blue pixels, scaled to 0 to 1; known of this set everywhere.
 MEAN = (0.4914, 0.4822, 0.4465)

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from peerloom.errors import DataLossError, NotFoundError
-from peerloom.worker.catalogue import BUILT_IN
 from peerloom.worker.task import Split, Task
-from peerloom.worker.tasks.partition import stratified
+from peerloom.worker.tasks.built_in import BUILT_IN
+from peerloom.worker.tasks.images import stratified
 
 # Of the 1,437 training digits' pixels, scaled to 0 to 1, as this module splits them.
 MEAN = 0.3055

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError, nearest
-from peerloom.worker.catalogue import unknown_argument
+from peerloom.worker.tasks.built_in import unknown_argument
 
 _T = TypeVar("_T")
 

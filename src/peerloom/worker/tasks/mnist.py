@@ -8,12 +8,10 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError
-from peerloom.worker.catalogue import BUILT_IN
 from peerloom.worker.task import Samples, Split, Task
-from peerloom.worker.tasks.folder import data_folder
+from peerloom.worker.tasks.built_in import BUILT_IN
 from peerloom.worker.tasks.idx import find_file, read_images, read_labels
-from peerloom.worker.tasks.partition import stratified
-from peerloom.worker.tasks.pixels import image_split, normalise
+from peerloom.worker.tasks.images import data_folder, image_split, normalise, stratified
 
 # Of the 60,000 training images' pixels, scaled to 0 to 1; known of this set everywhere.
 MEAN = (0.1307,)

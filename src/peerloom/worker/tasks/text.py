@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
-from peerloom.worker.catalogue import BUILT_IN
 from peerloom.worker.task import Split, Task
+from peerloom.worker.tasks.built_in import BUILT_IN
 
 VOCABULARY = 256
 _ENTRY = BUILT_IN["text"]

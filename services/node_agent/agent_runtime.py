@@ -1,0 +1,60 @@
+"""What an agent meets of the world, and how that is found on a real machine; a test hands in its own."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from peerloom.kit.clock import SystemClock
+from peerloom.kit.dialing import Dialer
+from peerloom.kit.runtime import Runtime
+from peerloom.services.node_agent.config import NodeConfig
+from peerloom.services.node_agent.owner.enforcement import UsageMeter
+from peerloom.services.node_agent.owner.host_usage import HostUsageMeter
+from peerloom.services.node_agent.owner.initial_speed import measure_speed
+from peerloom.services.node_agent.owner.inventory import (
+    LentMachine,
+    describe_machine,
+    find_gpus,
+    lent_cores,
+    read_processor,
+    usable_cores,
+)
+from peerloom.services.node_agent.workers.fork_client import ForkServerClient
+from peerloom.services.node_agent.workers.starter import WorkerStarter
+from peerloom.v1.common_pb2 import MachineSpeed
+
+
+@dataclass(frozen=True)
+class AgentRuntime(Runtime):
+    """What an agent takes from the world besides time and network: the machine and its processes.
+
+    `measure_speed` measures the machine once, at the start.
+    """
+
+    machine: LentMachine
+    starter: WorkerStarter
+    meter: UsageMeter
+    measure_speed: Callable[[], Awaitable[MachineSpeed]]
+
+
+async def look_at_machine(config: NodeConfig) -> AgentRuntime:
+    """The runtime of an agent that lends this very machine."""
+    gpus, processor = await find_gpus(), read_processor()
+    cores = lent_cores(usable_cores(), config.processor_share)
+    machine = describe_machine(
+        gpus, config.slots, config.accelerator, config.threads_per_slot, len(cores), processor
+    )
+    starter = ForkServerClient(
+        config.worker_command,
+        {"OMP_NUM_THREADS": str(machine.threads)},
+        cores,
+        keeps_warm=config.keep_warm and machine.slots > 0,
+    )
+    return AgentRuntime(
+        clock=SystemClock(),
+        dialer=Dialer(config.tls_ca),
+        machine=machine,
+        starter=starter,
+        meter=HostUsageMeter(),
+        measure_speed=lambda: asyncio.to_thread(measure_speed, config.state_folder(), machine.threads),
+    )

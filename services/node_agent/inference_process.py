@@ -1,0 +1,131 @@
+"""The node's inference server: a process of its own, started when first asked for, and again when it died."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.kit.clock import Clock
+from peerloom.kit.logs import get_logger
+from peerloom.services.node_agent.config import NodeConfig
+from peerloom.services.node_agent.owner.inventory import LentMachine
+
+_log = get_logger()
+START_LIMIT_S = 60.0
+_PREFIX = b"address="
+
+
+def inference_flags(config: NodeConfig, machine: LentMachine, agent_address: str) -> list[str]:
+    """The flags of the inference server, which listens where the agent does, on a port of its own."""
+    flags = [f"--listen={config.listen.rpartition(':')[0]}:0", f"--agent={agent_address}"]
+    flags.append(f"--registry={config.registry}")
+    flags += [f"--memory-bytes={config.inference_memory_bytes}", f"--log-level={config.log_level}"]
+    flags += [f"--threads={machine.threads}", f"--accelerator={machine.accelerator_kind or 'cpu'}"]
+    flags += [f"--tls-certificate={config.tls_certificate}", f"--tls-key={config.tls_key}"]
+    return [*flags, f"--tls-ca={config.tls_ca}", f"--allow-plain={str(config.allow_plain).lower()}"]
+
+
+class InferenceProcess:
+    """At most one server, whose files lie in `folder` and that is started with these `flags`.
+
+    Peers reach it at `advertised_host`, as they do the agent.
+    """
+
+    def __init__(self, folder: Path, flags: Sequence[str], advertised_host: str, clock: Clock) -> None:
+        self._folder, self._flags = folder, flags
+        self._advertised_host, self._clock = advertised_host, clock
+        self._process: asyncio.subprocess.Process | None = None
+        self._address = ""
+        self._lifeline = -1
+        self._starting = asyncio.Lock()
+
+    async def start(self) -> tuple[str, float]:
+        """Its address, and the seconds that starting it took (0: it ran).
+
+        Raises FailedPreconditionError with the end of what it said when it can't start.
+        """
+        async with self._starting:
+            if self._process is not None and _runs(self._process):
+                return self._address, 0.0
+            self._close_lifeline()
+            started_s = self._clock.monotonic_s()
+            await self._launch()
+            start_s = self._clock.monotonic_s() - started_s
+            assert self._process is not None
+            _log.info("inference_started", address=self._address, pid=self._process.pid)
+            return self._address, start_s
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM, after `grace_s` seconds SIGKILL; returns when it is gone."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), grace_s)
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        self._close_lifeline()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def _launch(self) -> None:
+        # What a server that was killed left is of no use to the next.
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        await asyncio.to_thread(self._folder.mkdir, parents=True)
+        # It ends when our end of the pipe does, also when we are killed.
+        read_end, self._lifeline = os.pipe()
+        command = (
+            sys.executable,
+            "-m",
+            "peerloom.inference.server",
+            f"--folder={self._folder}",
+            *self._flags,
+        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                env={**os.environ, "PEERLOOM_LIFELINE": str(read_end)},
+                pass_fds=(read_end,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(read_end)
+        assert self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), START_LIMIT_S)
+        except TimeoutError:
+            line = b""
+        if not line.startswith(_PREFIX):
+            await self.stop(0)
+            raise FailedPreconditionError(
+                f"The inference server of this node didn't start (exit status {self._process.returncode}); "
+                "the agent's log tells why.",
+                reason="INFERENCE_NOT_STARTED",
+            )
+        port = line.decode().strip().rpartition(":")[2]
+        self._address = f"{self._advertised_host}:{port}"
+
+    def _close_lifeline(self) -> None:
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1
+
+
+def _runs(process: asyncio.subprocess.Process) -> bool:
+    # The system knows of an end a little before the loop hears of it.
+    if process.returncode is not None:
+        return False
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE
+    return False

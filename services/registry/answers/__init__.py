@@ -1,0 +1,1 @@
+"""The registry's values as messages, and its lists in pages."""

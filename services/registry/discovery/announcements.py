@@ -1,0 +1,40 @@
+"""Where the other services are; in memory only, since they announce themselves again and again."""
+
+from dataclasses import dataclass
+
+from peerloom.kit.checks import check_address, check_choice
+from peerloom.kit.clock import Clock
+from peerloom.v1 import registry_pb2 as pb
+
+_KINDS = (pb.SERVICE_KIND_SELECTOR, pb.SERVICE_KIND_TRAINER)
+
+
+@dataclass(frozen=True)
+class ServiceAnnouncement:
+    """Where a service says that it is, and when it said so (wall seconds, monotonic seconds)."""
+
+    kind: pb.ServiceKind.ValueType
+    address: str
+    wall_s: float
+    monotonic_s: float
+
+
+class Announcements:
+    """The newest announcement of each kind, listed for `lease_s` seconds."""
+
+    def __init__(self, lease_s: float, clock: Clock) -> None:
+        self.lease_s = lease_s
+        self._clock = clock
+        self._newest: dict[int, ServiceAnnouncement] = {}
+
+    def announce(self, kind: "pb.ServiceKind.ValueType", address: str) -> None:
+        """Takes an announcement. Raises InvalidArgumentError for an unknown kind or a bad address."""
+        check_choice("kind", kind, _KINDS, "SERVICE_KIND_SELECTOR or SERVICE_KIND_TRAINER")
+        check_address("address", address)
+        now = self._clock
+        self._newest[kind] = ServiceAnnouncement(kind, address, now.wall_s(), now.monotonic_s())
+
+    def standing(self) -> list[ServiceAnnouncement]:
+        """The announcements whose lease has not ended, ordered by kind."""
+        since_s = self._clock.monotonic_s() - self.lease_s
+        return [found for _, found in sorted(self._newest.items()) if found.monotonic_s > since_s]

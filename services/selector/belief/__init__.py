@@ -1,0 +1,1 @@
+"""How evidence moves what we think of a node, and how that is explained."""

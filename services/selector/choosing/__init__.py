@@ -1,0 +1,1 @@
+"""Who may be chosen, whom a policy chose, and what became of everybody else."""

@@ -1,0 +1,72 @@
+"""Why each node was chosen or not when somebody last asked; in memory, so a restart forgets it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.choosing.choice import Choice
+
+
+@dataclass(frozen=True)
+class LastChoice:
+    """What became of a node in a selection: when (seconds since 1970), by which policy, and why."""
+
+    time_s: float
+    policy: str
+    chosen: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Last:
+    choice: Choice
+    policy: str
+    time_s: float
+    nodes: int
+
+
+class LastChoices:
+    """Keeps the last selection whole, and of each node the last one that chose it."""
+
+    def __init__(self) -> None:
+        self._chosen: dict[int, LastChoice] = {}
+        self._last: _Last | None = None
+
+    def note(self, choice: Choice, policy: str, time_s: float, columns: NodeColumns) -> None:
+        """Keeps a selection that was just made, and has the columns count it."""
+        for row, reason in zip(choice.rows, choice.reasons, strict=True):
+            self._chosen[row] = LastChoice(time_s, policy, True, reason)
+        self._last = _Last(choice, policy, time_s, len(columns))
+        columns.note_asked(np.array(choice.rows, np.intp))
+
+    def of(self, row: int) -> list[LastChoice]:
+        """The last selection, and before it the one that chose the node last, if that was another."""
+        chosen = self._chosen.get(row)
+        if self._last is None or row >= self._last.nodes or row in self._last.choice.rows:
+            return [chosen] if chosen else []
+        last = self._last
+        now = LastChoice(last.time_s, last.policy, False, _why_not(last.choice, row))
+        return [now, chosen] if chosen else [now]
+
+
+def _why_not(choice: Choice, row: int) -> str:
+    for exclusion, rows in zip(choice.exclusions, choice.excluded_rows, strict=True):
+        if _holds(rows, row):
+            return f"it was no candidate: {exclusion.reason}"
+    if choice.scores is None:
+        return f"it was one of {choice.candidates:,} candidates, and others were drawn"
+    score = float(choice.scores[int(np.searchsorted(choice.candidate_rows, row))])
+    if np.isnan(score):
+        return "nothing is known of its work yet, and it wasn't its turn for a trial"
+    rank = int(np.count_nonzero(choice.scores > score)) + 1
+    text = f"its score {score:.4g} was number {rank:,} of {choice.candidates:,} candidates"
+    chosen = choice.scores[np.searchsorted(choice.candidate_rows, choice.rows)]
+    known = chosen[~np.isnan(chosen)]
+    return f"{text}; the chosen have {known.min():.4g} to {known.max():.4g}" if len(known) else text
+
+
+def _holds(rows: npt.NDArray[np.intp], row: int) -> bool:
+    place = int(np.searchsorted(rows, row))
+    return place < len(rows) and int(rows[place]) == row

@@ -1,0 +1,61 @@
+"""A gang is as slow as its slowest and as fragile as its sum: choosing a set as a set. Pure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from peerloom.services.selector.policies.survival_model import Outlook
+
+Rows = npt.NDArray[np.intp]
+LOOKED_AT = 128  # raising costs its square in time, lowering misses sets of many equals
+
+
+@dataclass(frozen=True)
+class ChosenGang:
+    """Positions of the members, most valuable first, and the expected useful work of the set a second."""
+
+    members: Rows
+    value: float
+
+
+def best_gang(outlook: Outlook, may: npt.NDArray[np.bool_], budget: int, slots: int) -> ChosenGang:
+    """The best set of up to `budget` among those who `may`; `slots`: how many are of use (0: all).
+
+    For each pace p that might be the slowest: among the candidates that are no slower, those that add most
+    for what they risk, as long as they raise p * min(slots, sum of gains) / (1 + sum of losses). The best of
+    all those sets. Only the max(LOOKED_AT, budget + 64) best single nodes are looked at.
+    """
+    near = _best_single(outlook.score, may, max(LOOKED_AT, budget + 64))
+    if len(near) == 0 or budget == 0:
+        return ChosenGang(near[:0], 0.0)
+    gain, loss, pace = outlook.gain[near], outlook.losses[near], outlook.pace[near]
+    order = np.argsort(-gain / (1 + loss), kind="stable")
+    gain, loss, pace, near = gain[order], loss[order], pace[order], near[order]
+    fast_enough = pace[None, :] >= pace[:, None]
+    counts = np.cumsum(fast_enough, axis=1)
+    gains = np.cumsum(np.where(fast_enough, gain, 0.0), axis=1)
+    losses = np.cumsum(np.where(fast_enough, loss, 0.0), axis=1)
+    useful = np.minimum(gains, slots) if slots else gains
+    values = pace[:, None] * useful / (1 + losses)
+    values[~fast_enough | (counts > budget)] = -1.0
+    slowest, last = np.unravel_index(int(np.argmax(values)), values.shape)
+    members = np.flatnonzero(fast_enough[slowest, : last + 1])
+    return ChosenGang(near[members], float(values[slowest, last]))
+
+
+def reserves(outlook: Outlook, may: npt.NDArray[np.bool_], gang: ChosenGang, places: int) -> Rows:
+    """Up to `places` others who wouldn't slow the gang, best first: they help when a member refuses."""
+    if places <= 0 or len(gang.members) == 0:
+        return gang.members[:0]
+    free = may & (outlook.pace >= outlook.pace[gang.members].min())
+    free[gang.members] = False
+    rows = _best_single(outlook.score, free, places)
+    return rows[np.argsort(-outlook.score[rows], kind="stable")]
+
+
+def _best_single(score: npt.NDArray[np.float64], may: npt.NDArray[np.bool_], count: int) -> Rows:
+    rows = np.flatnonzero(may & (score > 0))
+    if len(rows) <= count:
+        return rows
+    return rows[np.sort(np.argpartition(-score[rows], count)[:count])]

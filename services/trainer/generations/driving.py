@@ -1,0 +1,132 @@
+"""Carries out what is decided of a job's generations, until its model is there."""
+
+from dataclasses import dataclass
+
+from peerloom.errors import DataLossError, PeerloomError
+from peerloom.kit.clock import Clock
+from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.config import TrainerConfig
+from peerloom.services.trainer.generations import decisions as g
+from peerloom.services.trainer.generations.forming import Former
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.specs import slots_wanted
+from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.models.collecting import Collector
+from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.workers.decisions import Limits, parameter_digests, work_of_nodes
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.state import Finished
+from peerloom.v1.trainer_pb2 import Backend, JobState
+
+_log = get_logger()
+
+
+@dataclass(eq=False)
+class JobEndedError(Exception):
+    """The job has reached its end; carries the final state and why."""
+
+    state: "JobState.ValueType"
+    reason: str
+
+
+class GenerationDriver:
+    """Asks for one decision after the other and does what it says."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        pool: WorkerPool,
+        former: Former,
+        checkpoints: CheckpointKeeper,
+        collector: Collector,
+        witness: Witness,
+        config: TrainerConfig,
+        clock: Clock,
+    ) -> None:
+        self._record = record
+        self._pool = pool
+        self._former = former
+        self._checkpoints = checkpoints
+        self._collector = collector
+        self._witness = witness
+        self._config = config
+        self._clock = clock
+
+    async def act(self) -> bool:
+        """Carries out the next decision; True when the job is complete."""
+        pool, former, record = self._pool, self._former, self._record
+        failure = pool.failure or self._checkpoints.failure
+        if failure:
+            raise JobEndedError(JobState.JOB_STATE_FAILED, failure)
+        job, now_s = record.job, self._clock.monotonic_s()
+        checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
+        states, limits = pool.states(), self._limits()
+        match g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step):
+            case g.Wait(until_s=until_s):
+                await pool.wait_for_change(None if until_s is None else until_s - now_s)
+            case g.Hold(reason, until_s):
+                if (job.state, job.state_reason) != (JobState.JOB_STATE_WAITING, reason):
+                    record.state_changed(JobState.JOB_STATE_WAITING, reason)
+                await pool.wait_for_change(None if until_s is None else until_s - now_s)
+            case g.Silence(worker_ids, reason):
+                _log.warning("workers_fell_silent", job=job.job_id, workers=worker_ids)
+                pool.leave_behind(worker_ids, former.abort(reason, is_polite=False))
+            case g.GiveUpOn(worker_ids, reason):
+                for worker_id in worker_ids:
+                    pool.lose(worker_id, reason)
+            case g.Abort(worker_ids, reason, is_polite):
+                pool.leave(worker_ids, former.abort(reason, is_polite))
+            case g.Dismiss(worker_ids, reason):
+                pool.dismiss(worker_ids, reason)
+            case g.Save(worker_id, reason):
+                pool.ask_to_save(worker_id, reason)
+            case g.Form() as form:
+                await self._form(form)
+            case g.Enter(reason):
+                step = former.enter(reason)
+                record.state_changed(JobState.JOB_STATE_RUNNING, f"{reason} and go on from step {step}")
+            case g.Fail(reason):
+                raise JobEndedError(JobState.JOB_STATE_FAILED, f"{reason}: {pool.last_loss}")
+            case g.Complete(worker_id):
+                await self._complete(worker_id)
+                return True
+        return False
+
+    async def _form(self, form: g.Form) -> None:
+        try:
+            if await self._former.form(form) and not form.beside:
+                self._record.state_changed(JobState.JOB_STATE_RUNNING, form.reason)
+        except DataLossError as error:
+            self._checkpoints.refused(self._record.job.checkpoint.artifact.digest, error.message)
+        except PeerloomError as error:
+            why = f"a generation could not be formed: {error.message}"
+            raise JobEndedError(JobState.JOB_STATE_FAILED, why) from error
+
+    def _limits(self) -> Limits:
+        config, job = self._config, self._record.job
+        return Limits(
+            start_timeout_s=config.start_timeout_s,
+            reconnect_timeout_s=config.reconnect_timeout_s,
+            agent_timeout_s=config.agent_timeout_s,
+            min_workers=job.spec.min_workers,
+            max_workers=slots_wanted(job.spec),
+            meets_beside=job.backend != Backend.BACKEND_NCCL,
+        )
+
+    async def _complete(self, worker_id: str) -> None:
+        self._record.state_changed(JobState.JOB_STATE_FINISHING, "collecting the model")
+        digests = parameter_digests(self._pool.states())
+        if len(digests) > 1:
+            why = f"the workers' final parameters differ ({len(digests)} versions); no result can be trusted"
+            raise JobEndedError(JobState.JOB_STATE_FAILED, why)
+        holder = self._pool.state_of(worker_id)
+        assert holder is not None, "it was decided upon just now"
+        assert isinstance(holder.phase, Finished), "only who has finished holds the model"
+        try:
+            await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
+        except (PeerloomError, TimeoutError) as error:
+            why = f"the model could not be fetched: {error or 'it took too long'}"
+            raise JobEndedError(JobState.JOB_STATE_FAILED, why) from error
+        for node_id, work in work_of_nodes(self._pool.states()).items():
+            detail = f"took part in {self._record.job_id} to its end"
+            self._witness.trained(node_id, detail, work.speed_gflops, work.slots)

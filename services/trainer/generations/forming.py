@@ -1,0 +1,108 @@
+"""Turns the decision to form or to leave a generation into messages to its workers."""
+
+import math
+
+from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.models.collecting import Collector
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.state import Lost
+from peerloom.v1.trainer_pb2 import (
+    AbortGeneration,
+    Checkpoint,
+    ConfigureGeneration,
+    WorkerSessionResponse,
+)
+from peerloom.worker.shares import first_shares
+
+# A polite leave names a step a little ahead, so that the message reaches all before they are there.
+POLITE_LEAD_S = 0.1
+POLITE_LEAD_STEPS = 2
+# Members that meet beside the training hold nobody up, but for a newcomer that nobody can reach.
+MEETING_LIMIT_S = 15.0
+
+
+class Former:
+    """Forms one job's generations, one after the other, and divides the batch among their workers."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        pool: WorkerPool,
+        collector: Collector,
+        collective_timeout_s: float,
+    ) -> None:
+        self._record = record
+        self._pool = pool
+        self._collector = collector
+        self._collective_timeout_s = collective_timeout_s
+
+    async def form(self, form: Form) -> bool:
+        """Numbers, records and announces the next generation; False if some of its workers were lost instead.
+
+        Raises a PeerloomError if that fails, DataLossError if its checkpoint can't be used.
+        """
+        record, checkpoint = self._record, None
+        if form.from_checkpoint:
+            checkpoint = record.job.checkpoint
+            failed = await self._collector.distribute_checkpoint(record, checkpoint, form.worker_ids)
+            for worker_id, reason in failed.items():
+                self._pool.lose(worker_id, reason)
+        there = {state.worker_id for state in self._pool.states() if not isinstance(state.phase, Lost)}
+        if not there.issuperset(form.worker_ids):
+            return False  # one was lost while the others were given the checkpoint
+        store_address = self._pool.store_for(form.worker_ids)
+        speeds = {} if record.job.spec.equal_shares else self._pool.speeds()
+        shares = first_shares(form.worker_ids, speeds)
+        record.generation_begun(form.worker_ids, form.first_step, form.reason, checkpoint, form.beside)
+        self._pool.begin_generation(form.worker_ids, MEETING_LIMIT_S if form.beside else None)
+        # Nobody works in a generation that a restart of the trainer could forget.
+        await record.log.wait_written()
+        for rank, worker_id in enumerate(form.worker_ids):
+            configure = self._configure(form, rank, store_address, shares, checkpoint)
+            self._pool.send(worker_id, WorkerSessionResponse(configure=configure))
+        get_logger(job=record.job_id).info(
+            "generation_formed", generation=record.generation, reason=form.reason
+        )
+        return True
+
+    def enter(self, reason: str) -> int:
+        """All have met: those who work leave their generation for it once the returned step is committed."""
+        at_step, last = self._boundary_ahead(), self._record.generation - 1
+        leave = AbortGeneration(generation=last, reason=reason, at_step=at_step)
+        self._record.generation_entered(self._pool.enter_generation(leave), at_step)
+        return at_step
+
+    def abort(self, reason: str, is_polite: bool) -> AbortGeneration:
+        """The message that ends the current generation, at once or at a step boundary ahead."""
+        at_step = self._boundary_ahead() if is_polite else 0
+        return AbortGeneration(generation=self._record.generation, reason=reason, at_step=at_step)
+
+    def _boundary_ahead(self) -> int:
+        step_s = self._record.last_step_s
+        ahead = math.ceil(POLITE_LEAD_S / step_s) if step_s else 0
+        return int(self._record.job.progress.step) + max(ahead, POLITE_LEAD_STEPS)
+
+    def _configure(
+        self, form: Form, rank: int, store_address: str, shares: list[int], checkpoint: Checkpoint | None
+    ) -> ConfigureGeneration:
+        job = self._record.job
+        # A newcomer that has met the others waits in its first collective for the end of their steps.
+        waits_s = (POLITE_LEAD_STEPS + 1) * self._record.last_step_s if form.beside else 0.0
+        return ConfigureGeneration(
+            generation=job.generation,
+            rank=rank,
+            world_size=len(form.worker_ids),
+            store_address=store_address,
+            store_prefix=f"{job.job_id}/{job.generation}",
+            backend=job.backend,
+            spec=job.spec,
+            state_rank=form.state_rank,
+            first_step=form.first_step,
+            batch_shares=shares,
+            collective_timeout_s=self._collective_timeout_s + waits_s,
+            transfer_state=form.transfer_state,
+            checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
+            beside=form.beside,
+        )

@@ -1,0 +1,113 @@
+"""The one writer that makes all live jobs' records and events durable, in one transaction at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from peerloom.kit.backoff import Backoff
+from peerloom.kit.clock import Clock
+from peerloom.kit.database import SqlThread
+from peerloom.kit.evidence import EvidenceReporter
+from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.jobs.event_log import EventLog
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.store import TrainerStore
+from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
+
+_log = get_logger()
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+READ_BATCH = 500
+
+
+class CommitQueue:
+    """All live jobs' records, and their writer; the reporter hears when evidence was stored."""
+
+    def __init__(
+        self,
+        store: TrainerStore,
+        sql: SqlThread,
+        clock: Clock,
+        reporter: EvidenceReporter,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._sql = sql
+        self._clock = clock
+        self._reporter = reporter
+        self._sleep = sleep
+        self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()  # two writers could make a later event durable before an earlier one
+        self._live: dict[str, JobRecord] = {}
+
+    def open(self, job: Job, last_sequence: int) -> JobRecord:
+        """Begins to keep a job's record; it isn't open already."""
+        assert job.job_id not in self._live, "a record has one writer"
+        log = EventLog(job, last_sequence, self._clock, self._wake.set)
+        record = JobRecord(job, log, self._clock)
+        self._live[job.job_id] = record
+        return record
+
+    async def close(self, record: JobRecord) -> None:
+        """Writes the rest of a job, then forgets its record; its watchers see the end."""
+        while not record.log.is_written:
+            await self.write_once()
+        del self._live[record.job_id]
+        await record.log.notify()
+
+    async def wake_watchers(self) -> None:
+        """Lets all watchers look again, e.g. whether the server stops."""
+        for record in list(self._live.values()):
+            await record.log.notify()
+
+    async def write_forever(self) -> None:
+        """Writes whatever is appended, until cancelled; tries again when storage fails."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.write_once()
+
+    async def write_once(self) -> None:
+        """Writes what was appended in one transaction; what fails goes into the next one after a pause."""
+        async with self._writing:
+            taken = [(r.log, c) for r in self._live.values() if (c := r.take_change()) is not None]
+            if not taken:
+                return
+            try:
+                await self._sql.run(self._store.write, [change for _, change in taken])
+            except Exception as error:
+                _log.error("commit_failed", reason=str(error), jobs=len(taken))
+                for log, change in taken:
+                    log.put_back(change)
+                await self._sleep(self._backoff.next_pause_s())
+                return
+            self._backoff.succeeded()
+            for log, change in taken:
+                await log.confirm(change)
+        if any(change.evidence for _, change in taken):
+            self._reporter.wake()
+
+    async def watch(
+        self, job_id: str, after: int, stopping: asyncio.Event
+    ) -> AsyncIterator[WatchJobResponse]:
+        """A job's events after a sequence number, then live; ends with the job or the server."""
+        while True:
+            record = self._live.get(job_id)
+            events = await self._sql.run(self._store.read_events, job_id, after, READ_BATCH)
+            for event in events:
+                after = event.sequence
+                yield event
+            if len(events) == READ_BATCH:
+                continue
+            if record is None or stopping.is_set():
+                return
+            if record.log.durable.sequence <= after and self._live.get(job_id) is record:
+                await self._wait_for_more(record, after, stopping)
+
+    async def _wait_for_more(self, record: JobRecord, after: int, stopping: asyncio.Event) -> None:
+        def is_over() -> bool:
+            gone = self._live.get(record.job_id) is not record
+            return gone or stopping.is_set() or record.log.durable.sequence > after
+
+        async with record.log.changed:
+            await record.log.changed.wait_for(is_over)

@@ -1,0 +1,268 @@
+"""A job's record: everything that is known of the job, written here and nowhere else.
+
+Each verb changes the record and appends what happened to the event log in one step, so neither is ever
+without the other. Some changes are of no interest to a watcher and have no event; they are appended all
+the same, so that they become durable. Everybody else reads `job`, a copy as of now.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from peerloom.kit.clock import Clock, to_timestamp
+from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.jobs.event_log import EventLog
+from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back
+from peerloom.services.trainer.store import Change
+from peerloom.v1.selector_pb2 import Evidence, RankedNode
+from peerloom.v1.trainer_pb2 import (
+    Backend,
+    Checkpoint,
+    EpochProgress,
+    GenerationFormed,
+    Job,
+    JobResult,
+    JobSpec,
+    JobState,
+    NetworkTraffic,
+    NodeAnswer,
+    StateChange,
+    StepProgress,
+    WatchJobResponse,
+    Worker,
+    WorkerLost,
+    WorkerPrepared,
+)
+
+RATE_WINDOW = 0.9  # weight of the past in the shown samples a second
+
+
+def submitted(job_id: str, spec: JobSpec, wall_s: float) -> Job:
+    """The record of a job that was just handed in."""
+    job = Job(job_id=job_id, spec=spec, state=JobState.JOB_STATE_QUEUED, state_reason="submitted")
+    job.submit_time.CopyFrom(to_timestamp(wall_s))
+    return job
+
+
+class JobRecord:
+    """One job's record and its event log. Everything else in the trainer asks it for every change."""
+
+    def __init__(self, job: Job, log: EventLog, clock: Clock) -> None:
+        self.log = log
+        self.last_step_s = 0.0  # how long the newest step took; 0 before the first since the trainer started
+        self._job = Job()
+        self._job.CopyFrom(job)
+        self._snapshot: Job | None = None
+        self._clock = clock
+        self._logger = get_logger(job=job.job_id)
+
+    @property
+    def job_id(self) -> str:
+        """The job's id."""
+        return self._job.job_id
+
+    @property
+    def generation(self) -> int:
+        """The newest generation, 0 before the first."""
+        return self._job.generation
+
+    @property
+    def job(self) -> Job:
+        """A copy of the record as of now, for reading: what is written into it changes nothing."""
+        if self._snapshot is None:
+            self._snapshot = Job()
+            self._snapshot.CopyFrom(self._job)
+        return self._snapshot
+
+    def nodes(self) -> dict[str, RankedNode]:
+        """The nodes that gave slots, by id."""
+        return {answer.node.node_id: answer.node for answer in self.job.answers if answer.accepted_slots}
+
+    def worker(self, worker_id: str) -> Worker:
+        """One of the job's workers; there must be one of this id."""
+        return next(worker for worker in self.job.workers if worker.worker_id == worker_id)
+
+    def living_nodes(self) -> set[str]:
+        """Ids of the nodes where a worker has not ended."""
+        return {worker.node_id for worker in self._job.workers if not worker.ended}
+
+    def take_change(self) -> Change | None:
+        """What the commit queue is to write now."""
+        return self.log.take(self.job)
+
+    # Asking for compute
+
+    def round_begun(self, reason: str) -> None:
+        """The first nodes are looked for; what an earlier round found is void."""
+        del self._job.answers[:], self._job.workers[:]
+        self.state_changed(JobState.JOB_STATE_SELECTING, reason)
+
+    def answered(self, answer: NodeAnswer) -> None:
+        """A node answered a request for work."""
+        self._job.answers.append(answer)
+        self._append(WatchJobResponse(answer=answer))
+
+    def slots_found(self, backend: "Backend.ValueType", reason: str) -> None:
+        """Enough slots were given, and they decide on the collective library."""
+        self._job.backend = backend
+        self.state_changed(JobState.JOB_STATE_STARTING, reason)
+
+    def workers_added(self, workers: Iterable[Worker]) -> None:
+        """These were started."""
+        self._job.workers.extend(workers)
+        self._append()
+
+    def evidence_given(self, evidence: Evidence) -> None:
+        """Something was seen of a node that moves the belief in it."""
+        self._append(evidence=[evidence])
+
+    # Workers come and go
+
+    def task_loaded(self, prepared: WorkerPrepared) -> None:
+        """A worker found out by loading the task what was left open, and how long the job is."""
+        job = self._job
+        job.spec.CopyFrom(prepared.spec)
+        job.progress.total_steps, job.progress.total_epochs = prepared.total_steps, prepared.spec.epochs
+        job.ledger.training_samples = prepared.training_samples
+        self._append()
+
+    def worker_lost(self, worker_id: str, reason: str) -> None:
+        """A worker will not come back."""
+        worker = self._end_worker(worker_id, reason)
+        self._append(WatchJobResponse(worker_lost=WorkerLost(worker=worker, reason=reason)))
+
+    def worker_dismissed(self, worker_id: str, reason: str) -> None:
+        """A worker was let go: that is no loss."""
+        self._end_worker(worker_id, reason)
+        self._append()
+
+    # Generations
+
+    def generation_begun(
+        self,
+        worker_ids: Sequence[str],
+        first_step: int,
+        reason: str,
+        checkpoint: Checkpoint | None,
+        beside: bool,
+    ) -> None:
+        """The next generation has these workers, ranked in this order.
+
+        With a `checkpoint` they go on from that: what came after it was lost with all who had it, and is done
+        again. `beside`: the generation meets first, while the one before it works on.
+        """
+        job = self._job
+        if checkpoint is not None:
+            job.progress.step, job.progress.epoch = checkpoint.step, checkpoint.epoch
+            go_back(job.ledger, checkpoint.step, job.spec.batch_size)
+        job.generation += 1
+        ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
+        for worker in job.workers:
+            if worker.worker_id in ranks:
+                worker.rank, worker.generation = ranks[worker.worker_id], job.generation
+        if beside:
+            self.state_changed(job.state, reason)
+        else:
+            self.generation_entered(worker_ids, first_step)
+
+    def generation_entered(self, worker_ids: Iterable[str], first_step: int) -> None:
+        """The newest generation works from `first_step` on, with these of its workers."""
+        job, members = self._job, set(worker_ids)
+        workers = [worker for worker in job.workers if worker.worker_id in members]
+        formed = GenerationFormed(
+            generation=job.generation,
+            workers=sorted(workers, key=lambda worker: worker.rank),
+            backend=job.backend,
+            first_step=first_step,
+        )
+        self._append(WatchJobResponse(generation_formed=formed))
+
+    # Progress: each step and epoch enters once, however often it is reported
+
+    def step_committed(self, step: StepProgress) -> None:
+        """A step was committed; one that is known already is passed over."""
+        job = self._job
+        if step.step <= job.progress.step:
+            return  # sent again after the session was broken
+        if not job.HasField("first_step_time"):
+            job.first_step_time.CopyFrom(to_timestamp(self._clock.wall_s()))
+        past = job.progress.samples_per_s or step.samples_per_s
+        job.progress.samples_per_s = RATE_WINDOW * past + (1 - RATE_WINDOW) * step.samples_per_s
+        job.progress.step, job.progress.loss = step.step, step.loss
+        self.last_step_s = step.step_s
+        add_step(job.ledger, step)
+        self._append(WatchJobResponse(step=step))
+
+    def epoch_committed(self, epoch: EpochProgress) -> None:
+        """An epoch is complete; one that is known already is passed over."""
+        progress = self._job.progress
+        if epoch.epoch <= progress.epoch:
+            return
+        progress.epoch, progress.metric, progress.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
+        self._append(WatchJobResponse(epoch=epoch))
+
+    # What is kept
+
+    def checkpoint_kept(self, checkpoint: Checkpoint) -> None:
+        """A newer checkpoint is durable; the one before it stays for the case that it can't be used."""
+        job = self._job
+        if job.HasField("checkpoint"):
+            job.previous_checkpoint.CopyFrom(job.checkpoint)
+        job.checkpoint.CopyFrom(checkpoint)
+        self._append()
+
+    def checkpoint_refused(self, reason: str) -> None:
+        """The newest checkpoint can't be used: the one before it is the newest now."""
+        job = self._job
+        job.checkpoint.CopyFrom(job.previous_checkpoint)
+        job.ClearField("previous_checkpoint")
+        older = f"{reason}; going on from the one of step {job.checkpoint.step}"
+        self.state_changed(JobState.JOB_STATE_WAITING, older)
+
+    def result_kept(self, result: JobResult) -> None:
+        """The model is here, and with the nodes that were given copies."""
+        self._job.result.CopyFrom(result)
+        self._append()
+
+    def traffic_recorded(self, traffic: NetworkTraffic) -> None:
+        """Somebody counted what the job's network carried."""
+        self._job.traffic.CopyFrom(traffic)
+        self._append()
+
+    # The job's state
+
+    def state_changed(self, state: "JobState.ValueType", reason: str) -> None:
+        """The job is in this state from now on."""
+        self._job.state, self._job.state_reason = state, reason
+        self._append(WatchJobResponse(state_change=StateChange(state=state, reason=reason)))
+        self._logger.info("state_changed", state=JobState.Name(state), reason=reason)
+
+    def end_decided(self, state: "JobState.ValueType", reason: str) -> None:
+        """The job will end so, once its slots are free."""
+        self._job.ending_state, self._job.ending_reason = state, reason
+        if self._job.workers:
+            self.state_changed(JobState.JOB_STATE_FINISHING, f"freeing the slots: {reason}")
+        else:
+            self._append()
+
+    def ended(self, state: "JobState.ValueType", reason: str) -> None:
+        """The job has ended, and with it its workers."""
+        for worker in self._job.workers:
+            if not worker.ended:
+                worker.ended, worker.end_reason = True, "the job ended"
+        self._job.ClearField("ending_state")
+        self._job.ClearField("ending_reason")
+        self._job.end_time.CopyFrom(to_timestamp(self._clock.wall_s()))
+        self.state_changed(state, reason)
+
+    def resumed(self) -> None:
+        """A job that had ended goes on from its checkpoint."""
+        self._job.ClearField("end_time")
+        self.state_changed(JobState.JOB_STATE_QUEUED, "resumed from its checkpoint")
+
+    def _end_worker(self, worker_id: str, reason: str) -> Worker:
+        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
+        worker.ended, worker.end_reason = True, reason
+        return worker
+
+    def _append(self, event: WatchJobResponse | None = None, evidence: Iterable[Evidence] = ()) -> None:
+        self._snapshot = None
+        self.log.append(event, evidence)

@@ -1,0 +1,181 @@
+"""One job's life: recruit, form generations while workers come and go, collect the model.
+
+All tasks of a job stand in one group. The group ends when the job's end is decided, or when one of its
+tasks ends unexpectedly, which fails the job; only then are the slots freed and the end recorded, so that
+nothing of the job goes on after it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from peerloom.errors import NotFoundError
+from peerloom.kit.clock import Clock
+from peerloom.kit.evidence import EvidenceReporter
+from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.config import TrainerConfig
+from peerloom.services.trainer.generations.driving import GenerationDriver, JobEndedError
+from peerloom.services.trainer.generations.forming import Former
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.models.collecting import Collector
+from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.nodes.recruiting import Recruiter
+from peerloom.services.trainer.nodes.replacing import JobNodes
+from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.session_router import SessionRouter
+from peerloom.services.trainer.workers.sessions import WorkerSessions
+from peerloom.v1.trainer_pb2 import EndWorker, JobState, WorkerSessionResponse
+
+EVIDENCE_LIMIT_S = 2.0  # a selector that is away holds no job up; it gets the evidence when it is back
+STARTED = (JobState.JOB_STATE_RUNNING, JobState.JOB_STATE_WAITING, JobState.JOB_STATE_FINISHING)
+_log = get_logger()
+
+
+@dataclass(frozen=True)
+class JobDependencies:
+    """What every job's runner works with."""
+
+    config: TrainerConfig
+    clock: Clock
+    router: SessionRouter
+    recruiter: Recruiter
+    collector: Collector
+    reporter: EvidenceReporter
+
+
+class JobRunner:
+    """Drives one job from wherever it is to its end."""
+
+    def __init__(self, record: JobRecord, dependencies: JobDependencies) -> None:
+        config, clock = dependencies.config, dependencies.clock
+        self.record = record
+        self._dependencies = dependencies
+        self._cancelled = asyncio.Event()
+        self._witness = Witness(record.job_id, clock, record.evidence_given)
+        router, collector = dependencies.router, dependencies.collector
+        self._checkpoints = CheckpointKeeper(record, collector)
+        self._pool = WorkerPool(record, router, self._witness, clock)
+        self._sessions = WorkerSessions(
+            record, self._pool, self._checkpoints, router, clock, config.checkpoint_interval_s
+        )
+        former = Former(record, self._pool, collector, config.collective_timeout_s)
+        self._driver = GenerationDriver(
+            record, self._pool, former, self._checkpoints, collector, self._witness, config, clock
+        )
+        self._nodes = JobNodes(record, self._pool, self._sessions, dependencies.recruiter, self._witness)
+        router.listen(record.job_id, self._sessions)
+
+    def cancel(self) -> None:
+        """Ends the job as soon as possible."""
+        self._cancelled.set()
+
+    async def run(self) -> None:
+        """Runs the job to its end; an unexpected failure of the trainer's ends it too, with a clear state."""
+        await self._end(await self._until_ended())
+
+    async def _until_ended(self) -> JobEndedError:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._keep_up(tasks, self._end_when_cancelled)
+                self._keep_up(tasks, self._tell_recorded)
+                self._keep_up(tasks, self._checkpoints.keep_forever)
+                raise await self._live(tasks)
+        except BaseExceptionGroup as ended:
+            return self._end_of(ended)
+
+    def _end_of(self, group: BaseExceptionGroup[BaseException]) -> JobEndedError:
+        """What the exceptions of the job's tasks mean; a bug counts for more than an end."""
+        decided, unexpected = group.split(JobEndedError)
+        causes = _leaves(unexpected) or _leaves(decided)
+        if isinstance(causes[0], JobEndedError):
+            return causes[0]
+        _log.error("job_crashed", job=self.record.job_id, exc_info=causes[0])
+        reason = f"a bug of the trainer's: {type(causes[0]).__name__}: {causes[0]}"
+        return JobEndedError(JobState.JOB_STATE_FAILED, reason)
+
+    def _keep_up(self, tasks: asyncio.TaskGroup, task: Callable[[], Awaitable[None]]) -> None:
+        """Runs a task for as long as the job lives: if it ends before, the job fails."""
+
+        async def run() -> None:
+            await task()
+            raise RuntimeError(f"{task.__qualname__} ended before its job")
+
+        tasks.create_task(run(), name=f"{self.record.job_id} {task.__qualname__}")
+
+    async def _end_when_cancelled(self) -> NoReturn:
+        await self._cancelled.wait()
+        raise JobEndedError(JobState.JOB_STATE_CANCELLED, "its user cancelled it")
+
+    async def _tell_recorded(self) -> None:
+        writes = 0
+        while True:
+            writes = await self.record.log.wait_write(writes)
+            self._pool.send_recorded()
+
+    async def _ask_for_signs(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT_INTERVAL_S)
+            self._pool.ask_for_signs()
+
+    async def _live(self, tasks: asyncio.TaskGroup) -> JobEndedError:
+        job = self.record.job
+        try:
+            if job.ending_state:  # a restart of the trainer came between the decision and the end
+                return JobEndedError(job.ending_state, job.ending_reason)
+            if job.result.model.digest:  # a restart of the trainer came between the result and the end
+                return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
+            self._dependencies.collector.begin_holding(self.record)
+            if job.state in STARTED:
+                self._sessions.resume()
+            else:
+                await self._recruit()
+            self._keep_up(tasks, self._nodes.watch_forever)
+            self._keep_up(tasks, self._nodes.reinforce_forever)
+            self._keep_up(tasks, self._ask_for_signs)
+            while not await self._driver.act():
+                pass
+        except JobEndedError as end:
+            return end
+        except NotFoundError as error:  # e.g. a policy that the selector no longer knows
+            return JobEndedError(JobState.JOB_STATE_FAILED, error.message)
+        return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
+
+    async def _recruit(self) -> None:
+        # A trainer that died in the middle of a round leaves slots reserved: free them, ask again.
+        await self._free_slots()
+        reason = await self._nodes.recruit()
+        if reason:
+            raise JobEndedError(JobState.JOB_STATE_NO_COMPUTE, reason)
+
+    async def _end(self, end: JobEndedError) -> None:
+        record, router = self.record, self._dependencies.router
+        # What is known so far must be durable before the workers, who know it too, are gone.
+        record.end_decided(end.state, end.reason)
+        await record.log.wait_written()
+        for worker in record.job.workers:
+            router.send(worker.worker_id, WorkerSessionResponse(end=EndWorker(reason=end.reason)))
+        # The end is told when the slots are free and the beliefs know: whoever waits for it may want both.
+        try:
+            await asyncio.gather(self._free_slots(), self._dependencies.reporter.flush(EVIDENCE_LIMIT_S))
+        except Exception as error:  # the job's end is recorded whatever becomes of its slots
+            _log.error("slots_not_freed", job=record.job_id, exc_info=error)
+        router.forget(record.job_id)
+        if end.state == JobState.JOB_STATE_SUCCEEDED:  # any other may be resumed from its checkpoint
+            self._dependencies.collector.end_holding(record)
+        record.ended(end.state, end.reason)
+
+    async def _free_slots(self) -> None:
+        addresses = dict.fromkeys(node.address for node in self.record.nodes().values())
+        stop = self._dependencies.recruiter.stop_on
+        await asyncio.gather(*(stop(self.record.job_id, address) for address in addresses))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException] | None) -> list[BaseException]:
+    """The exceptions in a group and in the groups inside it."""
+    if group is None:
+        return []
+    nested = [_leaves(e) if isinstance(e, BaseExceptionGroup) else [e] for e in group.exceptions]
+    return [error for errors in nested for error in errors]

@@ -1,0 +1,128 @@
+"""The ledger of samples: which positions of each epoch's order the committed steps used, and whether all fit.
+
+A position is counted through all epochs, from 0: sample s of epoch e (from 1) of n is (e - 1) * n + s. So
+what a step used is one interval, consecutive steps of a generation are one interval, and the ledger is exact
+when its intervals follow each other from 0 without a gap or an overlap.
+"""
+
+from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepProgress
+
+# A job's record is written at every step, so it must not grow with the number of generations.
+STRETCHES_KEPT = 256
+
+
+def add_step(ledger: Ledger, step: StepProgress) -> None:
+    """Enters a committed step; it lengthens the newest stretch if it follows it in the same generation."""
+    end = step.first_sample + step.samples
+    newest = ledger.stretches[-1] if ledger.stretches else None
+    if newest is not None and _follows(ledger, newest, step):
+        newest.last_step, newest.last_epoch, newest.end_sample = step.step, step.epoch, end
+        return
+    ledger.stretches.append(
+        LedgerStretch(
+            generation=step.generation,
+            last_generation=step.generation,
+            workers=step.workers,
+            first_step=step.step,
+            last_step=step.step,
+            first_epoch=step.epoch,
+            first_sample=step.first_sample,
+            last_epoch=step.epoch,
+            end_sample=end,
+        )
+    )
+    if len(ledger.stretches) > STRETCHES_KEPT:
+        _put_together(ledger)
+
+
+def go_back(ledger: Ledger, step: int, batch_size: int) -> None:
+    """Takes out what came after `step`: it was lost with all who had it, and will be used again."""
+    kept = [stretch for stretch in ledger.stretches if stretch.first_step <= step]
+    before = _used(ledger)
+    if kept and kept[-1].last_step > step:
+        cut = kept[-1]
+        start = (cut.first_epoch, cut.first_sample)
+        steps = step - cut.first_step + 1
+        cut.last_step = step
+        cut.last_epoch, cut.end_sample = advance(*start, steps, ledger.training_samples, batch_size)
+    del ledger.stretches[len(kept) :]
+    ledger.discarded_samples += before - _used(ledger)
+
+
+def advance(epoch: int, sample: int, steps: int, samples: int, batch_size: int) -> tuple[int, int]:
+    """Where `steps` steps (1 or more) from `sample` of `epoch` end: the last one's epoch and end position."""
+    left_here = -(-(samples - sample) // batch_size)
+    if steps <= left_here:
+        return epoch, min(sample + steps * batch_size, samples)
+    whole, rest = divmod(steps - left_here - 1, -(-samples // batch_size))
+    return epoch + 1 + whole, min((rest + 1) * batch_size, samples)
+
+
+def judge(ledger: Ledger, epochs: int | None = None) -> tuple[bool, str]:
+    """Whether each sample was used exactly once, and that in words.
+
+    `epochs` is how many the job has made in all when it has succeeded; None while it hasn't.
+    """
+    samples = ledger.training_samples
+    if not samples:
+        return False, "not known: no worker has told how many samples there are"
+    expected = 0
+    for stretch in ledger.stretches:
+        start, end = _bounds(ledger, stretch)
+        if start != expected:
+            return False, _mismatch(expected, start, samples)
+        expected = end
+    if epochs is not None and expected != epochs * samples:
+        return False, _mismatch(expected, epochs * samples, samples)
+    done, rest = divmod(expected, samples)
+    parts = [f"{done} epoch{'s' if done > 1 else ''} of {samples} samples"] if done else []
+    parts += [f"{rest} samples of epoch {done + 1}"] if rest or not done else []
+    return True, f"exact: {' and '.join(parts)}, each used once"
+
+
+def show_verdict(job: Job) -> Job:
+    """The job as it is shown: with what `judge` says of its ledger."""
+    epochs = job.spec.epochs if job.state == JobState.JOB_STATE_SUCCEEDED else None
+    job.ledger.is_exact, job.ledger.verdict = judge(job.ledger, epochs)
+    return job
+
+
+def _follows(ledger: Ledger, newest: LedgerStretch, step: StepProgress) -> bool:
+    if (newest.last_generation, newest.last_step + 1) != (step.generation, step.step):
+        return False
+    end = (newest.last_epoch - 1) * ledger.training_samples + newest.end_sample
+    return end == (step.epoch - 1) * ledger.training_samples + step.first_sample
+
+
+def _bounds(ledger: Ledger, stretch: LedgerStretch) -> tuple[int, int]:
+    n = ledger.training_samples
+    return (
+        (stretch.first_epoch - 1) * n + stretch.first_sample,
+        (stretch.last_epoch - 1) * n + stretch.end_sample,
+    )
+
+
+def _used(ledger: Ledger) -> int:
+    return sum(end - start for start, end in (_bounds(ledger, stretch) for stretch in ledger.stretches))
+
+
+def _put_together(ledger: Ledger) -> None:
+    # The oldest two that fit together; where none do, the ledger is wrong, and keeps its evidence.
+    for index in range(len(ledger.stretches) - 2):
+        first, second = ledger.stretches[index], ledger.stretches[index + 1]
+        if _bounds(ledger, first)[1] == _bounds(ledger, second)[0]:
+            first.last_generation, first.last_step = second.last_generation, second.last_step
+            first.last_epoch, first.end_sample = second.last_epoch, second.end_sample
+            del ledger.stretches[index + 1]
+            return
+
+
+def _mismatch(expected: int, found: int, samples: int) -> str:
+    low, high = sorted((expected, found))
+    what = "missing" if found > expected else "used twice"
+    return f"from {_place(low, samples)} to {_place(high, samples)}: {high - low} samples are {what}"
+
+
+def _place(position: int, samples: int) -> str:
+    epoch, sample = divmod(position, samples)
+    return f"sample {sample} of epoch {epoch + 1}"

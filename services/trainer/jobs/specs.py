@@ -1,0 +1,94 @@
+"""What a job may ask for, and whether it can be resumed: pure functions with their reasons."""
+
+import math
+import re
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.checks import check_labels, check_name, check_range, check_text
+from peerloom.kit.job_inputs import check_inputs
+from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS
+from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
+from peerloom.worker.tasks import built_in
+
+DEFAULT_REQUEST_BUDGET = 3
+DEFAULT_MIN_WORKERS = 1
+
+
+def complete_spec(spec: JobSpec) -> JobSpec:
+    """A checked copy with all defaults filled in that are known here.
+
+    A task of the user's own keeps its own defaults to itself; the workers tell them later.
+    Raises InvalidArgumentError naming the field and its limit, or NotFoundError with the nearest task.
+    """
+    full = JobSpec()
+    full.CopyFrom(spec)
+    check_text("spec.task", full.task, low=1, high=256)
+    entry = built_in.resolve(full.task)
+    if entry is not None:
+        built_in.check_arguments(entry, dict(full.task_arguments))
+        full.epochs = full.epochs if full.HasField("epochs") else entry.epochs
+        full.batch_size = full.batch_size if full.HasField("batch_size") else entry.batch_size
+        full.learning_rate = full.learning_rate if full.HasField("learning_rate") else entry.learning_rate
+    if not full.HasField("request_budget"):
+        full.request_budget = DEFAULT_REQUEST_BUDGET
+    if not full.HasField("min_workers"):
+        full.min_workers = DEFAULT_MIN_WORKERS
+    _check(full)
+    return full
+
+
+def _check(spec: JobSpec) -> None:
+    if spec.HasField("epochs"):
+        check_range("spec.epochs", spec.epochs, 1, MAX_EPOCHS)
+    if spec.HasField("batch_size"):
+        check_range("spec.batch_size", spec.batch_size, 1, MAX_BATCH_SIZE)
+    if spec.HasField("learning_rate") and not (spec.learning_rate > 0 and math.isfinite(spec.learning_rate)):
+        raise InvalidArgumentError.of_field("spec.learning_rate", spec.learning_rate, "a number above 0")
+    check_range("spec.request_budget", spec.request_budget, 1, 1000)
+    check_range("spec.min_workers", spec.min_workers, 1, MAX_BATCH_SIZE)
+    if spec.HasField("max_workers"):
+        limit = f"at least min_workers, which is {spec.min_workers}"
+        if spec.max_workers < spec.min_workers:
+            raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
+    if spec.HasField("batch_size") and spec.batch_size < spec.min_workers:
+        limit = f"at least min_workers, which is {spec.min_workers}: each worker needs a sample"
+        raise InvalidArgumentError.of_field("spec.batch_size", spec.batch_size, limit)
+    check_text("spec.policy", spec.policy, high=128)
+    check_labels("spec.requirements.labels", dict(spec.requirements.labels))
+    check_labels_of_task(spec)
+    if spec.backend not in Backend.values():
+        raise InvalidArgumentError.of_field("spec.backend", spec.backend, "gloo, nccl or unspecified")
+    check_inputs(spec)
+    if spec.name:
+        check_name("spec.name", spec.name)
+
+
+def check_labels_of_task(spec: JobSpec) -> None:
+    """Raises InvalidArgumentError for more than 32 task arguments, or a value over 4096 characters."""
+    check_range("spec.task_arguments (entries)", len(spec.task_arguments), 0, 32)
+    for key, value in spec.task_arguments.items():
+        check_text("spec.task_arguments key", key, low=1, high=63)
+        check_text(f"spec.task_arguments[{key}]", value, high=4096)
+
+
+def why_not_resumable(job: Job) -> str:
+    """Why a job can't go on from a checkpoint; "" when it can."""
+    if job.state not in ENDED_STATES:
+        return "it has not ended"
+    if job.state == JobState.JOB_STATE_SUCCEEDED:
+        return "it has succeeded; train further with its model as initial_model"
+    if not job.HasField("checkpoint"):
+        return "it ended before its first checkpoint; submit it anew"
+    return ""
+
+
+def model_name(spec: JobSpec) -> str:
+    """What the job's models are called: its own name, or else one made of its task's."""
+    words = re.sub("[^a-z0-9]+", "-", spec.task.rpartition(":")[2].lower())
+    return spec.name or words[:63].strip("-") or "model"
+
+
+def slots_wanted(spec: JobSpec) -> int:
+    """Most slots that the job can use: max_workers, and never more workers than samples in a batch."""
+    wanted = spec.max_workers if spec.HasField("max_workers") else MAX_BATCH_SIZE
+    return min(wanted, spec.batch_size) if spec.HasField("batch_size") else wanted

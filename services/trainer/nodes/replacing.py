@@ -1,0 +1,163 @@
+"""One job's nodes: the first round of asking for slots, a watch over those that gave some, replacements."""
+
+import asyncio
+from contextlib import suppress
+
+from peerloom.errors import NotFoundError, PeerloomError
+from peerloom.kit.backoff import Backoff
+from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.specs import slots_wanted
+from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.nodes.offers import choose_backend, verdict
+from peerloom.services.trainer.nodes.recruiting import Answered, Recruiter
+from peerloom.services.trainer.workers.decisions import how_it_ended
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.sessions import WorkerSessions
+from peerloom.services.trainer.workers.state import Finished
+from peerloom.v1.node_agent_pb2 import WatchWorkersRequest
+from peerloom.v1.selector_pb2 import RankedNode, SelectNodesResponse
+from peerloom.v1.trainer_pb2 import Backend, JobState
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 1.0  # before a selector or an agent that was away is asked again
+REINFORCE_MIN_S, REINFORCE_MAX_S = 0.5, 3.0  # between rounds of asking for more workers
+
+
+class JobNodes:
+    """Finds one job's workers, watches their nodes, and finds more when some are lost."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        pool: WorkerPool,
+        sessions: WorkerSessions,
+        recruiter: Recruiter,
+        witness: Witness,
+    ) -> None:
+        self._record = record
+        self._pool = pool
+        self._sessions = sessions
+        self._recruiter = recruiter
+        self._witness = witness
+        self._to_watch: asyncio.Queue[RankedNode] = asyncio.Queue()
+        self._log = get_logger(job=record.job_id)
+
+    async def recruit(self) -> str:
+        """One round: selects, asks, starts workers. Returns "" or why no compute was reached.
+
+        Waits while the selector is away. Raises NotFoundError for a policy that it doesn't know.
+        """
+        wanted = slots_wanted(self._record.job.spec)
+        self._record.round_begun("asking the selector for nodes")
+        selection = await self._select()
+        answered = await self._recruiter.ask_all(
+            self._record.job, list(selection.nodes), wanted, self._witness
+        )
+        self._note_answers(answered)
+        job = self._record.job
+        slots = sum(a.answer.accepted_slots for a in answered)
+        is_enough, reason = verdict(slots, job.spec, len(answered))
+        if not is_enough:
+            return _why_not(reason, selection)
+        kinds = [a.response.accelerator_kind for a in answered if a.answer.accepted_slots]
+        backend, why = choose_backend(job.spec.backend, kinds)
+        name = Backend.Name(backend).removeprefix("BACKEND_").lower()
+        self._record.slots_found(backend, f"{reason}, with {name}: {why}")
+        workers = await self._recruiter.start_workers(job, answered, wanted, self._witness)
+        if len(workers) < job.spec.min_workers:
+            return f"{len(workers)} workers could be started, fewer than {job.spec.min_workers}"
+        self._sessions.expect(workers)
+        return ""
+
+    async def watch_forever(self) -> None:
+        """Watches each node that gives slots, until cancelled."""
+        for node in self._record.nodes().values():
+            self._to_watch.put_nowait(node)
+        watched: set[str] = set()
+        async with asyncio.TaskGroup() as watches:
+            while True:
+                node = await self._to_watch.get()
+                if node.node_id not in watched:
+                    watched.add(node.node_id)
+                    watches.create_task(self._watch_node(node))
+
+    async def _watch_node(self, node: RankedNode) -> None:
+        # The agent sees a process die within milliseconds; a session that broke proves little.
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while True:
+            try:
+                async with self._recruiter.agent(node.address) as agent:
+                    request = WatchWorkersRequest(job_id=self._record.job_id)
+                    async for event in agent.stream(agent.stub.WatchWorkers, request):
+                        backoff.succeeded()
+                        self._pool.agent_seen(node.node_id, is_away=False)
+                        if event.ended:
+                            self._process_ended(event.worker.worker_id, event.exit_code)
+            except PeerloomError as error:
+                self._log.warning("agent_out_of_reach", node=node.name, reason=error.message)
+            self._pool.agent_seen(node.node_id, is_away=True)
+            await asyncio.sleep(backoff.next_pause_s())
+
+    def _process_ended(self, worker_id: str, exit_code: int) -> None:
+        state = self._pool.state_of(worker_id)
+        if state is not None and not isinstance(state.phase, Finished):
+            self._pool.lose(worker_id, how_it_ended(exit_code))
+
+    async def reinforce_forever(self) -> None:
+        """Finds replacements for lost workers, or more up to max_workers, as soon as some node has a slot."""
+        spec = self._record.job.spec
+        wanted = slots_wanted(spec) if spec.HasField("max_workers") else self._pool.count()
+        pause_s = REINFORCE_MIN_S
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._pool.someone_departs.wait()
+            self._pool.someone_departs.clear()
+            missing, job = wanted - self._pool.count(), self._record.job
+            # Before the first generation the others are still starting, unless the job waits for nodes.
+            if missing <= 0 or not (job.generation or job.state == JobState.JOB_STATE_WAITING):
+                pause_s = REINFORCE_MIN_S
+                self._pool.end_grace()
+                continue
+            found = False
+            with suppress(PeerloomError):  # the selector or a node is away: the next round asks again
+                found = await self._recruit_more(missing)
+            if not found:
+                self._pool.end_grace()
+            pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, REINFORCE_MAX_S)
+
+    async def _recruit_more(self, missing: int) -> bool:
+        selection = await self._recruiter.select(self._record.job)
+        # A node that is asked again and again is not to blame for being busy each time: no evidence.
+        answered = await self._recruiter.ask_all(self._record.job, list(selection.nodes), missing, None)
+        accepted = [a for a in answered if a.answer.accepted_slots]
+        for a in accepted:
+            self._to_watch.put_nowait(a.answer.node)
+        self._note_answers(accepted)
+        workers = await self._recruiter.start_workers(self._record.job, accepted, missing, self._witness)
+        self._sessions.expect(workers)
+        return bool(workers)
+
+    async def _select(self) -> SelectNodesResponse:
+        backoff, told = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
+        while True:
+            try:
+                return await self._recruiter.select(self._record.job)
+            except NotFoundError:
+                raise
+            except PeerloomError as error:
+                if error.message != told:
+                    told = error.message
+                    self._record.state_changed(JobState.JOB_STATE_QUEUED, f"waiting for the selector: {told}")
+                await asyncio.sleep(backoff.next_pause_s())
+
+    def _note_answers(self, answered: list[Answered]) -> None:
+        for a in answered:
+            self._record.answered(a.answer)
+
+
+def _why_not(reason: str, selection: SelectNodesResponse) -> str:
+    if selection.nodes:
+        return reason
+    left_out = "; ".join(f"{e.count} left out: {e.reason}" for e in selection.exclusions)
+    return f"the selector found no node to ask ({left_out or 'no node has registered'})"

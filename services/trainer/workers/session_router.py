@@ -1,0 +1,117 @@
+"""The open sessions of all workers: which job a worker belongs to, and over which stream a job reaches it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.v1.trainer_pb2 import EndWorker, WorkerSessionRequest, WorkerSessionResponse
+
+
+class SessionListener(Protocol):
+    """What a job wants to hear of its workers' sessions."""
+
+    def session_opened(self, request: WorkerSessionRequest) -> None:
+        """A worker said hello."""
+
+    def session_message(self, worker_id: str, request: WorkerSessionRequest) -> None:
+        """A worker said something."""
+
+    def session_closed(self, worker_id: str) -> None:
+        """A worker's stream broke; the worker may come back."""
+
+
+@dataclass
+class _Stream:
+    hello: WorkerSessionRequest
+    outbox: "asyncio.Queue[WorkerSessionResponse | None]"
+
+
+class SessionRouter:
+    """Routes messages between workers' streams and their jobs."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, SessionListener] = {}
+        self._streams: dict[str, _Stream] = {}
+
+    def listen(self, job_id: str, listener: SessionListener) -> None:
+        """From now on this job hears of its workers."""
+        self._listeners[job_id] = listener
+
+    def forget(self, job_id: str) -> None:
+        """This job is over: it hears no more, and whoever is connected for it is told so.
+
+        That may be a worker which the job doesn't know: the trainer died before it wrote that it was started.
+        """
+        self._listeners.pop(job_id, None)
+        for stream in self._streams.values():
+            if stream.hello.hello.job_id == job_id:
+                stream.outbox.put_nowait(_over(job_id))
+
+    def send(self, worker_id: str, message: WorkerSessionResponse) -> None:
+        """Says something to a worker; nothing happens when it isn't connected."""
+        stream = self._streams.get(worker_id)
+        if stream is not None:
+            stream.outbox.put_nowait(message)
+
+    def hello_of(self, worker_id: str) -> WorkerSessionRequest | None:
+        """What a connected worker said first."""
+        stream = self._streams.get(worker_id)
+        return None if stream is None else stream.hello
+
+    def ask(self, worker_id: str, message: WorkerSessionResponse) -> None:
+        """Sends what is sent again soon: only over a stream on which no other message waits."""
+        stream = self._streams.get(worker_id)
+        if stream is not None and stream.outbox.empty():
+            stream.outbox.put_nowait(message)
+
+    def is_connected(self, worker_id: str) -> bool:
+        """Whether the worker's stream is open."""
+        return worker_id in self._streams
+
+    def close_all(self) -> None:
+        """Ends all streams; workers go on and come back."""
+        for stream in self._streams.values():
+            stream.outbox.put_nowait(None)
+
+    async def serve(
+        self, requests: AsyncIterator[WorkerSessionRequest]
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        """One worker's session from its hello until either side ends it."""
+        hello = await anext(aiter(requests), None)
+        if hello is None or not hello.HasField("hello"):
+            raise FailedPreconditionError("A worker's session begins with hello.", reason="NO_HELLO")
+        worker_id, job_id = hello.hello.worker_id, hello.hello.job_id
+        listener = self._listeners.get(job_id)
+        if listener is None:
+            yield _over(job_id)
+            return
+        stream = self._streams[worker_id] = _Stream(hello, asyncio.Queue())
+        listener.session_opened(hello)
+        reader = asyncio.create_task(self._read(listener, worker_id, requests, stream))
+        try:
+            while (message := await stream.outbox.get()) is not None:
+                yield message
+        finally:
+            reader.cancel()
+            if self._streams.get(worker_id) is stream:
+                del self._streams[worker_id]
+                listener.session_closed(worker_id)
+
+    async def _read(
+        self,
+        listener: SessionListener,
+        worker_id: str,
+        requests: AsyncIterator[WorkerSessionRequest],
+        stream: _Stream,
+    ) -> None:
+        try:
+            async for request in requests:
+                listener.session_message(worker_id, request)
+        finally:
+            stream.outbox.put_nowait(None)
+
+
+def _over(job_id: str) -> WorkerSessionResponse:
+    return WorkerSessionResponse(end=EndWorker(reason=f"the job {job_id} is over"))

@@ -1,0 +1,159 @@
+"""What a job makes of its workers' sessions: a message gives a worker's next state, or enters the record."""
+
+from collections.abc import Iterable
+
+from peerloom.kit.clock import Clock
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.session_router import SessionRouter
+from peerloom.services.trainer.workers.state import Leaving, Lost, Silent, WorkerState
+from peerloom.v1.trainer_pb2 import (
+    AbortGeneration,
+    EndWorker,
+    PrepareWorker,
+    Worker,
+    WorkerAborted,
+    WorkerFailed,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+)
+
+# These change no worker's phase: nothing is to be decided anew.
+_ROUTINE = ("step", "epoch", "beat", "checkpoint")
+
+
+class WorkerSessions:
+    """Listens to one job's workers on behalf of its pool, its record and its checkpoints."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        pool: WorkerPool,
+        checkpoints: CheckpointKeeper,
+        router: SessionRouter,
+        clock: Clock,
+        checkpoint_interval_s: float,
+    ) -> None:
+        self._record = record
+        self._pool = pool
+        self._checkpoints = checkpoints
+        self._router = router
+        self._clock = clock
+        self._checkpoint_interval_s = checkpoint_interval_s
+
+    def expect(self, workers: Iterable[Worker]) -> None:
+        """These workers were started; one may have been faster than the answers of the other nodes."""
+        started = list(workers)
+        self._record.workers_added(started)
+        self._pool.add(started)
+        self._greet(worker.worker_id for worker in started)
+
+    def resume(self) -> None:
+        """The job goes on after a restart of the trainer; some of its workers may have come back already."""
+        self._pool.resume()
+        self._greet(state.worker_id for state in self._pool.states())
+
+    def _greet(self, worker_ids: Iterable[str]) -> None:
+        for worker_id in worker_ids:
+            hello = self._router.hello_of(worker_id)
+            if hello is not None:
+                self.session_opened(hello)
+
+    def session_opened(self, request: WorkerSessionRequest) -> None:
+        """A worker said hello: for the first time, or again after its session broke."""
+        hello = request.hello
+        state = self._pool.state_of(hello.worker_id)
+        if state is None or isinstance(state.phase, Lost):
+            self._dismiss_if_ended(hello.worker_id)
+            return
+        prepare = PrepareWorker(
+            spec=self._record.job.spec,
+            beat_interval_s=BEAT_INTERVAL_S,
+            checkpoint_interval_s=self._checkpoint_interval_s,
+        )
+        self._pool.send(hello.worker_id, WorkerSessionResponse(prepare=prepare))
+        if isinstance(state.phase, Leaving | Silent) and hello.generation:
+            abort = AbortGeneration(generation=hello.generation, reason="the generation is broken")
+            self._pool.send(hello.worker_id, WorkerSessionResponse(abort=abort))
+        newest = self._record.generation
+        self._pool.become(
+            state.connected(hello.committed_step, hello.generation, newest, hello.store_address)
+        )
+        self._pool.send(hello.worker_id, self._pool.recorded())
+
+    def _dismiss_if_ended(self, worker_id: str) -> None:
+        """One that was given up, and lives, holds a slot that its replacement may need."""
+        workers = self._record.job.workers
+        if any(worker.ended and worker.worker_id == worker_id for worker in workers):
+            over = EndWorker(reason="the job went on without it")
+            self._pool.send(worker_id, WorkerSessionResponse(end=over))
+
+    def session_closed(self, worker_id: str) -> None:
+        """A worker's session broke; it may come back."""
+        self._pool.stopped_hearing(worker_id)
+
+    def session_message(self, worker_id: str, request: WorkerSessionRequest) -> None:
+        """A worker said something."""
+        state = self._pool.state_of(worker_id)
+        if state is None or isinstance(state.phase, Lost):
+            self._dismiss_if_ended(worker_id)  # it was frozen for so long that it was given up
+            return
+        self._pool.heard(worker_id)
+        if request.WhichOneof("message") in _ROUTINE:
+            self._routine(state, request)
+        else:
+            self._turn(state, request)
+
+    def _routine(self, state: WorkerState, request: WorkerSessionRequest) -> None:
+        # Others may make the steps again that one reports who was left behind; it reports anew when it works.
+        match request.WhichOneof("message"):
+            case "step":
+                self._pool.note(state.reached(request.step.step))
+                if not state.is_left_behind:
+                    self._record.step_committed(request.step)
+            case "epoch" if not state.is_left_behind:
+                self._record.epoch_committed(request.epoch)
+            case "beat":
+                alive = state.reached(request.beat.committed_step).loading(self._clock.monotonic_s())
+                self._pool.note(alive)
+                self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
+            case "checkpoint":
+                self._checkpoints.offered(state.worker_id, request.checkpoint)
+
+    def _turn(self, state: WorkerState, request: WorkerSessionRequest) -> None:
+        newest = self._record.generation
+        match request.WhichOneof("message"):
+            case "prepared":
+                self._record.task_loaded(request.prepared)
+                self._pool.become(state.prepared())
+            case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
+                self._let_go(state, request.aborted)
+            case "met" if request.met.generation == newest:
+                self._pool.become(state.met())
+            case "ready" if request.ready.generation == newest:
+                self._pool.become(state.ready())
+            case "leaving":
+                leaving, now_s = request.leaving, self._clock.monotonic_s()
+                self._pool.become(state.departing(leaving.grace_s, leaving.reason, now_s))
+                self._pool.someone_departs.set()
+            case "staying":
+                self._pool.become(state.staying())
+            case "finished" if request.finished.generation == newest:
+                total_steps = self._record.job.progress.total_steps
+                self._pool.become(state.finished(request.finished, total_steps))
+            case "failed":
+                self._failed(state.worker_id, request.failed)
+
+    def _let_go(self, state: WorkerState, aborted: WorkerAborted) -> None:
+        self._pool.become(state.let_go(aborted.committed_step))
+        if aborted.refused_checkpoint:
+            self._checkpoints.refused(aborted.refused_checkpoint, aborted.reason)
+
+    def _failed(self, worker_id: str, failed: WorkerFailed) -> None:
+        if failed.is_permanent:
+            node_name = self._record.worker(worker_id).node_name
+            self._pool.fail(f"{worker_id} on {node_name}: {failed.reason}")
+        else:
+            self._pool.lose(worker_id, failed.reason)

@@ -1,0 +1,179 @@
+"""Gives chunks over plain TCP, beside gRPC: a question and an answer in protobuf, then the raw bytes.
+
+The bytes go from the page cache to the socket by sendfile, and never pass through Python on their way out.
+Nothing here is encrypted, so it is offered where gRPC is plain too.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError, Message
+
+from peerloom.artifacts.fetch.threads import run_to_end
+from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
+from peerloom.kit.logs import get_logger
+from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
+
+STALL_S = 10.0
+IDLE_S = 120.0
+MESSAGE_LIMIT_BYTES = 4096
+_SEND_BYTES = 1024 * 1024
+_CONNECTION_LIMIT = 1000
+_THREADS = 8
+_log = get_logger()
+
+
+@dataclass(frozen=True)
+class OpenChunk:
+    """Where a chunk's bytes lie in an open file; whoever gets it closes the descriptor."""
+
+    descriptor: int
+    offset_bytes: int
+    size_bytes: int
+
+
+class BulkServer:
+    """Answers questions for chunks on a port of its own.
+
+    `open_chunk` finds one (digest, index) and may wait for the disk; it raises a PeerloomError.
+    """
+
+    def __init__(self, open_chunk: Callable[[str, int], OpenChunk], throttle: Throttle) -> None:
+        self._open_chunk, self._throttle = open_chunk, throttle
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._socket: socket.socket | None = None
+        self.port = 0
+
+    def start(self, host: str) -> int:
+        """Listens on a free port of `host`; returns it. Raises UnavailableError if it can't."""
+        try:
+            self._socket = socket.create_server((host.strip("[]"), 0), backlog=_CONNECTION_LIMIT)
+        except OSError as error:
+            raise UnavailableError(f"can't listen on {host} for bulk transfers: {error}") from error
+        self._socket.setblocking(False)
+        self.port = int(self._socket.getsockname()[1])
+        self._keep(asyncio.create_task(self._accept(self._socket)))
+        return self.port
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._socket is not None:
+            self._socket.close()
+        self._threads.shutdown(wait=False)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:  # e.g. too many open files: those that are open go on
+                _log.warning("bulk_connection_refused", reason=str(error))
+                await asyncio.sleep(0.1)
+                continue
+            if len(self._tasks) > _CONNECTION_LIMIT:
+                connection.close()
+            else:
+                connection.setblocking(False)
+                self._keep(asyncio.create_task(self._serve(connection)))
+
+    async def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError, EOFError, TimeoutError, DecodeError):
+            while True:
+                async with asyncio.timeout(IDLE_S):
+                    request = GetChunkRequest.FromString(await _receive_message(connection))
+                await self._answer(connection, request)
+
+    async def _answer(self, connection: socket.socket, request: GetChunkRequest) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            opening = loop.run_in_executor(self._threads, self._open_chunk, request.digest, request.index)
+            chunk = await opening
+        except PeerloomError as error:
+            refusal = BulkAnswer(error=error.message[:1000], is_not_found=isinstance(error, NotFoundError))
+            await loop.sock_sendall(connection, framed(refusal))
+            return
+        try:
+            await loop.sock_sendall(connection, framed(BulkAnswer(size_bytes=chunk.size_bytes)))
+            await self._send(connection, chunk)
+        finally:
+            os.close(chunk.descriptor)
+
+    async def _send(self, connection: socket.socket, chunk: OpenChunk) -> None:
+        at, end = chunk.offset_bytes, chunk.offset_bytes + chunk.size_bytes
+        while at < end:
+            size_bytes = min(end - at, _SEND_BYTES, self._throttle.piece_bytes)
+            await self._throttle.take(size_bytes)
+            stop = at + size_bytes
+            while at < stop:
+                # In a thread: sendfile waits for the disk when the page cache doesn't have the bytes.
+                def send(at: int = at, stop: int = stop) -> int:
+                    return _send_some(connection, chunk.descriptor, at, stop)
+
+                sent = await run_to_end(self._threads, send)
+                if not sent:
+                    async with asyncio.timeout(STALL_S):
+                        await _writable(connection)
+                at += sent
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def framed(message: Message) -> bytes:
+    """A message behind its length in four bytes."""
+    body = message.SerializeToString()
+    return len(body).to_bytes(4, "big") + body
+
+
+async def _receive_message(connection: socket.socket) -> bytes:
+    size_bytes = int.from_bytes(await _exactly(connection, 4), "big")
+    if size_bytes > MESSAGE_LIMIT_BYTES:
+        raise EOFError("no question is so long")
+    return await _exactly(connection, size_bytes)
+
+
+async def _exactly(connection: socket.socket, size_bytes: int) -> bytes:
+    loop, received = asyncio.get_running_loop(), b""
+    while len(received) < size_bytes:
+        piece = await loop.sock_recv(connection, size_bytes - len(received))
+        if not piece:
+            raise EOFError("the peer closed the connection")
+        received += piece
+    return received
+
+
+def _send_some(connection: socket.socket, descriptor: int, at: int, stop: int) -> int:
+    """How many bytes went; 0 when the connection takes none now."""
+    try:
+        sent = os.sendfile(connection.fileno(), descriptor, at, stop - at)
+    except BlockingIOError:
+        return 0
+    if not sent:
+        raise EOFError("the file is shorter than it was")
+    return sent
+
+
+async def _writable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_writer(connection, wake)
+    try:
+        await ready
+    finally:
+        loop.remove_writer(connection)

@@ -1,0 +1,53 @@
+"""All that a service needs to keep, give and fetch artifacts, put together."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from peerloom.artifacts.cache import ArtifactCache
+from peerloom.artifacts.fetch.bulk_server import BulkServer
+from peerloom.artifacts.fetch.fetcher import Fetcher
+from peerloom.artifacts.fetch.outcomes import Gave, Lied
+from peerloom.artifacts.fetch.peers import FindHolders
+from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.servicer import ArtifactServicer
+from peerloom.artifacts.store import ArtifactStore
+from peerloom.kit.dialing import Dialer
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A store's servicer, its cache and the server of its bulk port (None: none)."""
+
+    servicer: ArtifactServicer
+    cache: ArtifactCache
+    bulk: BulkServer | None
+
+    async def close(self) -> None:
+        """Gives up fetches and ends bulk connections."""
+        await self.cache.close()
+        if self.bulk is not None:
+            await self.bulk.close()
+
+
+def open_exchange(
+    store: ArtifactStore,
+    find_holders: FindHolders,
+    report: Callable[[Gave | Lied], object],
+    *,
+    bulk_host: str = "",
+    dialer: Dialer,
+    upload_limit_bytes_per_s: float = 0.0,
+    on_begun: Callable[[], object] = lambda: None,
+    settle: Callable[[], Awaitable[None]] | None = None,
+) -> Exchange:
+    """Fetches for the store and gives from it; the bulk port opens at `bulk_host` (empty: none).
+    `on_begun` and `settle` are those of `ArtifactCache` and `ArtifactServicer`.
+
+    Raises UnavailableError when it can't listen there.
+    """
+    cache = ArtifactCache(store, Fetcher(find_holders, dialer=dialer, report=report), on_begun)
+    throttle = Throttle(upload_limit_bytes_per_s)
+    bulk = BulkServer(cache.open_chunk, throttle) if bulk_host else None
+    if bulk is not None:
+        bulk.start(bulk_host)
+    return Exchange(ArtifactServicer(store, cache, bulk, throttle, settle), cache, bulk)

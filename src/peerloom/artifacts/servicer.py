@@ -1,0 +1,213 @@
+"""ArtifactService over a store of artifacts; served by node agents and by the trainer."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import IO, Any
+
+from grpc import aio
+
+from peerloom.artifacts.cache import ArtifactCache
+from peerloom.artifacts.disk import disk_errors
+from peerloom.artifacts.fetch.bulk_server import BulkServer
+from peerloom.artifacts.fetch.sources import packed
+from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.store import ArtifactStore
+from peerloom.artifacts.transfer import STALL_S
+from peerloom.errors import DeadlineError, InvalidArgumentError
+from peerloom.kit.channel import CHUNK_BYTES
+from peerloom.kit.checks import check_address, check_choice, check_digest, check_range, check_text
+from peerloom.kit.paging import decode_token, page_size_of, page_token_after
+from peerloom.v1.artifact_pb2 import (
+    Artifact,
+    ArtifactKind,
+    FetchArtifactRequest,
+    FetchArtifactResponse,
+    GetArtifactRequest,
+    GetArtifactResponse,
+    GetChunkRequest,
+    GetChunkResponse,
+    GetManifestRequest,
+    GetManifestResponse,
+    HasArtifactsRequest,
+    HasArtifactsResponse,
+    ListArtifactsRequest,
+    ListArtifactsResponse,
+    PinArtifactRequest,
+    PinArtifactResponse,
+    PutArtifactRequest,
+    PutArtifactResponse,
+    RemoveArtifactRequest,
+    RemoveArtifactResponse,
+    UnpinArtifactRequest,
+    UnpinArtifactResponse,
+)
+from peerloom.v1.artifact_pb2_grpc import ArtifactServiceServicer
+
+_CHUNK_LIMIT_BYTES = 1024 * 1024
+_DIGESTS_LIMIT = 1000
+_HOLDERS_LIMIT = 100
+_Context = aio.ServicerContext[Any, Any]
+
+
+class ArtifactServicer(ArtifactServiceServicer):
+    """Translates; store and cache decide. Disk and hashing run in threads.
+
+    `bulk` sends chunks beside gRPC, `throttle` limits what is sent; the cache fetches. `settle` is awaited
+    before a change is acknowledged: a node tells the registry, so whoever asks next finds what was put.
+    """
+
+    def __init__(
+        self,
+        store: ArtifactStore,
+        cache: ArtifactCache | None = None,
+        bulk: BulkServer | None = None,
+        throttle: Throttle | None = None,
+        settle: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._store = store
+        self._cache = cache or ArtifactCache(store)
+        self._bulk = bulk
+        self._throttle = throttle or Throttle()
+        self._settle = settle or _at_once
+
+    async def PutArtifact(
+        self, request_iterator: AsyncIterator[PutArtifactRequest], context: _Context
+    ) -> PutArtifactResponse:
+        parts = aiter(request_iterator)
+        header = _checked_header(await _next(parts))
+        existing = await asyncio.to_thread(self._store.has, [header.digest])
+        if existing:
+            await self._settle()
+            return PutArtifactResponse(artifact=existing[0], existed=True)
+        upload = await asyncio.to_thread(self._store.begin, header)
+        try:
+            while (part := await _next(parts)) is not None:
+                await asyncio.to_thread(upload.write, _checked_chunk(part))
+            kept = await asyncio.to_thread(upload.commit)
+        finally:
+            await asyncio.to_thread(upload.abort)
+        await self._settle()
+        return PutArtifactResponse(artifact=kept)
+
+    async def GetArtifact(
+        self, request: GetArtifactRequest, context: _Context
+    ) -> AsyncIterator[GetArtifactResponse]:
+        path = await asyncio.to_thread(self._store.path, request.digest)
+        header = self._store.describe(request.digest)
+        check_range("offset_bytes", request.offset_bytes, 0, header.size_bytes)
+        with disk_errors(path.parent):
+            file: IO[bytes] = await asyncio.to_thread(path.open, "rb")
+        with file:
+            file.seek(request.offset_bytes)
+            chunk = await asyncio.to_thread(file.read, CHUNK_BYTES)
+            await self._throttle.take(len(chunk))
+            yield GetArtifactResponse(header=header, chunk=chunk)
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                await self._throttle.take(len(chunk))
+                yield GetArtifactResponse(chunk=chunk)
+
+    async def HasArtifacts(self, request: HasArtifactsRequest, context: _Context) -> HasArtifactsResponse:
+        check_range("digests' length", len(request.digests), 0, _DIGESTS_LIMIT)
+        for digest in request.digests:
+            check_digest("digests", digest)
+        return HasArtifactsResponse(artifacts=await asyncio.to_thread(self._store.has, list(request.digests)))
+
+    async def ListArtifacts(self, request: ListArtifactsRequest, context: _Context) -> ListArtifactsResponse:
+        size = page_size_of(request.page_size)
+        after = str(decode_token(request.page_token) or "")
+        page = await asyncio.to_thread(self._store.list, after, size)
+        token = page_token_after(page, size, page[-1].digest if page else "")
+        return ListArtifactsResponse(artifacts=page, next_page_token=token)
+
+    async def GetManifest(self, request: GetManifestRequest, context: _Context) -> GetManifestResponse:
+        check_digest("digest", request.digest)
+        manifest, held = await self._cache.manifest(request.digest)
+        count = len(manifest.chunk_digests)
+        return GetManifestResponse(
+            manifest=manifest,
+            is_partial=held is not None,
+            held_chunks=b"" if held is None else packed(held, count),
+            bulk_port=self._bulk.port if self._bulk else 0,
+        )
+
+    async def GetChunk(self, request: GetChunkRequest, context: _Context) -> AsyncIterator[GetChunkResponse]:
+        check_digest("digest", request.digest)
+        chunk = await asyncio.to_thread(self._cache.open_chunk, request.digest, request.index)
+        try:
+            at, end = chunk.offset_bytes, chunk.offset_bytes + chunk.size_bytes
+            while at < end:
+                size_bytes = min(end - at, CHUNK_BYTES, self._throttle.piece_bytes)
+                await self._throttle.take(size_bytes)
+                piece = await asyncio.to_thread(os.pread, chunk.descriptor, size_bytes, at)
+                if not piece:
+                    return
+                yield GetChunkResponse(piece=piece)
+                at += len(piece)
+        finally:
+            os.close(chunk.descriptor)
+
+    async def FetchArtifact(
+        self, request: FetchArtifactRequest, context: _Context
+    ) -> AsyncIterator[FetchArtifactResponse]:
+        check_digest("digest", request.digest)
+        check_range("holders' length", len(request.holders), 0, _HOLDERS_LIMIT)
+        check_text("job_id", request.job_id, high=128)
+        for holder in request.holders:
+            check_address("holders.address", holder.address)
+        async for progress in self._cache.follow(request.digest, list(request.holders), request.job_id):
+            if progress.artifact is not None:
+                await self._settle()
+            yield FetchArtifactResponse(
+                received_bytes=progress.received_bytes,
+                size_bytes=progress.size_bytes,
+                peers=progress.peers,
+                artifact=progress.artifact,
+            )
+
+    async def PinArtifact(self, request: PinArtifactRequest, context: _Context) -> PinArtifactResponse:
+        return PinArtifactResponse(artifact=await asyncio.to_thread(self._store.pin, request.digest))
+
+    async def UnpinArtifact(self, request: UnpinArtifactRequest, context: _Context) -> UnpinArtifactResponse:
+        return UnpinArtifactResponse(artifact=await asyncio.to_thread(self._store.unpin, request.digest))
+
+    async def RemoveArtifact(
+        self, request: RemoveArtifactRequest, context: _Context
+    ) -> RemoveArtifactResponse:
+        removed = await asyncio.to_thread(self._store.remove, request.digest)
+        await self._settle()
+        return RemoveArtifactResponse(artifact=removed)
+
+
+async def _at_once() -> None:
+    """Nobody has to be told."""
+
+
+async def _next(parts: AsyncIterator[PutArtifactRequest]) -> PutArtifactRequest | None:
+    try:
+        return await asyncio.wait_for(anext(parts, None), STALL_S)
+    except TimeoutError:
+        raise DeadlineError(
+            f"No part of the artifact came for {STALL_S:g} s; what had come is forgotten. Send it again.",
+            reason="TRANSFER_STALLED",
+        ) from None
+
+
+def _checked_header(part: PutArtifactRequest | None) -> Artifact:
+    if part is None or part.WhichOneof("part") != "header":
+        raise InvalidArgumentError.of_field("the first part", "no header", "the header, with digest and size")
+    check_digest("header.digest", part.header.digest)
+    check_text("header.name", part.header.name, high=128)
+    check_text("header.job_id", part.header.job_id, high=128)
+    check_text("header.maker", part.header.maker, high=128)
+    check_choice("header.kind", part.header.kind, ArtifactKind.values(), "a known kind of artifact")
+    part.header.ClearField("pinned")  # what is so there, not here
+    part.header.ClearField("used_by")
+    return part.header
+
+
+def _checked_chunk(part: PutArtifactRequest) -> bytes:
+    if part.WhichOneof("part") != "chunk":
+        raise InvalidArgumentError.of_field("part", "a second header", "a chunk, after the header")
+    check_range("chunk's length", len(part.chunk), 0, _CHUNK_LIMIT_BYTES)
+    return part.chunk

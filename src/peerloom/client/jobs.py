@@ -1,0 +1,145 @@
+"""Handles on one job: as coroutines, and without async."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+
+from peerloom.client.artifacts import fetch_model
+from peerloom.client.conversions.jobs import job_of, log_line_of
+from peerloom.client.job_events import watch_job
+from peerloom.client.loop_thread import LoopThread, SyncFace, blocking, blocking_iterator
+from peerloom.client.remote_services import Services
+from peerloom.client.types import Job, JobEvent, JobResult, LogLine
+from peerloom.errors import DeadlineError
+from peerloom.kit.checks import check_range
+from peerloom.kit.clock import Clock
+from peerloom.v1.trainer_pb2 import (
+    CancelJobRequest,
+    GetJobLogsRequest,
+    GetJobRequest,
+    ResumeJobRequest,
+)
+
+_CANCEL_S = 60.0  # the answer comes when the workers have ended, which on a busy node takes seconds
+
+
+class AsyncJobHandle:
+    """One job in the trainer. Dropping the handle leaves the job alone; `AsyncClient.job` makes another."""
+
+    def __init__(self, services: Services, job_id: str, patience_s: float, clock: Clock) -> None:
+        self.id = job_id
+        self._services = services
+        self._patience_s, self._clock = patience_s, clock
+        self._seen = 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    async def status(self) -> Job:
+        """The job as it is now."""
+        answer = await self._services.trainer.call(lambda stub: stub.GetJob, GetJobRequest(job_id=self.id))
+        return job_of(answer.job)
+
+    async def watch(self, after: int = 0) -> AsyncGenerator[JobEvent, None]:
+        """All events after the sequence number `after`, then live until the job has ended.
+
+        A stream that breaks, or a trainer that restarts, makes no gap and no repeat. Leaving early leaves the
+        job running. Raises UnavailableError when the trainer is away for longer than the client's patience.
+        """
+        async with aclosing(
+            watch_job(self._services, self.id, after, self._patience_s, self._clock)
+        ) as events:
+            async for event in events:
+                self._seen = max(self._seen, event.sequence)
+                yield event
+
+    async def result(self, timeout_s: float | None = None) -> JobResult:
+        """How the job ended, and what it left; waits for the end, at most `timeout_s` seconds.
+
+        A job that ended badly is an answer too: see `JobResult.succeeded` and `raise_for_state`. Raises
+        DeadlineError when the time is over; the job goes on then.
+        """
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await self._ended_result()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise DeadlineError(
+            f"{self.id} hadn't ended after {timeout_s:g} s. It goes on: call result() again to wait longer, "
+            "or cancel() to end it.",
+            reason="JOB_STILL_RUNNING",
+            metadata={"job_id": self.id},
+        )
+
+    async def cancel(self) -> Job:
+        """Ends the job; does nothing to one that has ended. Its state is final once its workers are gone."""
+        answer = await self._services.trainer.call(
+            lambda stub: stub.CancelJob, CancelJobRequest(job_id=self.id), _CANCEL_S
+        )
+        return job_of(answer.job)
+
+    async def resume(self) -> Job:
+        """Goes on with a job that ended without a model, from its newest checkpoint.
+
+        Raises FailedPreconditionError when it runs, has succeeded or has no checkpoint.
+        """
+        answer = await self._services.trainer.call(
+            lambda stub: stub.ResumeJob, ResumeJobRequest(job_id=self.id)
+        )
+        return job_of(answer.job)
+
+    async def logs(self, *, follow: bool = False, tail: int = 0) -> AsyncGenerator[LogLine, None]:
+        """What the job's workers printed; at most the last `tail` lines of each (0: all that is kept).
+
+        With `follow`, goes on until the job ends. Raises UnavailableError when the stream breaks.
+        """
+        check_range("tail", tail, 0, 2**32 - 1)
+        request = GetJobLogsRequest(job_id=self.id, follow=follow, tail_lines=tail)
+        async with aclosing(self._services.trainer.stream(lambda stub: stub.GetJobLogs, request)) as lines:
+            async for line in lines:
+                yield log_line_of(line)
+
+    async def fetch_model(self, path: str | Path) -> Path:
+        """Writes the final model (safetensors) to `path`, a file or a folder; returns the file's path.
+
+        Raises FailedPreconditionError when the job has no model (yet), DataLossError when it is damaged.
+        """
+        return await fetch_model(self._services, self.id, path)
+
+    async def _ended_result(self) -> JobResult:
+        while True:
+            job = await self.status()
+            if job.result is not None:
+                return job.result
+            async for _ in self.watch(self._seen):
+                pass
+
+
+class JobHandle(SyncFace[AsyncJobHandle]):
+    """One job in the trainer. Dropping the handle leaves the job alone; `Client.job` makes another.
+
+    Ctrl-C in any method ends the wait and leaves the job running.
+    """
+
+    def __init__(self, core: AsyncJobHandle, loop: LoopThread, owner: object) -> None:
+        super().__init__(core, loop)
+        # A client that is collected closes its channels; it must outlive its handles.
+        self._owner = owner
+
+    @property
+    def id(self) -> str:
+        """The job's id, "job-" and 12 hexadecimal digits."""
+        return self._core.id
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id}>"
+
+    status = blocking(AsyncJobHandle.status)
+    watch = blocking_iterator(AsyncJobHandle.watch)
+    result = blocking(AsyncJobHandle.result)
+    cancel = blocking(AsyncJobHandle.cancel)
+    resume = blocking(AsyncJobHandle.resume)
+    logs = blocking_iterator(AsyncJobHandle.logs)
+    fetch_model = blocking(AsyncJobHandle.fetch_model)

@@ -1,0 +1,192 @@
+"""The services behind one address, found when first needed; errors say what to start.
+
+A registry that is away hides no service that was met before: its last address is used then. Calls are typed:
+
+    await services.trainer.call(lambda stub: stub.GetJob, GetJobRequest(job_id=job_id))
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from peerloom.client.address import Address
+from peerloom.client.types import ServiceName
+from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomError, UnavailableError
+from peerloom.kit.channel import Peer
+from peerloom.kit.dialing import Dialer
+from peerloom.kit.directory import Directory
+
+if TYPE_CHECKING:
+    from grpc import aio
+
+    from peerloom.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from peerloom.v1.selector_pb2_grpc import SelectorServiceAsyncStub
+    from peerloom.v1.trainer_pb2_grpc import TrainerServiceAsyncStub
+
+HEALTH_TIMEOUT_S = 2.0
+PAGE_SIZE = 100  # a job with a thousand answers still fits a message, and so do a hundred nodes
+
+
+class PageRequest(Protocol):
+    """What every request for a page of a list has."""
+
+    page_size: int
+    page_token: str
+
+
+class Page(Protocol):
+    """What every page of a list has."""
+
+    next_page_token: str
+
+
+S = TypeVar("S")  # a service's stub
+Q = TypeVar("Q")  # a request
+R = TypeVar("R")  # a response
+PQ = TypeVar("PQ", bound=PageRequest)
+PR = TypeVar("PR", bound=Page)
+T = TypeVar("T")
+
+
+class RemoteService(Generic[S]):
+    """Calls to one service, whose methods are named by a function of its stub."""
+
+    def __init__(
+        self, services: "Services", name: ServiceName, find: Callable[[Directory], Awaitable[Peer[S]]]
+    ) -> None:
+        self._services, self._name, self._find = services, name, find
+        self._met: Peer[S] | None = None
+
+    async def peer(self) -> Peer[S]:
+        """The service. Raises UnavailableError, saying what to start."""
+        directory = self._services.open()
+        try:
+            self._met = await self._find(directory)
+        except (UnavailableError, DeadlineError) as error:
+            if self._met is None:
+                raise self._services.with_hint(error) from None
+        return self._met
+
+    async def call(
+        self,
+        method: "Callable[[S], aio.UnaryUnaryMultiCallable[Q, R]]",
+        request: Q,
+        timeout_s: float = 10.0,
+    ) -> R:
+        """One unary call. Raises a PeerloomError."""
+        peer = await self.peer()
+        try:
+            return await peer.call(method(peer.stub), request, timeout_s)
+        except UnavailableError as error:
+            raise self._told(error) from None
+
+    async def stream(
+        self, method: "Callable[[S], aio.UnaryStreamMultiCallable[Q, R]]", request: Q
+    ) -> AsyncGenerator[R, None]:
+        """The messages of a streamed answer. Raises a PeerloomError."""
+        peer = await self.peer()
+        try:
+            async with aclosing(peer.stream(method(peer.stub), request)) as messages:
+                async for message in messages:
+                    yield message
+        except UnavailableError as error:
+            raise self._told(error) from None
+
+    async def pages(
+        self,
+        method: "Callable[[S], aio.UnaryUnaryMultiCallable[PQ, PR]]",
+        request: PQ,
+        items_of: Callable[[PR], Iterable[T]],
+        limit: int | None = None,
+    ) -> list[T]:
+        """All items of a list, or its first `limit`, page by page. Raises a PeerloomError."""
+        items: list[T] = []
+        while limit is None or len(items) < limit:
+            request.page_size = PAGE_SIZE if limit is None else min(PAGE_SIZE, limit - len(items))
+            page = await self.call(method, request)
+            items.extend(items_of(page))
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        return items[:limit]
+
+    async def close(self) -> None:
+        """Closes the channel."""
+        if self._met is not None:
+            with suppress(Exception):
+                await self._met.close()
+
+    def _told(self, error: UnavailableError) -> PeerloomError:
+        """What a user is told: who closed the connection, or what to start."""
+        if error.reason != "CONNECTION_CLOSED":
+            return self._services.with_hint(error)
+        if self._services.closed:
+            message = "the client was closed while it waited for an answer."
+            return FailedPreconditionError(message, reason="CLIENT_CLOSED")
+        return UnavailableError(f"The {self._name} moved to another address.", reason=error.reason)
+
+
+class Services:
+    """The registry, and the selector and trainer that it knows. Belongs to the loop that uses it first."""
+
+    def __init__(self, address: Address, tls_ca: str, as_node: str = "") -> None:
+        self.address = address
+        self.as_node = as_node
+        self.dialer = Dialer(tls_ca)
+        self.closed = False
+        self._directory: Directory | None = None
+        self.registry: RemoteService[RegistryServiceAsyncStub] = RemoteService(self, "registry", _registry_of)
+        self.selector: RemoteService[SelectorServiceAsyncStub] = RemoteService(
+            self, "selector", Directory.selector
+        )
+        self.trainer: RemoteService[TrainerServiceAsyncStub] = RemoteService(
+            self, "trainer", Directory.trainer
+        )
+
+    async def health(self, service: str, address: str) -> tuple[bool, str]:
+        """Whether the service says that it serves, and if not, why."""
+        async with self.dialer.health(address, service) as peer:
+            try:
+                answer = await peer.call(peer.stub.Check, HealthCheckRequest(), HEALTH_TIMEOUT_S)
+            except PeerloomError as error:
+                return False, error.message
+        if answer.status == HealthCheckResponse.SERVING:
+            return True, ""
+        return False, "it runs, but says that it can't serve now; its log tells why"
+
+    async def close(self) -> None:
+        """Closes all channels; calls under way end."""
+        self.closed = True
+        if self._directory is not None:
+            await self._directory.close()
+        services: tuple[RemoteService[Any], ...] = (self.registry, self.selector, self.trainer)
+        for service in services:
+            await service.close()
+
+    def open(self) -> Directory:
+        """The directory of services. Raises FailedPreconditionError once closed."""
+        if self.closed:
+            raise FailedPreconditionError("this client is closed; make a new one.", reason="CLIENT_CLOSED")
+        # Not in the constructor: a channel belongs to the loop it is made in, and there may be none yet.
+        if self._directory is None:
+            self._directory = Directory(self.dialer, self.address.text)
+        return self._directory
+
+    def with_hint(self, error: PeerloomError) -> PeerloomError:
+        """The same error, saying what to start where nothing can be reached."""
+        if error.reason != "UNREACHABLE":
+            return error
+        service = error.metadata.get("service", "")
+        hint = f"Start it with: peerloom {service} --registry {self.address.text}"
+        if service == "registry":
+            hint = (
+                "Start a whole system with: peerloom up (or the registry alone with: peerloom registry), or "
+                f"give another address: this one came from {self.address.source}."
+            )
+        return UnavailableError(f"{error.message} {hint}", reason=error.reason, metadata=error.metadata)
+
+
+async def _registry_of(directory: Directory) -> "Peer[RegistryServiceAsyncStub]":
+    return directory.registry

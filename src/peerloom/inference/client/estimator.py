@@ -1,0 +1,132 @@
+"""What each route would take now, for "auto": the cost model on the figures of this client."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy.typing as npt
+
+from peerloom.client.types.inference import Estimate
+from peerloom.errors import PeerloomError
+from peerloom.inference.client.costs import InferenceBatch, Place, StagePlace, local_s, remote_s, split_s
+from peerloom.inference.client.local import LocalRoute
+from peerloom.inference.client.replica import Replica
+from peerloom.inference.client.replicas import SAME_S, Replicas
+from peerloom.inference.client.split import layer_costs, stage_nodes
+from peerloom.inference.cut import cut
+from peerloom.kit.clock import Clock
+from peerloom.v1.inference_pb2 import ModelDescription
+
+Array = npt.NDArray[Any]
+Estimates = tuple[tuple[Estimate, ...], str]  # of each route, and the node that a remote call would ask
+HOLDS_S = 0.25  # estimating takes a part of what a small model does, and the figures may be 2 s old anyway
+_COMPARED = 4  # candidates that "auto" looks at
+_REMEMBERED = 64
+
+
+class Estimator:
+    """The cost model's figures for one client. Belongs to one event loop."""
+
+    def __init__(self, replicas: Replicas, local: LocalRoute, clock: Clock) -> None:
+        self._replicas, self._local, self._clock = replicas, local, clock
+        self._memory: dict[tuple[object, ...], tuple[float, Estimates]] = {}
+
+    async def estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
+        """What each route would take for such a batch; figures found in the last 0.25 s hold."""
+        key, now_s = (description.digest, len(batch), batch.nbytes, micro_batches), self._clock.monotonic_s()
+        estimated_s, held = self._memory.pop(key, (now_s, None))
+        if held is None or now_s - estimated_s >= HOLDS_S:
+            estimated_s, held = now_s, await self._estimate(description, batch, micro_batches)
+        self._memory[key] = (estimated_s, held)  # the one used last stands last
+        while len(self._memory) > _REMEMBERED:
+            del self._memory[next(iter(self._memory))]
+        return held
+
+    def without_nodes(self, digest: str, samples: int, error: PeerloomError) -> Estimates:
+        """What is left when no node can even describe the model."""
+        remote = Estimate("remote", None, error.message)
+        if reason := self._local.why_not():
+            return (remote, Estimate("local", None, reason)), ""
+        local_s = self._local.times(digest).predict_s(samples)
+        return (remote, Estimate("local", local_s, "no node answers")), ""
+
+    async def _estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
+        digest = description.digest
+        samples, guess_s = len(batch), sum(layer.seconds_per_sample for layer in description.layers)
+        replicas = (await self._replicas.known(digest))[:_COMPARED]
+        self._replicas.look(replicas)
+        # Most of what a request takes beyond the round trip is the same at any node: ours, and gRPC's.
+        told_s = [replica.beyond_s for replica in replicas if replica.beyond_s is not None]
+        beyond_s = statistics.median(told_s) if told_s else 0.0
+        places = [replica.place(digest, samples, guess_s, beyond_s) for replica in replicas]
+        request = InferenceBatch(
+            samples, batch.nbytes, samples * description.layers[-1].output_bytes_per_sample
+        )
+        fastest_s = max((place.bytes_per_s for place in places), default=1.25e7)
+        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
+        wholes = [
+            replace(place, ready_s=place.ready_s + replica.load_s(digest, model_bytes))
+            for replica, place in zip(replicas, places, strict=True)
+        ]
+        remote, first = _remote(request, wholes)
+        estimates = (
+            remote,
+            self._of_local(digest, samples, guess_s, model_bytes, fastest_s),
+            _split(request, description, replicas, places, micro_batches),
+        )
+        return estimates, first
+
+    def _of_local(
+        self, digest: str, samples: int, guess_s: float, model_bytes: int, bytes_per_s: float
+    ) -> Estimate:
+        if reason := self._local.why_not():
+            return Estimate("local", None, reason)
+        fetch_s, ready_s = self._local.ready_s(digest, model_bytes, bytes_per_s)
+        sample_s = self._local.times(digest, guess_s).predict_s(samples) / samples
+        seconds = local_s(InferenceBatch(samples, 0, 0), fetch_s, ready_s, sample_s)
+        reason = (
+            f"fetching {fetch_s:.3g} s, making ready {ready_s:.3g} s, computing {samples * sample_s:.3g} s"
+        )
+        return Estimate("local", seconds, reason)
+
+
+def _split(
+    request: InferenceBatch,
+    description: ModelDescription,
+    replicas: Sequence[Replica],
+    places: Sequence[Place],
+    micro_batches: int,
+) -> Estimate:
+    if len(description.layers) < 2 or len(replicas) < 2:
+        return Estimate("split", None, "it takes two layers and two nodes")
+    try:
+        plan, reason = cut(layer_costs(description), stage_nodes(replicas))
+    except PeerloomError as error:
+        return Estimate("split", None, error.message)
+    by_name = {place.name: place for place in places}
+    # What the model takes as a whole is measured better than the layers one by one.
+    whole_s = sum(layer.seconds_per_sample for layer in description.layers) or 1.0
+    stages = [
+        StagePlace(
+            by_name[stage.node],
+            by_name[stage.node].sample_s * stage.seconds / whole_s,
+            description.layers[stage.end - 1].output_bytes_per_sample,
+        )
+        for stage in plan
+    ]
+    return Estimate("split", split_s(request, stages, micro_batches), reason)
+
+
+def _remote(request: InferenceBatch, places: Sequence[Place]) -> tuple[Estimate, str]:
+    """For the best node, and its name; of those that are equal within a millisecond the first."""
+    if not places:
+        return Estimate("remote", None, "no node is alive that takes work"), ""
+    best = min(places, key=lambda place: round(remote_s(request, place) / SAME_S))
+    computing_s = request.samples * best.sample_s
+    moved_bytes = request.input_bytes + request.output_bytes
+    reason = (
+        f"on {best.name}: way {best.round_trip_s * 1e3:.3g} ms, {moved_bytes:,} bytes at "
+        f"{best.bytes_per_s / 1e6:.3g} MB/s, queue {best.queue_s:.3g} s, computing {computing_s:.3g} s"
+    )
+    return Estimate("remote", remote_s(request, best), reason), best.name

@@ -1,0 +1,215 @@
+"""The three routes to an answer, and the choice among them."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from peerloom.client.models import find_digest
+from peerloom.client.remote_services import Services
+from peerloom.client.types.inference import Combination, Estimate, Inference, Mode
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
+from peerloom.inference.client.answer_evidence import AnswerEvidence
+from peerloom.inference.client.costs import choose
+from peerloom.inference.client.ensemble import combine
+from peerloom.inference.client.estimator import Estimates, Estimator
+from peerloom.inference.client.local import LocalRoute
+from peerloom.inference.client.remote import RemoteAnswer, RemoteRoute
+from peerloom.inference.client.replicas import AWAY, Replicas
+from peerloom.inference.client.split import SplitRoute
+from peerloom.kit.checks import check_range
+from peerloom.kit.clock import Clock
+from peerloom.v1.inference_pb2 import ModelDescription
+
+Array = npt.NDArray[Any]
+_MODES = ("auto", "remote", "split", "local")
+
+
+class InferenceRouter:
+    """Inference for one client: what it has met, measured and learned. Belongs to one event loop."""
+
+    def __init__(self, services: Services, clock: Clock) -> None:
+        self._services, self.clock = services, clock
+        self.local = LocalRoute(services, clock)
+        self.replicas = Replicas(services, self.local.idle, clock)
+        self.evidence = AnswerEvidence(services.selector.peer, clock)
+        self.remote = RemoteRoute(self.replicas, self.evidence, clock)
+        self.split = SplitRoute(self.replicas, self.evidence, clock)
+        self._estimator = Estimator(self.replicas, self.local, clock)
+        self._descriptions: dict[str, ModelDescription] = {}
+        self._digests: dict[str, str] = {}
+
+    async def infer(
+        self,
+        model: str,
+        inputs: Any,
+        mode: Mode,
+        timeout_s: float,
+        *,
+        nodes: int = 1,
+        aggregate: Combination = "mean",
+        stages: int = 0,
+        micro_batches: int = 8,
+        hedge: bool = True,
+    ) -> Inference:
+        """The outputs and how they came about; see AsyncClient.infer."""
+        started_s = self.clock.monotonic_s()
+        _check(mode, timeout_s, nodes, stages, micro_batches)
+        digest = await self.digest(model)
+        batch = await self._as_batch(digest, inputs, mode)
+        if not batch.ndim or not len(batch):
+            raise InvalidArgumentError.of_field(
+                "inputs", f"{batch.dtype}{list(batch.shape)}", "1 or more samples"
+            )
+        reason, estimates, first = "you asked for it", tuple[Estimate, ...](), ""
+        if nodes > 1:
+            return await self._several(digest, batch, nodes, aggregate, timeout_s, started_s)
+        if mode == "auto":
+            estimates, first = await self._estimates(digest, batch, micro_batches)
+            mode, reason = choose(estimates)
+        if mode == "remote":
+            answer = await self.remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
+            return _of_remote(answer, reason, estimates, self.clock.monotonic_s() - started_s)
+        if mode == "split":
+            description = await self.description(digest)
+            split = await self.split.infer(description, batch, timeout_s, stages, micro_batches)
+            seconds = self.clock.monotonic_s() - started_s
+            why = split.reason if reason == "you asked for it" else reason
+            return Inference(
+                split.outputs,
+                mode,
+                why,
+                split.nodes,
+                seconds,
+                split.model_s,
+                0.0,
+                estimates,
+                False,
+                split.replaced,
+            )
+        outputs, model_s = await self.local.infer(digest, batch)
+        return Inference(
+            outputs, "local", reason, (), self.clock.monotonic_s() - started_s, model_s, 0.0, estimates
+        )
+
+    async def digest(self, model: str) -> str:
+        """The digest behind a name, the beginning of a digest, or a job. Raises NotFoundError."""
+        # "latest" moves; a digest, even in part, doesn't.
+        if model in self._digests:
+            return self._digests[model]
+        found = await find_digest(self._services, model)
+        if found.startswith(model):
+            self._digests[model] = found
+        return found
+
+    async def description(self, digest: str) -> ModelDescription:
+        """What the model consists of, from a node that can describe it. Raises a PeerloomError."""
+        if digest in self._descriptions:
+            return self._descriptions[digest]
+        failure: PeerloomError = UnavailableError(
+            "No node is alive that takes work. See: peerloom nodes list"
+        )
+        for replica in await self.replicas.known(digest):
+            try:
+                await replica.open()
+                holders = await self.replicas.holders()
+                found = replica.loaded.get(digest) or await replica.load(digest, holders, describe_only=True)
+            except AWAY as error:
+                failure = error
+                await self.replicas.drop(replica)
+            except FailedPreconditionError as error:
+                failure = error  # this node can't: its owner's will, or the task isn't installed there
+            else:
+                self._descriptions[digest] = found
+                return found
+        raise failure
+
+    async def close(self) -> None:
+        """Hands over the last evidence and closes all channels."""
+        await self.split.close()
+        await self.evidence.close()
+        await self.replicas.close()
+
+    async def _as_batch(self, digest: str, inputs: Any, mode: Mode) -> Array:
+        if isinstance(inputs, np.ndarray):
+            return np.ascontiguousarray(inputs)
+        if mode == "local":
+            model = await self.local.model(digest)
+            return np.asarray(inputs, dtype=model.input_dtype)
+        return np.asarray(inputs, dtype=(await self.description(digest)).input_dtype)
+
+    async def _estimates(self, digest: str, batch: Array, micro_batches: int) -> Estimates:
+        try:
+            description = await self.description(digest)
+        except PeerloomError as error:
+            return self._estimator.without_nodes(digest, len(batch), error)
+        return await self._estimator.estimate(description, batch, micro_batches)
+
+    async def _several(
+        self,
+        digest: str,
+        batch: Array,
+        nodes: int,
+        aggregate: Combination,
+        timeout_s: float,
+        started_s: float,
+    ) -> Inference:
+        replicas = await self.replicas.ready(digest, nodes)
+        results = await asyncio.gather(
+            *(self.remote.ask(replica, digest, batch, timeout_s) for replica in replicas),
+            return_exceptions=True,
+        )
+        answers = {each.node: each for each in results if isinstance(each, RemoteAnswer)}
+        if len(answers) < 2:
+            failed = next((each for each in results if isinstance(each, BaseException)), None)
+            raise UnavailableError(
+                f"{nodes} nodes were to answer, {len(answers)} of {len(replicas)} asked did"
+                f"{f': {failed}' if failed else '; no more hold or can hold the model.'}",
+                reason="TOO_FEW_ANSWERS",
+            )
+        combined = combine({name: answer.outputs for name, answer in answers.items()}, aggregate)
+        for replica in replicas:
+            if replica.node.name in combined.deviating:
+                self.evidence.unfinished(
+                    replica.node.node_id, f"its answer stood apart from {len(answers)} others"
+                )
+        reason = f"{len(answers)} nodes asked, combined by {aggregate}"
+        return Inference(
+            combined.outputs,
+            "remote",
+            reason,
+            tuple(answers),
+            self.clock.monotonic_s() - started_s,
+            max(answer.model_s for answer in answers.values()),
+            max(answer.queue_s for answer in answers.values()),
+            disagreement=combined.disagreement,
+            deviating=combined.deviating,
+        )
+
+
+def _of_remote(
+    answer: RemoteAnswer, reason: str, estimates: tuple[Estimate, ...], seconds: float
+) -> Inference:
+    return Inference(
+        answer.outputs,
+        "remote",
+        reason,
+        (answer.node,),
+        seconds,
+        answer.model_s,
+        answer.queue_s,
+        estimates,
+        answer.hedged,
+    )
+
+
+def _check(mode: str, timeout_s: float, nodes: int, stages: int, micro_batches: int) -> None:
+    if mode not in _MODES:
+        raise InvalidArgumentError.of_field("mode", mode, ", ".join(_MODES))
+    check_range("timeout_s", timeout_s, 0.001, 1e6)
+    check_range("nodes", nodes, 1, 100)
+    check_range("stages", stages, 0, 1000)
+    check_range("micro_batches", micro_batches, 1, 1024)
+    if nodes > 1 and mode not in ("auto", "remote"):
+        raise InvalidArgumentError.of_field("mode", mode, "auto or remote where several nodes are asked")

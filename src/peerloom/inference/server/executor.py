@@ -1,0 +1,132 @@
+"""The one thread that computes, and the queue before it: what waits together is computed together."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor
+
+from peerloom.inference.server.batching import take_batch
+from peerloom.inference.server.building import run_part
+from peerloom.kit.clock import Clock
+
+if TYPE_CHECKING:
+    from peerloom.inference.server.model_cache import LoadedPart
+
+T = TypeVar("T")
+
+
+class TorchExecutor:
+    """Runs torch on one thread: two models at once would only take each other's cores."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inference")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The work's result, in its turn."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """Ends the thread once its work is done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass
+class Answer:
+    """A request's outputs [n, ...], how long it waited, and what its batch took together."""
+
+    outputs: Tensor
+    queue_s: float
+    model_s: float
+    batch_samples: int
+
+
+@dataclass
+class _Request:
+    inputs: Tensor
+    arrived_s: float
+    answer: asyncio.Future[Answer]
+
+
+class BatchQueue:
+    """The requests to one loaded model. `batch_samples` bounds what is computed together.
+
+    Where the last batch held several requests, the next one waits up to `wait_s` for as many.
+    """
+
+    def __init__(
+        self,
+        loaded: "LoadedPart",
+        executor: TorchExecutor,
+        batch_samples: int,
+        wait_s: float,
+        clock: Clock,
+    ) -> None:
+        self._loaded, self._executor, self._clock = loaded, executor, clock
+        self._batch_samples, self._wait_s = batch_samples, wait_s
+        self._waiting: deque[_Request] = deque()
+        self._arrived = asyncio.Event()
+        self._last_requests = 1
+        self._working: asyncio.Task[None] | None = None
+
+    @property
+    def samples(self) -> int:
+        """Samples that wait."""
+        return sum(len(request.inputs) for request in self._waiting)
+
+    async def infer(self, inputs: Tensor) -> Answer:
+        """The model's answer. Raises what the model raises."""
+        request = _Request(inputs, self._clock.monotonic_s(), asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
+        self._arrived.set()
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await request.answer
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await self._gather()
+            sizes = [len(request.inputs) for request in self._waiting]
+            batch = [self._waiting.popleft() for _ in range(take_batch(sizes, self._batch_samples))]
+            self._last_requests = len(batch)
+            started_s = self._clock.monotonic_s()
+            try:
+                outputs, model_s = await self._executor.run(lambda batch=batch: self._compute(batch))  # type: ignore[misc]  # bound now
+            except Exception as error:
+                # To whoever asked: one of them sent what the model can't compute, and each hears of it.
+                for request in batch:
+                    if not request.answer.done():
+                        request.answer.set_exception(error)
+                continue
+            self._deliver(batch, outputs, started_s, model_s)
+
+    async def _gather(self) -> None:
+        deadline_s = self._clock.monotonic_s() + self._wait_s
+        while (
+            len(self._waiting) < self._last_requests
+            and (left_s := deadline_s - self._clock.monotonic_s()) > 0
+        ):
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left_s)
+            except TimeoutError:
+                return
+
+    def _compute(self, batch: list[_Request]) -> tuple[Tensor, float]:
+        inputs = batch[0].inputs if len(batch) == 1 else torch.cat([request.inputs for request in batch])
+        started_s = self._clock.monotonic_s()
+        outputs = run_part(self._loaded.part, inputs)
+        return outputs, self._clock.monotonic_s() - started_s
+
+    def _deliver(self, batch: list[_Request], outputs: Tensor, started_s: float, model_s: float) -> None:
+        samples, row = sum(len(request.inputs) for request in batch), 0
+        self._loaded.note(model_s, samples)
+        for request in batch:
+            part, row = outputs[row : row + len(request.inputs)], row + len(request.inputs)
+            if not request.answer.done():
+                queue_s = started_s - request.arrived_s
+                request.answer.set_result(Answer(part, queue_s, model_s, samples))

@@ -1,0 +1,246 @@
+"""InferenceService: translates between messages and the server's own types."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+from grpc import aio
+
+from peerloom.errors import (
+    AlreadyExistsError,
+    InvalidArgumentError,
+    NotFoundError,
+    PeerloomError,
+    ResourceExhaustedError,
+)
+from peerloom.inference.server.batching import admit
+from peerloom.inference.server.building import describe
+from peerloom.inference.server.caller_evidence import CallerEvidence
+from peerloom.inference.server.config import InferenceConfig
+from peerloom.inference.server.executor import BatchQueue, TorchExecutor
+from peerloom.inference.server.links import StageChannels, StageLink, StreamLink
+from peerloom.inference.server.model_cache import LoadedPart, ModelCache
+from peerloom.inference.server.stage_sessions import StageSession
+from peerloom.inference.server.torch_tensors import check_inputs, message_of_tensor, tensor_of
+from peerloom.kit.checks import check_address, check_digest, check_range, check_text
+from peerloom.kit.clock import Clock
+from peerloom.kit.dialing import Dialer
+from peerloom.v1.inference_pb2 import (
+    GetInferenceStatusRequest,
+    GetInferenceStatusResponse,
+    InferRequest,
+    InferResponse,
+    LinkLost,
+    LoadModelRequest,
+    LoadModelResponse,
+    ModelDescription,
+    OpenStage,
+    PassActivationsRequest,
+    PassActivationsResponse,
+    RunStageRequest,
+    RunStageResponse,
+    StageOpened,
+)
+from peerloom.v1.inference_pb2_grpc import InferenceServiceServicer
+
+OPEN_LIMIT_S = 60.0  # for a session whose first activation has come; its model may have to be loaded again
+_Context = aio.ServicerContext[Any, Any]
+
+
+class InferenceServicer(InferenceServiceServicer):
+    """Translates; `batching` decides, `model_cache`, `executor` and `sessions` do."""
+
+    def __init__(
+        self,
+        config: InferenceConfig,
+        models: ModelCache,
+        executor: TorchExecutor,
+        device: torch.device,
+        evidence: CallerEvidence | None,
+        dialer: Dialer,
+        clock: Clock,
+    ) -> None:
+        self._config, self._models, self._executor, self._device = config, models, executor, device
+        self._evidence, self._clock = evidence, clock
+        self._descriptions: dict[str, ModelDescription] = {}
+        self._queues: dict[LoadedPart, BatchQueue] = {}
+        self._sessions: dict[str, StageSession] = {}
+        self._opened = asyncio.Condition()
+        self._channels = StageChannels(dialer)
+
+    async def close(self) -> None:
+        """Closes the channels to other servers."""
+        await self._channels.close()
+
+    async def LoadModel(self, request: LoadModelRequest, context: _Context) -> LoadModelResponse:
+        check_digest("digest", request.digest)
+        if len(request.holders) > 100:
+            raise InvalidArgumentError.of_field("holders", len(request.holders), "at most 100")
+        blueprint, fetch_s = await self._models.blueprint(request.digest, request.holders)
+        if request.digest not in self._descriptions:
+            found = await self._executor.run(lambda: describe(blueprint, self._device, self._clock))
+            self._descriptions[request.digest] = found
+        answer = LoadModelResponse(model=self._descriptions[request.digest], fetch_s=fetch_s)
+        if not request.describe_only:
+            first, end = request.first_layer, request.end_layer
+            _, _, answer.build_s = await self._models.load(request.digest, first, end)
+        return answer
+
+    async def Infer(self, request: InferRequest, context: _Context) -> InferResponse:
+        check_digest("digest", request.digest)
+        check_text("caller", request.caller, high=64)
+        inputs = tensor_of(request.inputs)
+        blueprint, _ = await self._models.blueprint(request.digest)
+        check_inputs(inputs, blueprint.origin)
+        loaded, _, _ = await self._models.load(request.digest)
+        self._admit(loaded, len(inputs), context.time_remaining())
+        self._models.hold(loaded.part)
+        try:
+            answer = await self._queue(loaded).infer(inputs)
+        finally:
+            self._models.release(loaded.part)
+        outputs = message_of_tensor(answer.outputs)
+        self._note_caller(request.caller, len(request.inputs.content) + len(outputs.content))
+        return InferResponse(
+            outputs=outputs,
+            queue_s=answer.queue_s,
+            model_s=answer.model_s,
+            batch_samples=answer.batch_samples,
+        )
+
+    async def RunStage(
+        self, request_iterator: AsyncIterator[RunStageRequest], context: _Context
+    ) -> AsyncIterator[RunStageResponse]:
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("message") != "open":
+            raise InvalidArgumentError.of_field("message", "not open", "open in the first message")
+        session = await self._open(first.open)
+        following = asyncio.create_task(self._follow(session, request_iterator))
+        try:
+            yield RunStageResponse(opened=StageOpened())
+            while (response := await session.responses.get()) is not None:
+                if isinstance(response, PeerloomError):
+                    raise response
+                yield response
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            del self._sessions[session.session_id]
+            self._models.release(session.part)
+            await session.close()
+
+    async def PassActivations(
+        self, request_iterator: AsyncIterator[PassActivationsRequest], context: _Context
+    ) -> PassActivationsResponse:
+        received = 0
+        async for request in request_iterator:
+            session = self._sessions.get(request.session_id) or await self._session(request.session_id)
+            await session.take(request.activation)
+            received += 1
+        return PassActivationsResponse(received=received)
+
+    async def GetInferenceStatus(
+        self, request: GetInferenceStatusRequest, context: _Context
+    ) -> GetInferenceStatusResponse:
+        answer = GetInferenceStatusResponse(
+            memory_limit_bytes=self._models.limit_bytes,
+            memory_used_bytes=self._models.used_bytes,
+            sessions=len(self._sessions),
+        )
+        for loaded in self._models.loaded:
+            part = loaded.part
+            answer.models.add(
+                digest=part.digest,
+                first_layer=part.first,
+                end_layer=part.end,
+                memory_bytes=part.memory_bytes,
+                seconds_per_sample=loaded.seconds_per_sample,
+            )
+            queued = self._queue(loaded).samples
+            answer.queued_samples += queued
+            answer.queue_s += queued * loaded.seconds_per_sample
+        return answer
+
+    async def _open(self, request: OpenStage) -> StageSession:
+        check_text("session_id", request.session_id, low=1, high=64)
+        check_text("caller", request.caller, high=64)
+        check_digest("digest", request.digest)
+        if request.next_address:
+            check_address("next_address", request.next_address)
+        if request.session_id in self._sessions:
+            raise AlreadyExistsError(f"The session {request.session_id} is open here already.")
+        check_range("sessions", len(self._sessions) + 1, 0, self._config.session_limit)
+        blueprint, _ = await self._models.blueprint(request.digest)
+        if request.incremental and not blueprint.incremental:
+            limit = "false for a model that doesn't continue sequences"
+            raise InvalidArgumentError.of_field("incremental", True, limit)
+        loaded, _, _ = await self._models.load(request.digest, request.first_layer, request.end_layer)
+
+        def open_link(address: str, session_id: str, on_lost: Callable[[LinkLost], None]) -> StageLink:
+            return StreamLink(session_id, address, self._channels, on_lost)
+
+        part, incremental = loaded.part, request.incremental
+        session = StageSession(
+            request.session_id, part, self._executor, open_link, self._clock, incremental=incremental
+        )
+        if request.next_address:
+            session.link(request.next_address, request.next_session_id)
+        self._note_caller(request.caller, 0)
+        self._models.hold(part)
+        self._sessions[request.session_id] = session
+        async with self._opened:
+            self._opened.notify_all()
+        return session
+
+    def _note_caller(self, caller: str, moved_bytes: int) -> None:
+        if self._evidence is not None:
+            self._evidence.served(caller, moved_bytes)
+
+    async def _session(self, session_id: str) -> StageSession:
+        """Nobody waits until all stages are open: the first activation may be here before the session."""
+        check_text("session_id", session_id, low=1, high=64)
+        try:
+            async with asyncio.timeout(OPEN_LIMIT_S), self._opened:
+                await self._opened.wait_for(lambda: session_id in self._sessions)
+                return self._sessions[session_id]
+        except TimeoutError:
+            raise NotFoundError.of_name("session", session_id, ()) from None
+
+    async def _follow(self, session: StageSession, requests: AsyncIterator[RunStageRequest]) -> None:
+        try:
+            async for request in requests:
+                match request.WhichOneof("message"):
+                    case "input":
+                        await session.take(request.input)
+                    case "relink":
+                        check_address("next_address", request.relink.next_address)
+                        session.link(request.relink.next_address, request.relink.next_session_id)
+                    case "acknowledge":
+                        session.acknowledge(request.acknowledge.sequence)
+                    case other:
+                        raise InvalidArgumentError.of_field("message", other, "input, relink or acknowledge")
+        except PeerloomError as error:
+            session.responses.put_nowait(error)
+        session.responses.put_nowait(None)
+
+    def _queue(self, loaded: LoadedPart) -> BatchQueue:
+        kept = self._models.loaded
+        self._queues = {each: queue for each, queue in self._queues.items() if each in kept}
+        if loaded not in self._queues:
+            samples, wait_s = self._config.batch_samples, self._config.batch_wait_s
+            self._queues[loaded] = BatchQueue(loaded, self._executor, samples, wait_s, self._clock)
+        return self._queues[loaded]
+
+    def _admit(self, loaded: LoadedPart, samples: int, remaining_s: float | None) -> None:
+        queued = self._queue(loaded).samples
+        decision = admit(queued, samples, self._config.queue_samples, loaded.seconds_per_sample, remaining_s)
+        if not decision.admitted:
+            raise ResourceExhaustedError(
+                f"This node is busy: {decision.reason}. Come again in {decision.retry_after_s:.3f} s, or ask "
+                "another node.",
+                reason="INFERENCE_BUSY",
+                metadata={"retry_after_s": f"{decision.retry_after_s:.3f}"},
+            )

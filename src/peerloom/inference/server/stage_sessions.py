@@ -1,0 +1,112 @@
+"""One stage of a split model in one session: takes activations in order, computes, passes them on.
+
+Outputs are kept until the client has acknowledged them, or to the session's end where a sequence is continued
+(`incremental`): a stage that replaces a lost one has to see all of it again, in the same pieces, so that it
+comes to the same bits. What a stage has seen already it doesn't compute again.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from peerloom.errors import InvalidArgumentError, PeerloomError
+from peerloom.inference.server.building import Part, run_part
+from peerloom.inference.server.executor import TorchExecutor
+from peerloom.inference.server.links import StageLink
+from peerloom.inference.server.torch_tensors import message_of_tensor, tensor_of
+from peerloom.kit.clock import Clock
+from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse, Tensor
+
+WAITING_LIMIT = 256
+OpenLink = Callable[[str, str, Callable[[LinkLost], None]], StageLink]
+
+
+class StageSession:
+    """Computes one stage for one client; `responses` are for the client, None ends them."""
+
+    def __init__(
+        self,
+        session_id: str,
+        part: Part,
+        executor: TorchExecutor,
+        open_link: OpenLink,
+        clock: Clock,
+        *,
+        incremental: bool,
+    ) -> None:
+        self.session_id = session_id
+        self.part = part
+        self.responses: asyncio.Queue[RunStageResponse | PeerloomError | None] = asyncio.Queue()
+        self._executor = executor
+        self._caches: dict[str, Any] | None = {} if incremental else None
+        self._waiting: asyncio.Queue[Activation] = asyncio.Queue(WAITING_LIMIT)
+        self._kept: OrderedDict[int, Activation] = OrderedDict()
+        self._seen = 0
+        self._open_link, self._clock = open_link, clock
+        self._link: StageLink | None = None
+        self._working = asyncio.create_task(self._work())
+
+    async def take(self, activation: Activation) -> None:
+        """Queues an activation; waits while too many are queued. Repeats are dropped in their turn."""
+        await self._waiting.put(activation)
+
+    def link(self, next_address: str, next_session_id: str) -> None:
+        """Sends all that is kept, and what follows, to a stage."""
+        if self._link is not None:
+            self._link.close()
+        self._link = self._open_link(next_address, next_session_id, self._tell_lost)
+        for activation in self._kept.values():
+            self._link.send(activation)
+
+    def acknowledge(self, sequence: int) -> None:
+        """Forgets outputs up to this one; a sequence that is continued is kept whole."""
+        if self._caches is not None:
+            return
+        while self._kept and next(iter(self._kept)) <= sequence:
+            self._kept.popitem(last=False)
+
+    async def close(self) -> None:
+        """Ends the session's work and its link."""
+        self._working.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._working
+        if self._link is not None:
+            self._link.close()
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                activation = await self._waiting.get()
+                if self._seen and activation.sequence <= self._seen:
+                    continue
+                self._check_next(activation.sequence)
+                await self._pass(activation)
+        except PeerloomError as error:
+            self.responses.put_nowait(error)
+
+    def _check_next(self, sequence: int) -> None:
+        # A stage that replaces another begins where the client's acknowledgement stood.
+        first_ok = self._seen == 0 and (sequence == 1 or self._caches is None)
+        if not first_ok and sequence != self._seen + 1:
+            limit = f"{self._seen + 1}, the one that follows"
+            raise InvalidArgumentError.of_field("activation.sequence", sequence, limit)
+
+    async def _pass(self, activation: Activation) -> None:
+        tensor, compute_s = await self._executor.run(lambda: self._compute(activation))
+        output = Activation(sequence=activation.sequence, tensor=tensor)
+        self._seen = activation.sequence
+        if self._link is None:
+            self.responses.put_nowait(RunStageResponse(output=output, compute_s=compute_s))
+            return
+        self._kept[output.sequence] = output
+        self._link.send(output)
+
+    def _compute(self, activation: Activation) -> tuple[Tensor, float]:
+        inputs, started_s = tensor_of(activation.tensor, "activation.tensor"), self._clock.monotonic_s()
+        outputs = run_part(self.part, inputs, self._caches)
+        return message_of_tensor(outputs), self._clock.monotonic_s() - started_s
+
+    def _tell_lost(self, lost: LinkLost) -> None:
+        self.responses.put_nowait(RunStageResponse(link_lost=lost))

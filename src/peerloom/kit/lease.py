@@ -1,0 +1,119 @@
+"""Who may write: one process a service and database, by a lease with a fencing epoch.
+
+The lease is a row. Its holder moves the row's beat about every second. Whoever wants it instead stands by,
+and takes it by raising the epoch when the holder has released it, is provably dead, or has not moved the beat
+for `ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one
+its process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from peerloom.errors import PeerloomError
+from peerloom.kit.clock import Clock
+from peerloom.kit.database import NO_EPOCH, Database, SqlThread
+from peerloom.kit.lease_rules import LeaseRow, Sighting, Verdict, judge, see
+from peerloom.kit.lease_table import move_beat, read_lease, release_lease, take_lease
+from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
+from peerloom.kit.logs import get_logger
+
+BEAT_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 0.25
+TTL_S = 5.0  # longer: a dead machine's service comes back later; shorter: one that is slow is deposed
+
+_log = get_logger()
+
+
+class Lease:
+    """One process's part in the lease of a database's service. Its SQL runs on a thread of its own.
+
+    `place` tells people where the process serves; `process` and `is_dead` are what a simulation invents.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        place: str = "",
+        process: ProcessIdentity | None = None,
+        is_dead: Callable[[ProcessIdentity], bool] = is_provably_dead,
+    ) -> None:
+        self._database = database
+        self._service = database.service
+        self._sql = SqlThread(database)
+        self._clock = clock
+        self._process = process or this_process()
+        self._place = place
+        self._is_dead = is_dead
+        self._sighting: Sighting | None = None
+
+    async def try_to_take(self) -> Verdict:
+        """Takes the lease if it may be taken; says why, or who holds it. Raises what storage raises."""
+        return await self._sql.run(self.take_if_allowed)
+
+    def take_if_allowed(self) -> Verdict:
+        """What `try_to_take` does, on this thread."""
+        with self._database.read() as connection:
+            row = read_lease(connection, self._service)
+        verdict = self._judge(row)
+        if not verdict.may_take:
+            return verdict
+        taken = LeaseRow((row.epoch if row else 0) + 1, 0, False, self._describe(), self._process.text())
+        with self._database.engine.begin() as connection:
+            is_taken = take_lease(connection, self._service, row, taken)
+        if not is_taken:
+            return Verdict(False, "another process has just taken the lease")
+        self._database.admit(taken.epoch)
+        _log.info("lease_taken", of=self._service, epoch=taken.epoch, reason=verdict.reason)
+        return verdict
+
+    async def keep(self) -> None:
+        """Moves the beat until cancelled. Raises UnavailableError once somebody else has the lease."""
+        while True:
+            await asyncio.sleep(BEAT_INTERVAL_S)
+            try:
+                is_ours = await self._sql.run(self.beat)
+            except PeerloomError as error:
+                # Nobody can take it either while the database is away, or its disk full.
+                _log.warning("lease_not_renewed", of=self._service, reason=error.message)
+                continue
+            if not is_ours:
+                raise self._database.deposed()
+
+    def beat(self) -> bool:
+        """Shows, on this thread, that we are there; False when somebody else has the lease."""
+        with self._database.engine.begin() as connection:
+            return move_beat(connection, self._service, self._database.epoch)
+
+    async def release(self) -> None:
+        """Lets others take the lease at once; from now on this process writes nothing."""
+        try:
+            await self._sql.run(self.give_up)
+        except PeerloomError as error:
+            _log.warning("lease_not_released", of=self._service, reason=error.message)
+        self._sql.close()
+
+    def give_up(self) -> None:
+        """What `release` does, on this thread."""
+        epoch = self._database.epoch
+        self._database.admit(NO_EPOCH)
+        if epoch != NO_EPOCH:
+            with self._database.engine.begin() as connection:
+                release_lease(connection, self._service, epoch)
+
+    def _judge(self, row: LeaseRow | None) -> Verdict:
+        if row is None:
+            return judge(None, is_dead=False, unmoved_s=0.0, ttl_s=TTL_S)
+        now_s = self._clock.monotonic_s()
+        self._sighting = see(self._sighting, row, now_s)
+        is_dead = self._is_dead(ProcessIdentity.of_text(row.process))
+        return judge(row, is_dead=is_dead, unmoved_s=now_s - self._sighting.since_s, ttl_s=TTL_S)
+
+    def _describe(self) -> str:
+        since = datetime.fromtimestamp(self._clock.wall_s(), UTC)
+        at = f" at {self._place}" if self._place else ""
+        return (
+            f"the {self._service}{at} (process {self._process.pid} on {self._process.host}, "
+            f"since {since:%Y-%m-%d %H:%M:%S} UTC)"
+        )

@@ -1,0 +1,59 @@
+"""When a process may take a service's lease from the one that held it. Decisions only."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LeaseRow:
+    """A lease as the database has it.
+
+    `epoch` grows by one whenever the lease is taken, `beat` whenever its holder shows that it is there.
+    `holder` is for people; `process` identifies the holder, see `liveness`.
+    """
+
+    epoch: int
+    beat: int
+    is_released: bool
+    holder: str
+    process: str
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Since when, by our own monotonic clock (seconds), a lease has looked as it does now."""
+
+    epoch: int
+    beat: int
+    since_s: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether the lease may be taken, and why or why not."""
+
+    may_take: bool
+    reason: str
+
+
+def see(before: Sighting | None, row: LeaseRow, now_s: float) -> Sighting:
+    """What is known of a lease once its row was read at `now_s`."""
+    if before is not None and (before.epoch, before.beat) == (row.epoch, row.beat):
+        return before
+    return Sighting(row.epoch, row.beat, now_s)
+
+
+def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float, ttl_s: float) -> Verdict:
+    """Whether a standby may take the lease.
+
+    `is_dead` says that the holder is provably dead, `unmoved_s` for how many seconds we saw no beat of it,
+    `ttl_s` how many it may take.
+    """
+    if row is None:
+        return Verdict(True, "nobody has held it before")
+    if row.is_released:
+        return Verdict(True, f"{row.holder} has released it")
+    if is_dead:
+        return Verdict(True, f"{row.holder} is dead")
+    if unmoved_s >= ttl_s:
+        return Verdict(True, f"{row.holder} has shown no life for {unmoved_s:.1f} s")
+    return Verdict(False, f"{row.holder} holds the lease")

@@ -1,0 +1,75 @@
+"""The rows behind leases: one a service, made when a database is opened, outside all migrations."""
+
+import sqlalchemy as sa
+
+from peerloom.kit.lease_rules import LeaseRow
+from peerloom.kit.schema import lock_schema
+
+_metadata = sa.MetaData()
+leases = sa.Table(
+    "service_leases",
+    _metadata,
+    sa.Column("service", sa.String(32), primary_key=True),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("beat", sa.BigInteger, nullable=False),
+    sa.Column("is_released", sa.Boolean, nullable=False),
+    sa.Column("holder", sa.Text, nullable=False),
+    sa.Column("process", sa.Text, nullable=False),
+)
+# On PostgreSQL it waits for a taker, and a taker for it, until the transaction's end; SQLite has one writer.
+_EPOCH = sa.select(leases.c.epoch).where(leases.c.service == sa.bindparam("of")).with_for_update(read=True)
+_LOCK_LIMIT = "2s"  # a holder that is frozen within a transaction must not block those who would succeed it
+
+
+def create_leases(engine: sa.Engine) -> None:
+    """Makes the table, unless it is there."""
+    if sa.inspect(engine).has_table(leases.name):
+        return
+    with engine.begin() as connection:
+        lock_schema(connection)
+        _metadata.create_all(connection)
+
+
+def epoch_for_writing(connection: sa.Connection, service: str) -> int:
+    """The epoch in force, which then stays so until the end of this transaction; 0 before the first."""
+    return connection.scalar(_EPOCH, {"of": service}) or 0
+
+
+def read_lease(connection: sa.Connection, service: str) -> LeaseRow | None:
+    """The service's lease, unless nobody has ever taken it."""
+    row = connection.execute(sa.select(leases).where(leases.c.service == service)).one_or_none()
+    return LeaseRow(row.epoch, row.beat, row.is_released, row.holder, row.process) if row else None
+
+
+def take_lease(connection: sa.Connection, service: str, seen: LeaseRow | None, taken: LeaseRow) -> bool:
+    """Puts `taken` in the place of what was seen; False when that is no longer so."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"SET LOCAL lock_timeout = '{_LOCK_LIMIT}'"))
+    values = {
+        "epoch": taken.epoch,
+        "beat": taken.beat,
+        "is_released": taken.is_released,
+        "holder": taken.holder,
+        "process": taken.process,
+    }
+    if seen is None:
+        lock_schema(connection)
+        if read_lease(connection, service) is not None:
+            return False
+        connection.execute(sa.insert(leases).values(service=service, **values))
+        return True
+    is_as_seen = (leases.c.epoch == seen.epoch) & (leases.c.beat == seen.beat)
+    update = sa.update(leases).where(leases.c.service == service, is_as_seen)
+    return connection.execute(update.values(values)).rowcount == 1
+
+
+def move_beat(connection: sa.Connection, service: str, epoch: int) -> bool:
+    """Shows that the holder of this epoch is there; False when another epoch is in force."""
+    held = sa.update(leases).where(leases.c.service == service, leases.c.epoch == epoch)
+    return connection.execute(held.values(beat=leases.c.beat + 1)).rowcount == 1
+
+
+def release_lease(connection: sa.Connection, service: str, epoch: int) -> None:
+    """Lets anybody take the lease, if this epoch is still in force."""
+    held = sa.update(leases).where(leases.c.service == service, leases.c.epoch == epoch)
+    connection.execute(held.values(is_released=True))

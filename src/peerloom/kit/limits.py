@@ -1,0 +1,25 @@
+"""What a value may be at most, and how ids look: the same for whoever checks it."""
+
+import re
+
+from peerloom.v1.trainer_pb2 import JobState
+
+MAX_EPOCHS = 1_000_000
+MAX_BATCH_SIZE = 2**24
+MAX_SLOTS = 1024  # of one node
+MAX_ACCELERATORS = 64
+MAX_DETAIL_CHARACTERS = 512  # of one piece of evidence
+# A slot with an exaflop a second: beyond it the number is wrong, not the machine strong.
+MAX_SPEED_GFLOPS = 1e9
+
+NODE_ID = re.compile(r"node-[0-9a-f]{12}")
+
+# A job in one of these states does nothing more.
+ENDED_STATES = frozenset(
+    {
+        JobState.JOB_STATE_SUCCEEDED,
+        JobState.JOB_STATE_FAILED,
+        JobState.JOB_STATE_CANCELLED,
+        JobState.JOB_STATE_NO_COMPUTE,
+    }
+)

@@ -1,0 +1,49 @@
+"""Models and checkpoints between a worker and its own node's agent, which keeps and serves them."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from peerloom.artifacts.transfer import digest_of, get_file, put_file
+from peerloom.kit.dialing import ArtifactPeer, Dialer
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.worker.assignment import Assignment
+
+
+def store_artifact(assignment: Assignment, path: Path, kind: "ArtifactKind.ValueType", name: str) -> Artifact:
+    """Gives a file to the agent. Raises ResourceExhaustedError when it has no room."""
+    header = Artifact(
+        digest=digest_of(path),
+        size_bytes=path.stat().st_size,
+        kind=kind,
+        name=name[:128],
+        job_id=assignment.job_id,
+    )
+
+    async def put() -> Artifact:
+        async with _agent(assignment) as agent:
+            return await put_file(agent, path, header)
+
+    return asyncio.run(put())
+
+
+def fetch_artifact(assignment: Assignment, digest: str) -> bytes:
+    """An artifact's bytes from the agent. Raises NotFoundError when the agent doesn't hold it."""
+    with TemporaryDirectory(prefix="peerloom-") as folder:
+        path = Path(folder) / "artifact.safetensors"
+        fetch_file(assignment, digest, path)
+        return path.read_bytes()
+
+
+def fetch_file(assignment: Assignment, digest: str, path: Path) -> None:
+    """Writes an artifact of the agent's to `path`. Raises NotFoundError when the agent doesn't hold it."""
+
+    async def get() -> None:
+        async with _agent(assignment) as agent:
+            await get_file(agent, digest, path)
+
+    asyncio.run(get())
+
+
+def _agent(assignment: Assignment) -> ArtifactPeer:
+    return Dialer(assignment.tls_ca).artifacts(assignment.agent_address)

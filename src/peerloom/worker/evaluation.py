@@ -1,0 +1,47 @@
+"""Measuring an epoch: every worker a part of the test set."""
+
+import torch
+
+from peerloom.v1.trainer_pb2 import EpochProgress
+from peerloom.worker.group.process_group import Group, all_gather_rows
+from peerloom.worker.joining.participants import Joining
+from peerloom.worker.task import sample_scores
+from peerloom.worker.training import Training
+
+EVALUATION_BATCH = 256
+
+
+def evaluate(training: Training, group: Group, joining: Joining) -> EpochProgress:
+    """Measures an epoch that has just ended; all ranks do together. Raises what `Group.check` does."""
+    turn = joining.turn()
+    score = 0.0 if turn is None else _score(training, group, *turn)
+    epoch_loss_sum = 0.0 if turn is None else training.state.epoch_loss_sum
+    rows = all_gather_rows(group, [score, epoch_loss_sum], torch.float64)
+    group.check()
+    if joining.catch_up is not None:
+        joining.catch_up.evaluated += 1
+    else:
+        training.state.close_epoch(training.state.evaluated + 1)
+    return EpochProgress(
+        epoch=joining.evaluated,
+        metric_name=training.task.metric_name,
+        metric=sum(row[0] for row in rows) / max(1, len(training.test)),
+        loss=rows[joining.source][1] / training.schedule.samples,
+        test_samples=len(training.test),
+    )
+
+
+@torch.no_grad()
+def _score(training: Training, group: Group, place: int, places: int) -> float:
+    # Everybody measures a part of the test set; the parts are disjoint and cover it.
+    state, task, test = training.state, training.task, training.test
+    state.model.eval()
+    total = 0.0
+    for indices in torch.split(torch.arange(place, len(test), places), EVALUATION_BATCH):
+        group.check()
+        inputs, targets = task.batch(test, indices)
+        outputs = state.model(inputs.to(training.device))
+        scores = sample_scores(task, outputs, targets.to(training.device))
+        total += float(scores.double().sum())
+    state.model.train()
+    return total

@@ -1,0 +1,1 @@
+"""The process group of one generation: meeting, waiting for collectives, and breaking."""

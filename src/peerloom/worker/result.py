@@ -1,0 +1,72 @@
+"""What a worker has to show for a finished job: the stored model, and what the training took."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from peerloom.kit.logs import get_logger
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec, WorkerFinished
+from peerloom.worker.agent_artifacts import store_artifact
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.description import origin_of
+from peerloom.worker.task import Samples, Task
+from peerloom.worker.training import Training
+
+_log = get_logger()
+PASSES = 3  # forward, and backward for the weights and for the inputs: as much each
+_SAMPLES = 2
+
+
+def result_of(
+    training: Training, spec: JobSpec, assignment: Assignment, config: ConfigureGeneration
+) -> WorkerFinished:
+    """The training's figures; rank 0 stores the model with its agent. Raises what `store_artifact` raises."""
+    steps = max(1, training.steps)
+    return WorkerFinished(
+        generation=config.generation,
+        model=_store_model(training, spec, assignment) if config.rank == 0 else Artifact(),
+        parameters_digest=training.state.parameters_digest(),
+        training_s=training.training_s,
+        samples=training.samples,
+        compute_s_per_step=training.compute_s / steps,
+        training_gflops=training_gflops(
+            training.task, training.train, training.state.model, training.compute_s_per_sample
+        ),
+        communication_s_per_step=training.communication_s / steps,
+        communicated_bytes=training.communicated_bytes,
+    )
+
+
+def _store_model(training: Training, spec: JobSpec, assignment: Assignment) -> Artifact:
+    with TemporaryDirectory(prefix="peerloom-") as folder:
+        path = Path(folder) / "model.safetensors"
+        origin = origin_of(training.task, spec.task, dict(spec.task_arguments), training.train)
+        path.write_bytes(training.state.model_bytes(origin.to_metadata()))
+        name = f"{spec.task.rpartition(':')[2].lower()}.safetensors"
+        return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name)
+
+
+def training_gflops(task: Task, train: Samples, model: torch.nn.Module, compute_s_per_sample: float) -> float:
+    """Operations of a training sample by the time it took, in 1e9 a second; 0 when it can't be told.
+
+    Counted in one evaluation of two samples, which changes nothing of the model: products of matrices and
+    convolutions, three passes.
+    """
+    if compute_s_per_sample <= 0:
+        return 0.0
+    try:
+        inputs, _ = task.batch(train, torch.zeros(_SAMPLES, dtype=torch.long))
+        device = next(model.parameters()).device
+        model.eval()
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            model(inputs.to(device))
+    except Exception as error:  # the user's own code; a speed isn't worth the job's result
+        _log.warning("speed_not_counted", reason=str(error))
+        return 0.0
+    finally:
+        model.train()
+    flops: int = counter.get_total_flops()
+    return PASSES * flops / _SAMPLES / compute_s_per_sample / 1e9

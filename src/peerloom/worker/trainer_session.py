@@ -1,0 +1,278 @@
+"""The stream to the trainer: a thread of its own that the training can't starve.
+
+What the trainer must not miss is kept here until the trainer says that it is stored, and sent again
+after the stream was broken: the progress of recent steps, and the worker's last word on its generation.
+Training goes on without the stream.
+"""
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+
+from peerloom.errors import PeerloomError
+from peerloom.kit.backoff import Backoff
+from peerloom.kit.channel import open_channel
+from peerloom.kit.dialing import Dialer
+from peerloom.kit.logs import get_logger
+from peerloom.v1.trainer_pb2 import (
+    AbortGeneration,
+    Checkpoint,
+    ConfigureGeneration,
+    EndWorker,
+    EpochProgress,
+    PrepareWorker,
+    SaveState,
+    StepProgress,
+    WorkerBeat,
+    WorkerHello,
+    WorkerLeaving,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+    WorkerStaying,
+)
+from peerloom.worker.assignment import Assignment
+
+_log = get_logger()
+Command = PrepareWorker | ConfigureGeneration | SaveState | EndWorker
+OnAbort = Callable[[AbortGeneration], None]
+OnFormAhead = Callable[[ConfigureGeneration], None]
+# A worker that isn't rank 0 reports nothing, but must be able to if rank 0 dies before it could.
+PROGRESS_KEPT = 20_000  # some 10 MB; at 100 steps a second the trainer may be away for three minutes
+# A trainer that was started again can't lead its workers until they are back, so each tries again after some
+# 4 % of the time that it was away. Raising the longest pause spares one that is away for long many callers.
+RECONNECT_FIRST_S, RECONNECT_LONGEST_S, RECONNECT_GROWTH = 0.1, 2.0, 1.03
+LEAVING_TIMEOUT_S = 1.0  # who was asked to leave, and finds no trainer to hand over to, goes without
+
+
+class TrainerSession:
+    """Talks to the trainer. `commands` yields what the training thread must do next.
+
+    `on_abort` is called in the session's thread the moment the trainer asks to leave a generation, so
+    that it can unblock the training thread; generation 0 means whichever it is. `on_form_ahead` is called
+    there too, for a generation that is to be formed ahead, while the training goes on; it comes as a command
+    as well. Others may meet at `store_address` (host:port; "": they can't).
+    """
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        on_abort: OnAbort,
+        on_form_ahead: OnFormAhead = lambda config: None,
+        orphan_timeout_s: float = 600.0,
+        store_address: str = "",
+    ) -> None:
+        self.commands: queue.Queue[Command] = queue.Queue()
+        self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
+        self._assignment = assignment
+        self._store_address = store_address
+        self._on_abort = on_abort
+        self._on_form_ahead = on_form_ahead
+        self._orphan_timeout_s = orphan_timeout_s
+        self._lock = threading.RLock()  # a signal may interrupt its holder and need it
+        self._progress: deque[WorkerSessionRequest] = deque(maxlen=PROGRESS_KEPT)
+        self._last_word: WorkerSessionRequest | None = None
+        self._leaving: WorkerSessionRequest | None = None
+        self._position = (0, 0)  # committed step, generation
+        self._compute_s_per_sample = 0.0
+        self._beat_interval_s = 0.0
+        self._beaten_s = 0.0
+        self._reports = self._is_over = False
+        self._loop = asyncio.new_event_loop()
+        self._outbox: asyncio.Queue[WorkerSessionRequest] | None = None
+        self._thread = threading.Thread(target=self._run, name="session", daemon=True)
+
+    def start(self) -> None:
+        """Begins to connect; returns at once."""
+        self._thread.start()
+
+    def set_position(self, step: int, generation: int) -> None:
+        """What to say of ourselves when the stream must be opened anew."""
+        self._position = (step, generation)
+
+    def set_speed(self, compute_s_per_sample: float) -> None:
+        """What the beats say of this worker's speed."""
+        self._compute_s_per_sample = compute_s_per_sample
+
+    def set_reporting(self, reports: bool) -> None:
+        """Whether this worker is the one that reports progress; it then sends what is not yet stored."""
+        with self._lock:
+            self._reports = reports
+            pending = list(self._progress) if reports else []
+        for message in pending:
+            self._post(message)
+
+    def report(self, progress: StepProgress | EpochProgress) -> None:
+        """Keeps a step's or epoch's progress until it is stored; sends it if this worker reports."""
+        is_step = isinstance(progress, StepProgress)
+        message = WorkerSessionRequest(step=progress) if is_step else WorkerSessionRequest(epoch=progress)  # type: ignore[arg-type]  # each arm has its type
+        with self._lock:
+            self._progress.append(message)
+            reports = self._reports
+        if reports:
+            self._post(message)
+
+    def report_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do."""
+        self._post(WorkerSessionRequest(checkpoint=checkpoint))
+
+    def answer(self, message: WorkerSessionRequest) -> None:
+        """Says what the trainer asks for anew over the next stream, so that nothing has to be kept."""
+        self._post(message)
+
+    def say(self, message: WorkerSessionRequest) -> None:
+        """The worker's last word on its generation (ready, aborted, finished, failed)."""
+        with self._lock:
+            self._last_word = message
+        self._post(message)
+
+    def leave(self, reason: str, grace_s: float) -> None:
+        """Says that this worker was asked to leave its node; said again whenever the stream is opened.
+
+        `grace_s` is how long it may wait for a replacement.
+        """
+        self._leaving = WorkerSessionRequest(leaving=WorkerLeaving(reason=reason, grace_s=grace_s))
+        self._post(self._leaving)
+
+    def stay(self) -> None:
+        """Takes `leave` back."""
+        self._leaving = None
+        self._post(WorkerSessionRequest(staying=WorkerStaying()))
+
+    def _post(self, message: WorkerSessionRequest) -> None:
+        def put() -> None:
+            if self._outbox is not None:
+                self._outbox.put_nowait(message)
+
+        with suppress(RuntimeError):  # the stream has ended for good, and its loop with it
+            self._loop.call_soon_threadsafe(put)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._keep_connected())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _show_life(self) -> None:
+        # An answer, not a clock's tick: a stream that doesn't carry the trainer's words is silent both ways.
+        now_s = self._loop.time()
+        if self._outbox is not None and now_s - self._beaten_s > self._beat_interval_s / 2:
+            self._beaten_s = now_s
+            step, speed = self._position[0], self._compute_s_per_sample
+            beat = WorkerBeat(committed_step=step, compute_s_per_sample=speed)
+            self._outbox.put_nowait(WorkerSessionRequest(beat=beat))
+
+    async def _keep_connected(self) -> None:
+        backoff = Backoff(RECONNECT_FIRST_S, RECONNECT_LONGEST_S, growth=RECONNECT_GROWTH)
+        away_since, told = self._loop.time(), ""
+        dialer = Dialer(self._assignment.tls_ca, partial(open_channel, retries=False))
+        while True:
+            # A new channel each time: one that has failed waits ever longer between attempts of its own.
+            trainer = dialer.trainer(self._assignment.trainer_address)
+            try:
+                async for response in trainer.converse(trainer.stub.WorkerSession, self._requests()):
+                    backoff.succeeded()
+                    away_since, told = self._loop.time(), ""
+                    self._handle(response)
+                reason = "the trainer closed the stream"
+            except PeerloomError as error:
+                reason = error.message
+            self._outbox = None
+            await _end_others()
+            await trainer.close()
+            if self._is_over:
+                return
+            away_s = self._loop.time() - away_since
+            if reason != told:
+                _log.warning("stream_broken", reason=reason, away_s=round(away_s, 1))
+                told = reason
+            if away_s > self._patience_s():
+                self._on_abort(AbortGeneration(reason="the trainer is gone"))
+                self.commands.put(EndWorker(reason=f"no trainer for {away_s:.0f} s"))
+                return
+            await asyncio.sleep(backoff.next_pause_s())
+
+    def _patience_s(self) -> float:
+        """How long this worker goes on without a trainer; handing over is what the owner gave time for."""
+        leaving = self._leaving
+        if leaving is None:
+            return self._orphan_timeout_s
+        return LEAVING_TIMEOUT_S + leaving.leaving.grace_s
+
+    async def _requests(self) -> AsyncIterator[WorkerSessionRequest]:
+        step, generation = self._position
+        outbox: asyncio.Queue[WorkerSessionRequest] = asyncio.Queue()
+        with self._lock:
+            # From here on every post lands in the new outbox, after what is said first.
+            pending = [*self._progress] if self._reports else []
+            last_words = [word for word in (self._last_word, self._leaving) if word is not None]
+            self._outbox = outbox
+        yield WorkerSessionRequest(
+            hello=WorkerHello(
+                worker_id=self._assignment.worker_id,
+                job_id=self._assignment.job_id,
+                accelerator_kind=self._assignment.accelerator_kind,
+                committed_step=step,
+                generation=generation,
+                store_address=self._store_address,
+            )
+        )
+        for message in pending:
+            yield message
+        for message in last_words:
+            yield message
+        while True:
+            yield await outbox.get()
+
+    def _handle(self, response: WorkerSessionResponse) -> None:
+        kind = response.WhichOneof("message")
+        if kind == "recorded":
+            self._forget(response.recorded.step, response.recorded.epoch)
+            self._show_life()
+        elif kind == "abort":
+            _log.info("abort_received", generation=response.abort.generation, reason=response.abort.reason)
+            self._on_abort(response.abort)
+        elif kind == "prepare":
+            self._beat_interval_s = response.prepare.beat_interval_s
+            self.commands.put(response.prepare)
+        elif kind == "configure":
+            with self._lock:
+                self._last_word = None
+            self._configure(response.configure)
+        elif kind == "save":
+            self.commands.put(response.save)
+        elif kind == "end":
+            self._is_over = True
+            self._on_abort(AbortGeneration(reason=response.end.reason))
+            self.commands.put(response.end)
+
+    def _configure(self, config: ConfigureGeneration) -> None:
+        if config.beside:
+            self._on_form_ahead(config)
+        else:
+            self.newest_generation = config.generation
+            # Whoever still forms an older one would wait, e.g. for the store of a trainer that died.
+            self._on_abort(AbortGeneration(reason=f"generation {config.generation} takes its place"))
+        self.commands.put(config)
+
+    def _forget(self, step: int, epoch: int) -> None:
+        with self._lock:
+            kept = [
+                message
+                for message in self._progress
+                if (message.step.step > step if message.HasField("step") else message.epoch.epoch > epoch)
+            ]
+            self._progress.clear()
+            self._progress.extend(kept)
+
+
+async def _end_others() -> None:
+    """Ends gRPC's tasks, which would wait for ever for what we say next over a stream that is broken."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

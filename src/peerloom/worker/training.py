@@ -1,0 +1,43 @@
+"""What a worker keeps over the generations of a job."""
+
+import torch
+
+from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.schedule import Schedule
+from peerloom.worker.task import Task, load_data
+from peerloom.worker.training_state import TrainingState
+
+SPEED_GAIN = 0.1  # weight of the newest step in the measured speed
+
+
+class Training:
+    """What stays the same over the generations of a job: task, data, state, and the sums for the result."""
+
+    def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
+        self.task = task
+        self.device = device
+        self.train, self.test = load_data(task)
+        torch.manual_seed(spec.seed)
+        model = task.model().to(device)
+        self.state = TrainingState(model, task.optimiser(model.parameters(), spec.learning_rate))
+        self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
+        self.seed: int = spec.seed
+        self.training_s = 0.0
+        self.samples = 0
+        self.steps = 0
+        self.compute_s = 0.0
+        self.communication_s = 0.0
+        self.communicated_bytes = 0
+        self.compute_s_per_sample = 0.0
+        self._order: tuple[int, torch.Tensor] | None = None
+
+    def note_speed(self, compute_s_per_sample: float) -> None:
+        """Adds a step to the running mean of what computing a sample takes here."""
+        past = self.compute_s_per_sample or compute_s_per_sample
+        self.compute_s_per_sample = past + SPEED_GAIN * (compute_s_per_sample - past)
+
+    def order(self, epoch: int) -> torch.Tensor:
+        """The epoch's order of samples, kept for the epoch."""
+        if self._order is None or self._order[0] != epoch:
+            self._order = (epoch, self.schedule.order(epoch))
+        return self._order[1]

@@ -1,0 +1,273 @@
+"""One writer a service and database: leases over real processes, on SQLite and PostgreSQL."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from databases import new_database
+
+from peerloom.errors import ResourceExhaustedError, UnavailableError
+from peerloom.kit.clock import ManualClock
+from peerloom.kit.database import Database, connect_database
+from peerloom.kit.lease import TTL_S, Lease
+from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
+
+LIMIT_S = 60.0
+ELSEWHERE = ProcessIdentity("elsewhere", "a-boot", "a-namespace", 7, "12345")
+
+
+@pytest.fixture(params=["file", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A new database with one table of notes."""
+    with new_database(request.param, tmp_path) as url:
+        database = connect_database(url, "tester")
+        with database.engine.begin() as connection:
+            connection.execute(sa.text("CREATE TABLE notes (number INTEGER)"))
+        database.close()
+        yield url
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[Database]:
+    """The database as this process sees it."""
+    opened = connect_database(url, "tester")
+    yield opened
+    opened.close()
+
+
+class Holder:
+    """Another process that takes the lease; `says` is how it got it."""
+
+    def __init__(self, url: str, idle_limit_s: float = 10.0) -> None:
+        script = str(Path(__file__).parent / "lease_holder.py")
+        self.process = subprocess.Popen(
+            [sys.executable, script, url, "tester", str(idle_limit_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.says = self._read()
+
+    def do(self, word: str) -> str:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def _read(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.communicate(timeout=LIMIT_S)
+
+
+@pytest.fixture
+def hold(url: str) -> Iterator[Callable[..., Holder]]:
+    """Starts processes that take the lease."""
+    started: list[Holder] = []
+
+    def start(**options: float) -> Holder:
+        started.append(Holder(url, **options))
+        return started[-1]
+
+    yield start
+    for holder in started:
+        holder.close()
+
+
+def notes(database: Database) -> int:
+    with database.read() as connection:
+        return connection.scalar(sa.text("SELECT COUNT(*) FROM notes")) or 0
+
+
+def write(database: Database) -> None:
+    with database.write() as connection:
+        connection.execute(sa.text("INSERT INTO notes VALUES (2)"))
+
+
+def test_nobody_writes_without_the_lease(database: Database) -> None:
+    with pytest.raises(UnavailableError) as raised:
+        write(database)
+    assert raised.value.reason == "LEASE_LOST"
+    assert Lease(database, ManualClock()).take_if_allowed().may_take
+    write(database)
+    assert notes(database) == 1
+
+
+def test_a_second_process_learns_who_holds_the_lease_and_writes_nothing(
+    database: Database, hold: Callable[..., Holder]
+) -> None:
+    holder = hold()
+    verdict = Lease(database, ManualClock()).take_if_allowed()
+    assert not verdict.may_take
+    assert f"process {holder.process.pid} on " in verdict.reason
+    with pytest.raises(UnavailableError):
+        write(database)
+    assert (holder.do("write"), notes(database)) == ("written", 1)
+
+
+def test_the_lease_of_a_process_that_was_killed_is_free_at_once(
+    database: Database, hold: Callable[..., Holder]
+) -> None:
+    """Also while its parent has not yet asked how it ended, and when its number is another's now."""
+    holder = hold()
+    holder.process.kill()
+    os.waitid(os.P_PID, holder.process.pid, os.WEXITED | os.WNOWAIT)
+    verdict = Lease(database, ManualClock()).take_if_allowed()
+    assert verdict.may_take
+    assert verdict.reason.endswith("is dead")
+    write(database)
+
+
+def test_a_process_that_stops_in_order_hands_the_lease_over_at_once(
+    database: Database, hold: Callable[..., Holder]
+) -> None:
+    holder = hold()
+    assert holder.do("release") == "released"
+    assert Lease(database, ManualClock()).take_if_allowed().may_take
+    assert holder.do("write") == "LEASE_LOST"
+
+
+def test_a_frozen_process_is_deposed_after_its_time_and_writes_nothing_when_it_wakes(
+    database: Database, hold: Callable[..., Holder]
+) -> None:
+    holder, clock = hold(), ManualClock()
+    assert holder.do("write") == "written"
+    holder.process.send_signal(signal.SIGSTOP)
+    lease = Lease(database, clock)
+    assert not lease.take_if_allowed().may_take
+    clock.advance(TTL_S)
+    assert lease.take_if_allowed().may_take
+    write(database)
+    holder.process.send_signal(signal.SIGCONT)
+    assert holder.do("write") == "LEASE_LOST"
+    assert notes(database) == 2
+
+
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_a_holder_frozen_within_a_transaction_gives_way_where_the_server_can_end_it(
+    database: Database, hold: Callable[..., Holder]
+) -> None:
+    """On SQLite the lock on the file lasts as long as the process."""
+    holder, clock = hold(idle_limit_s=0.2), ManualClock()
+    assert holder.do("begin") == "begun"
+    lease = Lease(database, clock)
+    assert not lease.take_if_allowed().may_take
+    clock.advance(TTL_S)
+    assert lease.take_if_allowed().may_take
+    write(database)
+    assert notes(database) == 1
+
+
+def test_two_standbys_that_saw_the_same_do_not_both_take_it(url: str, database: Database) -> None:
+    clock = ManualClock()
+    assert Lease(database, clock, process=ELSEWHERE).take_if_allowed().may_take
+    others = [connect_database(url, "tester") for _ in range(2)]
+    leases = [Lease(one, clock) for one in others]
+    assert [lease.take_if_allowed().may_take for lease in leases] == [False, False]
+    clock.advance(TTL_S)
+    assert [lease.take_if_allowed().may_take for lease in leases] == [True, False]
+    write(others[0])
+    for late in (database, others[1]):
+        with pytest.raises(UnavailableError):
+            write(late)
+    for one in others:
+        one.close()
+
+
+def test_a_beat_seen_in_time_puts_the_taking_off(url: str, database: Database) -> None:
+    clock, other = ManualClock(), connect_database(url, "tester")
+    holder, standby = Lease(database, clock, process=ELSEWHERE), Lease(other, clock)
+    assert holder.take_if_allowed().may_take
+    assert not standby.take_if_allowed().may_take
+    clock.advance(TTL_S - 1)
+    assert holder.beat()
+    assert not standby.take_if_allowed().may_take
+    clock.advance(TTL_S - 1)
+    assert not standby.take_if_allowed().may_take
+    clock.advance(1)
+    assert standby.take_if_allowed().may_take
+    assert not holder.beat()
+    other.close()
+
+
+def test_services_of_one_database_have_a_lease_each(url: str, database: Database) -> None:
+    other = connect_database(url, "another")
+    assert Lease(database, ManualClock()).take_if_allowed().may_take
+    assert Lease(other, ManualClock()).take_if_allowed().may_take
+    write(database)
+    write(other)
+    assert notes(database) == 2
+    other.close()
+
+
+async def test_keeping_a_lease_ends_when_somebody_else_has_it(
+    url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.lease.BEAT_INTERVAL_S", 0.01)
+    clock, other = ManualClock(), connect_database(url, "tester")
+    lease, standby = Lease(database, clock, process=ELSEWHERE), Lease(other, clock)
+    assert (await lease.try_to_take()).may_take
+    keeping = asyncio.create_task(lease.keep())
+    assert not (await standby.try_to_take()).may_take
+    with database.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE service_leases SET is_released = true"))
+    async with asyncio.timeout(LIMIT_S):
+        while not (await standby.try_to_take()).may_take:  # a beat may come between look and take
+            pass
+        with pytest.raises(UnavailableError, match="does not hold the lease"):
+            await keeping
+    await lease.release()
+    assert not (await Lease(database, clock).try_to_take()).may_take, "it had nothing to release"
+    await standby.release()
+    other.close()
+
+
+async def test_a_full_disk_does_not_end_the_keeping_of_a_lease(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.lease.BEAT_INTERVAL_S", 0.01)
+    lease, is_full, beats = Lease(database, ManualClock()), asyncio.Event(), asyncio.Event()
+    assert (await lease.try_to_take()).may_take
+    loop, beat = asyncio.get_running_loop(), lease.beat
+
+    def beat_on_a_disk_that_is_full_at_first() -> bool:
+        if not is_full.is_set():
+            loop.call_soon_threadsafe(is_full.set)
+            raise ResourceExhaustedError("the disk is full")
+        loop.call_soon_threadsafe(beats.set)
+        return beat()
+
+    monkeypatch.setattr(lease, "beat", beat_on_a_disk_that_is_full_at_first)
+    keeping = asyncio.create_task(lease.keep())
+    async with asyncio.timeout(LIMIT_S):
+        await is_full.wait()
+        await beats.wait()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await lease.release()
+
+
+def test_only_a_process_that_is_gone_from_this_machine_is_provably_dead() -> None:
+    here = this_process()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        other = ProcessIdentity(here.host, here.boot, here.namespace, process.pid, "0")
+        assert is_provably_dead(other), "another process has its number"
+    gone = ProcessIdentity(here.host, here.boot, here.namespace, process.pid, "0")
+    assert is_provably_dead(gone)
+    assert not is_provably_dead(here)
+    for unseen in ({"host": "x"}, {"boot": "x"}, {"namespace": "x"}):
+        assert not is_provably_dead(ProcessIdentity(**{**gone.__dict__, **unseen}))
+
+
+def test_an_identity_survives_the_database() -> None:
+    assert ProcessIdentity.of_text(this_process().text()) == this_process()

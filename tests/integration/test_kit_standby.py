@@ -1,0 +1,207 @@
+"""A service that stores something serves while it holds the lease, stands by before, stops once deposed."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from databases import new_database
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from structlog.testing import capture_logs
+
+from peerloom.errors import UnavailableError
+from peerloom.kit.channel import open_channel
+from peerloom.kit.clock import ManualClock, SystemClock
+from peerloom.kit.database import connect_database
+from peerloom.kit.lease import Lease
+from peerloom.kit.liveness import ProcessIdentity
+from peerloom.kit.server import Endpoint, Server
+from peerloom.kit.standby import serve_with_lease
+from peerloom.kit.status import error_from_rpc
+from peerloom.kit.tasks import BackgroundTaskError
+from peerloom.v1 import registry_pb2, registry_pb2_grpc
+
+NAME = registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+ELSEWHERE = ProcessIdentity("elsewhere", "a-boot", "a-namespace", 7, "12345")
+LIMIT_S = 60.0
+MIGRATION = '''
+"""Notes."""
+import sqlalchemy as sa
+from alembic import op
+revision, down_revision = "tester_0001", None
+
+def upgrade():
+    op.create_table("notes", sa.Column("text", sa.String, primary_key=True))
+'''
+
+
+class Nodes(registry_pb2_grpc.RegistryServiceServicer):
+    """Answers with the node that it is asked for."""
+
+    async def GetNode(self, request: Any, context: Any) -> registry_pb2.GetNodeResponse:  # noqa: N802  # the schema's
+        return registry_pb2.GetNodeResponse(node=registry_pb2.Node(node_id=request.node))
+
+
+class Service:
+    """A whole small service on one database; `run` ends when it does."""
+
+    def __init__(self, url: str, migrations: Path) -> None:
+        self.server = Server(Endpoint("127.0.0.1:0"), [NAME])
+        self.database = connect_database(url, "tester")
+        self._migrations = str(migrations)
+
+    async def run(self) -> None:
+        await serve_with_lease(self.server, self.database, SystemClock(), self._migrations, self._serve)
+
+    async def _serve(self) -> None:
+        self.server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, Nodes())
+        await self.server.start({})
+        await self.server.serve_until_stopped()
+
+    async def becomes(self, status: int) -> None:
+        """Returns once health says so."""
+        async with open_channel(self.server.address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(
+                health_pb2.HealthCheckRequest(service=NAME), wait_for_ready=True
+            )
+            while (await watch.read()).status != status:
+                pass
+            watch.cancel()
+
+    async def call(self) -> str:
+        """Asks for a node; raises our exceptions."""
+        async with open_channel(self.server.address) as channel:
+            stub = registry_pb2_grpc.RegistryServiceStub(channel)
+            try:
+                answer = await stub.GetNode(registry_pb2.GetNodeRequest(node="ada"), wait_for_ready=True)
+            except Exception as error:
+                raise error_from_rpc(error, self.server.address, "registry") from None
+            return str(answer.node.node_id)
+
+
+@asynccontextmanager
+async def running(service: Service) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(service.run())
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield task
+    finally:
+        service.server.stop()
+        with suppress(BackgroundTaskError):
+            await task
+
+
+@pytest.fixture(params=["file", "postgresql"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Service]]:
+    """Makes services on one new database."""
+    (tmp_path / "migrations").mkdir()
+    (tmp_path / "migrations" / "0001_first.py").write_text(MIGRATION)
+    with new_database(request.param, tmp_path) as url:
+        yield lambda: Service(url, tmp_path / "migrations")
+
+
+async def test_the_second_says_who_holds_the_lease_and_serves_once_the_first_has_stopped(
+    make: Callable[[], Service], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = make(), make()
+    async with running(first) as serving:
+        await first.becomes(SERVING)
+        async with running(second):
+            await second.becomes(NOT_SERVING)
+            with pytest.raises(UnavailableError, match="stands by; the tester at 127") as refused:
+                await second.call()
+            assert refused.value.reason == "STANDS_BY"
+            assert first.server.address in refused.value.message
+            assert "standing by: the tester at" in capsys.readouterr().err
+            assert await first.call() == "ada"
+            first.server.stop()
+            await serving
+            await second.becomes(SERVING)
+            assert await second.call() == "ada"
+
+
+async def test_a_standby_that_is_told_to_stop_has_served_nothing(make: Callable[[], Service]) -> None:
+    first, second = make(), make()
+    async with running(first):
+        await first.becomes(SERVING)
+        async with running(second) as standing_by:
+            await second.becomes(NOT_SERVING)
+            second.server.stop()
+            await standing_by
+        assert await first.call() == "ada"
+
+
+async def test_whoever_loses_the_lease_stops_in_order_and_says_why(
+    make: Callable[[], Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.lease.BEAT_INTERVAL_S", 0.01)
+    service, thief = make(), make()
+    with capture_logs() as logs:
+        async with running(service) as serving:
+            await service.becomes(SERVING)
+            with thief.database.engine.begin() as connection:
+                connection.execute(sa.text("UPDATE service_leases SET epoch = epoch + 1"))
+            with pytest.raises(BackgroundTaskError, match="'lease' failed: This process does not hold"):
+                await serving
+    ended = next(log for log in logs if log["event"] == "background_task_ended")
+    assert (ended["task"], ended["exc_info"].reason) == ("lease", "LEASE_LOST")
+    thief.database.close()
+
+
+async def test_the_tables_are_made_by_the_holder_only(make: Callable[[], Service]) -> None:
+    holder, service = make(), make()
+    lease = Lease(holder.database, ManualClock(), process=ELSEWHERE)
+    assert (await lease.try_to_take()).may_take
+    async with running(service):
+        await service.becomes(NOT_SERVING)
+        assert sa.inspect(service.database.engine).get_table_names() == ["service_leases"]
+        await lease.release()
+        await service.becomes(SERVING)
+        assert "notes" in sa.inspect(service.database.engine).get_table_names()
+    holder.database.close()
+
+
+async def test_a_task_that_ends_stops_the_process_in_order(make: Callable[[], Service]) -> None:
+    service = make()
+    async with running(service) as serving:
+        await service.becomes(SERVING)
+        assert set(service.server.running_tasks) == {"lease", "health", "end of health"}
+        async with open_channel(service.server.address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            service.server.running_tasks["health"].cancel()
+            assert (await watch.read()).status == NOT_SERVING
+            watch.cancel()
+        with pytest.raises(BackgroundTaskError, match="'health' was cancelled"):
+            await serving
+
+
+SCRIPT = """
+from peerloom.kit.server import Endpoint, Server, run
+
+async def fail():
+    raise ZeroDivisionError("by nothing")
+
+async def main():
+    async with Server(Endpoint("127.0.0.1:0"), []) as server:
+        await server.start({})
+        server.start_task("dividing", fail())
+        await server.serve_until_stopped()
+
+run(main)
+"""
+
+
+async def test_a_process_whose_task_ended_says_which_and_has_status_1() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SCRIPT), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    _, told = await process.communicate()
+    assert process.returncode == 1
+    assert told.decode().splitlines()[-1] == "error: the background task 'dividing' failed: by nothing"

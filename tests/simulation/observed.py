@@ -1,0 +1,140 @@
+"""What the simulation sees beside the services' own words: who worked with whom, what was acknowledged."""
+
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from peerloom.v1.trainer_pb2 import ConfigureGeneration
+from peerloom.worker.assignment import Assignment
+from tests.simulation.collective import Collective
+
+if TYPE_CHECKING:
+    from tests.simulation.faults import Fault
+    from tests.simulation.processes import Run, World
+
+
+# Faults that leave a process alive and without the others' news; and how long that may last after them.
+UNAWARE = frozenset({"freeze", "freeze worker", "cut", "cut one way", "isolate", "reset", "slow"})
+RECOVERY_S = 6.0
+
+
+@dataclass
+class Announced:
+    """A generation as its members were told of it, and when they last worked in it."""
+
+    collective: Collective
+    world_size: int
+    by_rank: dict[int, str] = field(default_factory=dict)
+    first_work_s: float | None = None
+
+
+class Observed:
+    """Facts that the promises are checked against; a broken promise that is seen at once is noted here."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._chance = random.Random(f"{world.seed}/collectives")
+        self.broken: list[str] = []
+        self.generations: dict[tuple[str, int], Announced] = {}
+        self.registrations: dict[str, tuple[str, str]] = {}
+        self.registered_nodes: dict[str, str] = {}
+        self.evidence_ids: dict[str, None] = {}
+        self.submitted: dict[str, str] = {}
+        self.slots: dict[tuple[str, int], str] = {}
+        self.last_disturbance_s = -10.0
+        self.watches_leases = False
+        self.disturbances: list[Fault] = []
+        world.network.on_answer = self.answered
+
+    def disturbed(self, fault: "Fault") -> None:
+        """A fault begins: for a while some can't know what others know."""
+        self.disturbances.append(fault)
+        if fault.kind in UNAWARE:
+            self.last_disturbance_s = max(self.last_disturbance_s, fault.at_s + fault.lasts_s + RECOVERY_S)
+
+    def break_promise(self, text: str) -> None:
+        """A promise doesn't hold."""
+        if text not in self.broken:
+            self.broken.append(text)
+            self._world.history.note(f"BROKEN: {text}")
+
+    def collective(self, assignment: Assignment, config: ConfigureGeneration) -> Collective:
+        """Where the members of a generation meet; nobody else was ever told the same number and rank."""
+        key = (assignment.job_id, config.generation)
+        known = self.generations.get(key)
+        if known is None:
+            known = self.generations[key] = Announced(self._make(key, config.world_size), config.world_size)
+        who, before = assignment.worker_id, known.by_rank.get(config.rank)
+        if (before is not None and before != who) or known.world_size != config.world_size:
+            self.break_promise(
+                f"generation {key[1]} of {key[0]} was announced twice: rank {config.rank} of "
+                f"{known.world_size} to {before}, then of {config.world_size} to {who}"
+            )
+        known.by_rank[config.rank] = who
+        return known.collective
+
+    def _make(self, key: tuple[str, int], size: int) -> Collective:
+        def completed(what: str, places: list[Any]) -> None:
+            if what.startswith("step"):
+                self._worked(key, what)
+
+        def mismatched(whats: str) -> None:
+            self.break_promise(f"members of generation {key[1]} of {key[0]} do different things: {whats}")
+
+        return Collective(self._world.network, self._chance, key[1], size, completed, mismatched)
+
+    def _worked(self, key: tuple[str, int], what: str) -> None:
+        now_s, (job_id, generation) = self._world.loop.time(), key
+        announced = self.generations[key]
+        announced.first_work_s = announced.first_work_s or now_s
+        for (other_job, later), other in self.generations.items():
+            if other_job != job_id or later <= generation or other.first_work_s is None:
+                continue
+            # Whoever was cut off or frozen can't know that the others went on without it.
+            if other.first_work_s > self.last_disturbance_s and now_s > other.first_work_s + 2.0:
+                self.break_promise(
+                    f"{what} of generation {generation} of {job_id} was made at {now_s:.3f} s, "
+                    f"though generation {later} works since {other.first_work_s:.3f} s"
+                )
+
+    def wrote(self, run: "Run", connection: Any, service: str) -> None:
+        """A process is about to commit what it wrote into a service's database."""
+        query = "SELECT process FROM service_leases WHERE service = ?"
+        holder = str(connection.exec_driver_sql(query, (service,)).scalar())
+        if holder.split("\n")[0:4:3] != [run.name, str(run.number)]:
+            self.break_promise(f"{run.name} writes the {service}'s database, whose lease {holder!r} holds")
+
+    def slot_taken(self, node: str, slot: int, worker: str) -> None:
+        """A worker runs in a slot, alone."""
+        holder = self.slots.get((node, slot))
+        if holder is not None:
+            self.break_promise(f"slot {slot} of {node} runs {worker} beside {holder}")
+        self.slots[node, slot] = worker
+
+    def slot_freed(self, node: str, slot: int, worker: str) -> None:
+        """The worker is gone."""
+        if self.slots.get((node, slot)) == worker:
+            del self.slots[node, slot]
+
+    def answered(self, run: "Run", method: str, request: Any, response: Any) -> None:
+        """A caller heard of the success of its call."""
+        if method == "Register":
+            self._registered(request, response)
+        elif method == "ReportEvidence":
+            self.evidence_ids.update((fact.evidence_id, None) for fact in request.evidence)
+        elif method == "SubmitJob":
+            known = self.submitted.setdefault(request.request_id, response.job.job_id)
+            if known != response.job.job_id:
+                self.break_promise(f"one submission made two jobs, {known} and {response.job.job_id}")
+
+    def _registered(self, request: Any, response: Any) -> None:
+        got = (response.node_id, response.lease_id)
+        known = self.registrations.setdefault(request.request_id, got)
+        if known != got:
+            self.break_promise(f"one registration of {request.spec.name} was given two leases")
+        name = self.registered_nodes.setdefault(response.node_id, request.spec.name)
+        if name != request.spec.name:
+            self.break_promise(f"{response.node_id} was given to {name} and to {request.spec.name}")
+        others = [node for node, name in self.registered_nodes.items() if name == request.spec.name]
+        if len(others) > 1:
+            self.break_promise(f"{request.spec.name} was given {len(others)} ids")

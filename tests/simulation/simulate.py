@@ -1,0 +1,187 @@
+"""One history: a system, its users and its faults, all from one seed; then what must hold."""
+
+import asyncio
+import random
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+
+from peerloom.v1.trainer_pb2 import Job, JobSpec
+from tests.simulation import wiring
+from tests.simulation.clients import User, Watched
+from tests.simulation.faults import Fault, Mischief, faults_of
+from tests.simulation.history import History
+from tests.simulation.loop import StuckError
+from tests.simulation.observed import Observed
+from tests.simulation.processes import Run, World
+from tests.simulation.promises import check, settled, states
+from tests.simulation.surroundings import silence, surroundings
+
+LIMIT_S = 240.0  # a job that takes longer hangs
+SETTLE_S = 40.0  # until all nodes are back, all slots free and all evidence told
+_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a seed says of the system and what it is asked to do."""
+
+    nodes: tuple[int, ...]  # slots of each
+    jobs: tuple[JobSpec, ...]
+    submit_s: tuple[float, ...]
+    has_standby: bool
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes' names."""
+        return [f"node{number}" for number in range(len(self.nodes))]
+
+
+@dataclass
+class Outcome:
+    """How a history went."""
+
+    seed: int
+    faults: tuple[Fault, ...]
+    history: History
+    broken: list[str] = field(default_factory=list)
+    states: list[str] = field(default_factory=list)
+    end_s: float = 0.0
+    callbacks: int = 0
+
+
+def plan_of(seed: int) -> Plan:
+    """The same for the same seed."""
+    chance = random.Random(f"{seed}/plan")
+    nodes = tuple(chance.choice((1, 1, 2)) for _ in range(chance.randint(2, 4)))
+    jobs = tuple(_spec(chance, number) for number in range(chance.choice((1, 1, 2))))
+    return Plan(nodes, jobs, tuple(chance.uniform(1.0, 4.0) for _ in jobs), chance.random() < 0.25)
+
+
+def _spec(chance: random.Random, number: int) -> JobSpec:
+    return JobSpec(
+        task="digits",
+        epochs=chance.choice((1, 2)),
+        batch_size=chance.choice((8, 12, 16)),
+        request_budget=chance.choice((2, 3, 4)),
+        min_workers=chance.choice((1, 1, 2)),
+        max_workers=chance.choice((2, 3, 4)),
+        name=f"job{number}",
+    )
+
+
+class Simulation:
+    """A world with a system in it."""
+
+    def __init__(self, world: World, plan: Plan, faults: Sequence[Fault]) -> None:
+        self.world, self.plan = world, plan
+        world.observed = Observed(world)
+        world.observed.watches_leases = plan.has_standby
+        world.add("registry", "10.0.0.1", wiring.registry)
+        world.add("selector", "10.0.0.2", wiring.selector)
+        world.add("trainer", "10.0.0.3", wiring.trainer)
+        if plan.has_standby:
+            disk = world.processes["selector"].disk
+            world.add("standby", "10.0.0.4", partial(wiring.selector, listen=wiring.STANDBY), disk)
+        for number, (name, slots) in enumerate(zip(plan.names, plan.nodes, strict=True)):
+            world.add(name, f"10.0.1.{number + 1}", partial(wiring.node_agent, slots=slots))
+        self.jobs: list[Job | None] = [None] * len(plan.jobs)
+        self._ended = [asyncio.Event() for _ in plan.jobs]
+        self.job_watches = [Watched() for _ in plan.jobs]
+        self.node_watch = Watched()
+        world.add("user", "10.0.9.1", self._user)
+        self._chance = random.Random(f"{world.seed}/user")
+        self._asked: asyncio.Queue[Fault] = asyncio.Queue()
+        self._mischief = Mischief(world, faults, self._asked.put_nowait)
+
+    async def run(self) -> None:
+        """Starts all; returns when the jobs have ended and all is quiet, or after the limits."""
+        loop, observed = self.world.loop, self.world.observed
+        for process in list(self.world.processes.values()):
+            loop.later(self.world.chance.uniform(0.0, 0.3), process.start)
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                for ended in self._ended:
+                    await ended.wait()
+                await asyncio.sleep(max(0.0, self._mischief.end_s - loop.time()) + 1.0)
+        except TimeoutError:
+            observed.break_promise(f"a job has not ended after {LIMIT_S:g} s")
+            return
+        unsettled = list(settled(self))
+        end_s = loop.time() + SETTLE_S
+        while unsettled and loop.time() < end_s:
+            await asyncio.sleep(0.5)
+            unsettled = list(settled(self))
+        for text in unsettled:
+            observed.break_promise(f"{SETTLE_S:g} s after all: {text}")
+
+    async def _user(self, run: Run) -> None:
+        user = User(run, self._chance)
+        run.spawn(user.watch_nodes(self.node_watch))
+        run.spawn(self._serve_faults(run, user))
+        await asyncio.gather(*(self._job(user, number) for number in range(len(self.plan.jobs))))
+        await asyncio.Event().wait()
+
+    async def _job(self, user: User, number: int) -> None:
+        await asyncio.sleep(self.plan.submit_s[number])
+        is_repeated = self._chance.random() < 0.3
+        job = self.jobs[number] = await user.submit(self.plan.jobs[number], is_repeated)
+        await user.watch_job(job.job_id, self.job_watches[number])
+        self._ended[number].set()
+
+    async def _serve_faults(self, run: Run, user: User) -> None:
+        while True:
+            fault = await self._asked.get()
+            if fault.kind == "cancel":
+                for job in [job for job in self.jobs if job is not None][:1]:
+                    run.spawn(user.cancel(job.job_id))
+            else:
+                run.spawn(self._drain(user, fault))
+
+    async def _drain(self, user: User, fault: Fault) -> None:
+        await user.drain(fault.targets[0], undo=False)
+        await asyncio.sleep(fault.lasts_s)
+        await user.drain(fault.targets[0], undo=True)
+
+
+def all_faults(seed: int) -> tuple[Fault, ...]:
+    """What goes wrong in the history of this seed."""
+    plan = plan_of(seed)
+    return faults_of(seed, plan.names, plan.has_standby)
+
+
+def run_history(seed: int, faults: Sequence[Fault] | None = None, tells_messages: bool = False) -> Outcome:
+    """Runs one history from its beginning to its end, and checks what was promised.
+
+    `faults` are those of the seed unless they are given.
+    """
+    folder = Path(mkdtemp(prefix="peerloom-simulation-", dir=_MEMORY if _MEMORY.is_dir() else None))
+    plan = plan_of(seed)
+    chosen = all_faults(seed) if faults is None else tuple(faults)
+    outcome = Outcome(seed, chosen, History(tells_messages))
+    with silence():
+        wiring.prepare_databases()
+        try:
+            _run(outcome, plan, folder)
+        finally:
+            outcome.history.clock = lambda: outcome.end_s  # it held the world
+            shutil.rmtree(folder)
+    return outcome
+
+
+def _run(outcome: Outcome, plan: Plan, folder: Path) -> None:
+    world = World.create(outcome.seed, folder, outcome.history)
+    with surroundings(world):
+        simulation = Simulation(world, plan, outcome.faults)
+        try:
+            world.loop.run_until_complete(simulation.run())
+            for text in check(simulation):
+                world.observed.break_promise(text)
+        except StuckError as error:
+            world.observed.break_promise(str(error))
+        outcome.end_s, outcome.callbacks = world.loop.time(), world.loop.callbacks
+        outcome.broken = world.observed.broken
+        outcome.states = states(simulation)

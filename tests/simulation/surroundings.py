@@ -1,0 +1,133 @@
+"""What a history needs of the Python process around it: its time, its chance, and silence."""
+
+import asyncio
+import gc
+import random
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
+from io import StringIO
+from typing import Any
+from unittest import mock
+
+import structlog
+
+from peerloom.kit import backoff, ids
+from peerloom.kit.database import Database
+from tests.simulation.loop import current_run
+from tests.simulation.processes import World
+from tests.simulation.wiring import VirtualClock, dialer_of, lease_of_this_run
+
+_ERROR = 40
+# Signs of life are half of all messages; with half as many of them a history takes two thirds of its time.
+BEAT_INTERVAL_S = 0.2
+BEAT_MODULES = ("peerloom.services.trainer.jobs.runner", "peerloom.services.trainer.workers.sessions")
+
+
+@contextmanager
+def surroundings(world: World) -> Iterator[None]:
+    """While this lasts, product code that reads a clock or rolls dice gets those of the world."""
+    loop = world.loop
+    with ExitStack() as stack:
+        for name in ("monotonic", "perf_counter"):
+            stack.enter_context(mock.patch.object(time, name, loop.time))
+        stack.enter_context(mock.patch.object(time, "time", VirtualClock(loop).wall_s))
+        stack.enter_context(mock.patch.object(ids, "entropy", random.Random(f"{world.seed}/ids")))
+        stack.enter_context(mock.patch("peerloom.worker.trainer_session.Dialer", _dialer_of_this_run))
+        stack.enter_context(mock.patch("peerloom.worker.trainer_session._end_others", _end_nothing))
+        for module in BEAT_MODULES:
+            stack.enter_context(mock.patch(f"{module}.BEAT_INTERVAL_S", BEAT_INTERVAL_S))
+        stack.enter_context(
+            mock.patch("peerloom.errors.nearest", return_value=[])
+        )  # nobody reads it, and it is slow
+        stack.enter_context(mock.patch("peerloom.kit.standby.Lease", lease_of_this_run))
+        stack.enter_context(mock.patch.object(Database, "migrate", _is_migrated))
+        stack.enter_context(mock.patch.object(Database, "write", _watched(Database.write)))
+        stack.enter_context(redirect_stdout(StringIO()))
+        stack.enter_context(redirect_stderr(StringIO()))
+        stack.enter_context(_logs(world))
+        before = random.getstate()
+        random.seed(f"{world.seed}/product")
+        pauses: Any = backoff._chance  # drawn from by all backoffs
+        pauses.__self__.seed(f"{world.seed}/pauses")
+        asyncio.set_event_loop(loop)
+        try:
+            yield
+        finally:
+            random.setstate(before)
+            world.close()
+            asyncio.set_event_loop(None)
+
+
+def _is_migrated(self: Database, migrations: str) -> None:
+    """Each simulated disk begins with the newest tables."""
+
+
+def _watched(write: Any) -> Any:
+    @contextmanager
+    def watched(self: Database) -> Iterator[Any]:
+        with write(self) as connection:
+            yield connection
+            run: Any = current_run.get()
+            if run.world.observed.watches_leases:
+                run.world.observed.wrote(run, connection, self.service)
+
+    return watched
+
+
+def _dialer_of_this_run(tls_ca: str, open_: Any) -> Any:
+    run: Any = current_run.get()
+    return dialer_of(run, retries=open_.keywords["retries"])
+
+
+async def _end_nothing() -> None:
+    """A real worker ends what is left on its own loop; here the loop is everybody's."""
+
+
+@contextmanager
+def _logs(world: World) -> Iterator[None]:
+    def keep(_: Any, level: str, event: dict[str, Any]) -> Any:
+        error = event.get("exc_info")
+        words = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+        world.history.note(f"error logged: {event['event']} {words}")
+        if isinstance(error, BaseException):
+            world.crashes.append((str(event["event"]), error))
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    wrapper = structlog.make_filtering_bound_logger(_ERROR)
+    structlog.configure(processors=[keep], wrapper_class=wrapper, cache_logger_on_first_use=False)
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(_: Any, __: str, ___: dict[str, Any]) -> Any:
+    raise structlog.DropEvent
+
+
+@cache
+def _set_imports_aside() -> None:
+    """What is there before the first history need not be looked at after each."""
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Nobody hears what a history's unfinished coroutines say when the garbage collector ends them."""
+    before, hook = structlog.get_config(), sys.unraisablehook
+    structlog.configure(processors=[_drop], cache_logger_on_first_use=False)
+    sys.unraisablehook = lambda _: None
+    gc.disable()
+    _set_imports_aside()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.enable()
+        sys.unraisablehook = hook
+        structlog.configure(**before)

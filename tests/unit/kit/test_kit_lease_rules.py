@@ -1,0 +1,39 @@
+"""When a lease may be taken: every case of the decision, at invented times."""
+
+from peerloom.kit.lease_rules import LeaseRow, Sighting, judge, see
+
+HOLDER = "the registry (process 7 on ada)"
+
+
+def row(epoch: int = 3, beat: int = 10, *, is_released: bool = False) -> LeaseRow:
+    return LeaseRow(epoch, beat, is_released, HOLDER, "")
+
+
+def verdict_after(unmoved_s: float, *, is_dead: bool = False, is_released: bool = False) -> tuple[bool, str]:
+    verdict = judge(row(is_released=is_released), is_dead=is_dead, unmoved_s=unmoved_s, ttl_s=5.0)
+    return verdict.may_take, verdict.reason
+
+
+def test_a_lease_that_nobody_ever_held_may_be_taken() -> None:
+    assert judge(None, is_dead=False, unmoved_s=0.0, ttl_s=5.0).may_take
+
+
+def test_who_shows_life_keeps_it_and_is_named() -> None:
+    assert verdict_after(4.9) == (False, f"{HOLDER} holds the lease")
+
+
+def test_it_is_free_at_once_when_released_or_its_holder_is_dead() -> None:
+    assert verdict_after(0.0, is_released=True) == (True, f"{HOLDER} has released it")
+    assert verdict_after(0.0, is_dead=True) == (True, f"{HOLDER} is dead")
+
+
+def test_it_is_free_when_its_beat_has_not_moved_for_its_time() -> None:
+    assert verdict_after(5.0) == (True, f"{HOLDER} has shown no life for 5.0 s")
+
+
+def test_a_beat_or_another_holder_begins_the_time_anew() -> None:
+    first = see(None, row(), 100.0)
+    assert first == Sighting(3, 10, 100.0)
+    assert see(first, row(), 104.0) is first
+    assert see(first, row(beat=11), 104.0) == Sighting(3, 11, 104.0)
+    assert see(first, row(epoch=4), 104.0) == Sighting(4, 10, 104.0)

@@ -1,0 +1,130 @@
+"""The pool of workers with scripted ones: what is started, told, ended, and whose failure is seen."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from agent_parts import LIMIT_S, TRAINER, ScriptedWorker, World
+
+from peerloom.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, UnavailableError
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def events(world: World, count: int, job_id: str = "job-1") -> list[tuple[str, bool, int | None]]:
+    """The first `count` events of the job: worker, whether it ended, and how."""
+    seen: list[tuple[str, bool, int | None]] = []
+    async with asyncio.timeout(LIMIT_S):
+        async for event in world.pool.watch(job_id):
+            seen.append((event.worker.worker_id, event.ended, event.worker.exit_code))
+            if len(seen) == count:
+                break
+    return seen
+
+
+async def test_each_reserved_slot_gets_a_worker_with_its_assignment(world: World, tmp_path: Path) -> None:
+    workers = await world.start("a", "b")
+    told = [worker.assignment for worker in workers]
+    assert [(each.worker_id, each.slot, each.job_id) for each in told if each] == [
+        ("a", 0, "job-1"),
+        ("b", 1, "job-1"),
+    ]
+    assert told[0] is not None
+    assert (told[0].trainer_address, told[0].log_path) == (TRAINER, str(tmp_path / "job-1" / "a.log"))
+    assert world.slots.free(0.0) == [2]
+
+
+async def test_an_end_frees_the_slot_and_is_told_with_its_status_to_late_watchers_too(world: World) -> None:
+    [worker] = await world.start("a")
+    worker.end(3)
+    for _ in range(2):
+        assert (await events(world, 2))[1] == ("a", True, 3)
+    assert world.slots.free(0.0) == [0, 1, 2]
+    assert not world.pool.is_running("job-1")
+
+
+async def test_a_repeated_start_starts_nothing(world: World) -> None:
+    held = world.slots.reserve("job-1", "request-1", 1, 0, 0.0, 30.0)
+    first = await world.pool.start(held.reservation_id, ["a"], TRAINER, 0.0)
+    second = await world.pool.start(held.reservation_id, ["a"], TRAINER, 0.0)
+    assert [worker.worker_id for worker in first] == [worker.worker_id for worker in second] == ["a"]
+    assert len(world.starter.workers) == 1
+
+
+async def test_without_a_reservation_or_after_its_time_nothing_is_started(world: World) -> None:
+    held = world.slots.reserve("job-1", "request-1", 1, 0, 0.0, 30.0)
+    for reservation_id, now_s in (("unknown", 0.0), (held.reservation_id, 30.0)):
+        with pytest.raises(NotFoundError):
+            await world.pool.start(reservation_id, ["a"], TRAINER, now_s)
+    assert world.starter.workers == []
+
+
+async def test_a_worker_that_the_job_has_had_is_refused_and_costs_no_slot(world: World) -> None:
+    [worker] = await world.start("a")
+    worker.end(0)
+    await events(world, 2)
+    with pytest.raises(AlreadyExistsError):
+        await world.start("a")
+    assert world.slots.free(0.0) == [0, 1, 2]
+
+
+async def test_when_one_cannot_be_started_none_of_them_runs(tmp_path: Path) -> None:
+    world = World(tmp_path, room=1)
+    with pytest.raises(FailedPreconditionError):
+        await world.start("a", "b")
+    assert world.starter.workers[0].told == ["stop (0 s)"]
+    assert (await events(world, 2))[1] == ("a", True, -15)
+    assert world.slots.free(0.0) == [0, 1, 2]
+
+
+async def test_stopping_a_job_ends_its_workers_and_frees_what_it_holds_but_not_others(world: World) -> None:
+    [mine] = await world.start("a")
+    [other] = await world.start("b", job_id="job-2")
+    world.slots.reserve("job-1", "request-9", 1, 0, 0.0, 30.0)
+    assert world.slots.free(0.0) == []
+    assert await world.pool.stop("job-1", 5.0) == 1
+    assert (mine.told, other.told) == (["stop (5 s)"], [])
+    assert world.slots.free(0.0) == [0, 2]
+    assert await world.pool.stop("job-1", 5.0) == 0
+
+
+async def test_a_start_goes_on_when_its_caller_gives_up(world: World) -> None:
+    held = world.slots.reserve("job-1", "request-1", 1, 0, 0.0, 30.0)
+    world.status.beat_due.clear()
+    starting = asyncio.create_task(world.pool.start(held.reservation_id, ["a"], TRAINER, 0.0))
+    await world.status.beat_due.wait()  # the slot is taken, the worker isn't there yet
+    assert world.starter.workers == []
+    starting.cancel()
+    assert (await events(world, 1))[0] == ("a", False, None)
+
+
+async def test_closing_ends_all_workers_and_watches_and_nothing_starts_any_more(world: World) -> None:
+    await world.start("a", "b")
+    watching = asyncio.create_task(events(world, 9))
+    await world.pool.close(6.0)
+    async with asyncio.timeout(LIMIT_S):
+        seen = await watching
+    assert sorted(name for name, ended, _ in seen if ended) == ["a", "b"]
+    held = world.slots.reserve("job-2", "request-7", 1, 0, 0.0, 30.0)
+    with pytest.raises(UnavailableError):
+        await world.pool.start(held.reservation_id, ["c"], TRAINER, 0.0)
+
+
+async def test_whoever_keeps_the_pool_sees_what_ended_one_of_its_own_tasks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that can't be ended is a fault of the agent, not of a caller that has left long ago."""
+    await world.start("a")
+
+    async def fail(worker: ScriptedWorker, grace_s: float) -> None:
+        raise OSError("no such process group")
+
+    monkeypatch.setattr(ScriptedWorker, "stop", fail)
+    keeping = asyncio.create_task(world.pool.keep())
+    world.pool.end_soon(world.pool.running()[0], 1.0)
+    with pytest.raises(OSError, match="no such process group"):
+        async with asyncio.timeout(LIMIT_S):
+            await keeping

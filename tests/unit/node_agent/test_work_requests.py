@@ -1,0 +1,111 @@
+"""The agent accepts what fits and refuses the rest with the right reason."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom.services.node_agent.work_requests import (
+    NodeView,
+    WorkRequest,
+    decide,
+)
+from peerloom.v1.node_agent_pb2 import Refusal
+
+NODE = NodeView(
+    total_slots=4,
+    free_slots=3,
+    accelerator_kind="cpu",
+    device_memory_bytes=1000,
+    available_bytes=800,
+    waiting_bytes=0,
+    promised_bytes=0,
+    memory_limit_bytes=0,
+    draining=False,
+    withheld="",
+    torch_installed=True,
+    task_known=True,
+    allow_code=False,
+)
+REQUEST = WorkRequest(job_id="job-1", max_slots=2, accelerator_kind="", memory_bytes=0, task="digits")
+
+
+@pytest.mark.parametrize(
+    ("request_change", "node_change", "slots"),
+    [
+        ({}, {}, 2),
+        ({"max_slots": 9}, {}, 3),
+        ({"accelerator_kind": "cpu"}, {}, 2),
+        ({"memory_bytes": 400}, {}, 2),
+        ({"memory_bytes": 401}, {}, 1),
+        ({"memory_bytes": 400}, {"waiting_bytes": 400}, 1),
+        ({"memory_bytes": 400}, {"memory_limit_bytes": 1000, "promised_bytes": 600}, 1),
+    ],
+)
+def test_as_many_slots_as_fit_are_given(
+    request_change: dict[str, object], node_change: dict[str, object], slots: int
+) -> None:
+    decision = decide(replace(REQUEST, **request_change), replace(NODE, **node_change))  # type: ignore[arg-type]  # tables
+    assert (decision.slots, decision.refusal) == (slots, Refusal.REFUSAL_UNSPECIFIED)
+    assert "3 of 4 slots were free" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("request_change", "node_change", "refusal", "words"),
+    [
+        ({}, {"total_slots": 0, "free_slots": 0}, Refusal.REFUSAL_NO_COMPUTE, "stores and relays only"),
+        ({}, {"torch_installed": False}, Refusal.REFUSAL_NO_COMPUTE, "PyTorch isn't installed"),
+        ({"accelerator_kind": "cuda"}, {}, Refusal.REFUSAL_NO_ACCELERATOR, "wants cuda slots"),
+        (
+            {"task": "mine.nets:Net"},
+            {"task_known": False},
+            Refusal.REFUSAL_UNKNOWN_TASK,
+            "can't import 'mine'",
+        ),
+        ({"memory_bytes": 1001}, {}, Refusal.REFUSAL_NO_MEMORY, "a slot has 1,000"),
+        ({}, {"draining": True}, Refusal.REFUSAL_DRAINING, "drained"),
+        ({}, {"withheld": "It is 08:00."}, Refusal.REFUSAL_OWNER_LIMITS, "It is 08:00."),
+        ({}, {"free_slots": 0}, Refusal.REFUSAL_BUSY, "All 4 slots"),
+        ({"memory_bytes": 900}, {}, Refusal.REFUSAL_NO_MEMORY, "800 are free"),
+        (
+            {"memory_bytes": 500},
+            {"memory_limit_bytes": 900, "promised_bytes": 600},
+            Refusal.REFUSAL_OWNER_LIMITS,
+            "lends 900 bytes",
+        ),
+    ],
+)
+def test_each_refusal_says_why(
+    request_change: dict[str, object], node_change: dict[str, object], refusal: Refusal.ValueType, words: str
+) -> None:
+    decision = decide(replace(REQUEST, **request_change), replace(NODE, **node_change))  # type: ignore[arg-type]  # tables
+    assert (decision.slots, decision.refusal) == (0, refusal)
+    assert words in decision.reason
+
+
+def test_what_never_changes_is_said_before_what_passes() -> None:
+    """A busy node that could never run the task says that, so that nobody waits for it."""
+    decision = decide(replace(REQUEST, task="x:Y"), replace(NODE, task_known=False, free_slots=0))
+    assert decision.refusal == Refusal.REFUSAL_UNKNOWN_TASK
+
+
+@given(
+    max_slots=st.integers(1, 20),
+    free=st.integers(0, 8),
+    memory_bytes=st.integers(0, 2000),
+    limit_bytes=st.integers(0, 5000),
+    promised_bytes=st.integers(0, 5000),
+)
+def test_never_more_than_asked_free_or_allowed(
+    max_slots: int, free: int, memory_bytes: int, limit_bytes: int, promised_bytes: int
+) -> None:
+    node = replace(
+        NODE, total_slots=8, free_slots=free, memory_limit_bytes=limit_bytes, promised_bytes=promised_bytes
+    )
+    decision = decide(replace(REQUEST, max_slots=max_slots, memory_bytes=memory_bytes), node)
+    assert 0 <= decision.slots <= min(max_slots, free)
+    assert (decision.slots == 0) == (decision.refusal != Refusal.REFUSAL_UNSPECIFIED)
+    assert decision.slots * memory_bytes <= node.available_bytes
+    if limit_bytes and decision.slots and memory_bytes:
+        assert promised_bytes + decision.slots * memory_bytes <= limit_bytes

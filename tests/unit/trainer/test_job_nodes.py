@@ -1,0 +1,200 @@
+"""Asking nodes for slots, watching those that gave some, and finding replacements; the nodes are stubs."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from trainer_room import DEADLINE_S, Agent, Room, settle, until
+
+from peerloom.errors import UnavailableError
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.nodes.replacing import JobNodes
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.sessions import WorkerSessions
+from peerloom.services.trainer.workers.state import Lost
+from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.v1.trainer_pb2 import Backend, JobState
+
+
+@dataclass
+class Parts:
+    """A job's nodes with its pool."""
+
+    room: Room
+    record: JobRecord
+    nodes: JobNodes
+    pool: WorkerPool
+
+
+def parts(*agents: Agent, **spec: object) -> Parts:
+    room = Room(*agents)
+    record = room.new_record(**{"batch_size": 10, **spec})
+    witness = room.witness(record)
+    pool = WorkerPool(record, room.router, witness, room.clock)
+    checkpoints = CheckpointKeeper(record, room.collector)
+    sessions = WorkerSessions(record, pool, checkpoints, room.router, room.clock, 10.0)
+    return Parts(room, record, JobNodes(record, pool, sessions, room.recruiter, witness), pool)
+
+
+def blamed(made: Parts) -> list[tuple[str, str]]:
+    change = made.record.take_change()
+    return [(fact.node_id, fact.detail) for fact in change.evidence] if change else []
+
+
+async def test_slots_are_taken_in_the_order_of_the_ranking_until_there_are_enough() -> None:
+    ada, bob, eve = Agent("ada", 2), Agent("bob", 2), Agent("eve", 2)
+    made = parts(ada, bob, eve, max_workers=3)
+    assert await made.nodes.recruit() == ""
+    assert [len(agent.started) for agent in (ada, bob, eve)] == [2, 1, 0]
+    assert eve.stopped == ["job-1"], "what isn't used is given back"
+    job = made.record.job
+    assert [(a.node.name, a.accepted_slots) for a in job.answers] == [("ada", 2), ("bob", 2), ("eve", 2)]
+    assert [each.node_name for each in job.workers] == ["ada", "ada", "bob"]
+    assert (job.state, job.backend) == (JobState.JOB_STATE_STARTING, Backend.BACKEND_GLOO)
+    assert job.state_reason == "6 slots on the nodes that accepted, with gloo: not every slot is a GPU"
+    assert made.pool.count() == 3
+
+
+async def test_refusals_for_lack_of_means_and_silence_are_evidence() -> None:
+    busy = Agent("ada", 0, refusal=Refusal.REFUSAL_BUSY)
+    drains = Agent("bob", 0, refusal=Refusal.REFUSAL_DRAINING)
+    made = parts(busy, drains, Agent("eve", is_away=True))
+    assert await made.nodes.recruit() == "none of the 3 nodes that were asked could give a slot"
+    assert blamed(made) == [
+        ("node-ada", "refused work: no slot is free"),
+        ("node-eve", "did not answer a request for work: eve is away"),
+    ]
+
+
+async def test_who_took_work_and_did_not_start_it_is_to_blame() -> None:
+    made = parts(Agent("ada", 1), Agent("bob", 1, fails_to_start=True), min_workers=2)
+    assert await made.nodes.recruit() == "1 workers could be started, fewer than 2"
+    assert blamed(made) == [("node-bob", "took work and did not start it: no process could be started")]
+
+
+async def test_no_node_to_ask_is_told_with_the_reason() -> None:
+    made = parts()
+    reason = await made.nodes.recruit()
+    assert reason == "the selector found no node to ask (no node has registered)"
+
+
+async def test_a_selector_that_is_away_is_waited_for_and_said_once() -> None:
+    made = parts(Agent("ada", 1))
+    made.room.neighbours.selector_is_away = True
+    recruiting = asyncio.create_task(made.nodes.recruit())
+    record = made.record
+    await until(lambda: record.job.state_reason.startswith("waiting for the selector: "))
+    made.room.neighbours.selector_is_away = False
+    async with asyncio.timeout(DEADLINE_S):
+        assert await recruiting == ""
+    change = record.take_change()
+    assert change is not None
+    states = [event.state_change.state for event in change.events if event.HasField("state_change")]
+    assert states.count(JobState.JOB_STATE_QUEUED) == 1
+
+
+async def test_a_new_round_forgets_the_one_before() -> None:
+    made = parts(Agent("ada", 1))
+    await made.nodes.recruit()
+    await made.nodes.recruit()
+    job = made.record.job
+    assert (len(job.answers), len(job.workers)) == (1, 1)
+
+
+async def test_an_agent_tells_of_a_process_that_died() -> None:
+    ada = Agent("ada", 2)
+    made = parts(ada)
+    await made.nodes.recruit()
+    watching = asyncio.create_task(made.nodes.watch_forever())
+    first, second = ada.started
+    ada.end(first, -9)
+    ada.end(second, 3)
+    await until(lambda: all(isinstance(state.phase, Lost) for state in made.pool.states()))
+    reasons = [each.end_reason for each in made.record.job.workers]
+    assert reasons == ["its process was killed by signal 9", "its process ended with status 3"]
+    watching.cancel()
+
+
+async def test_a_node_whose_agent_is_away_is_watched_again() -> None:
+    ada = Agent("ada", 1)
+    made = parts(ada)
+    await made.nodes.recruit()
+    watching = asyncio.create_task(made.nodes.watch_forever())
+    async with asyncio.timeout(DEADLINE_S):
+        await ada.watched.wait()
+        ada.watched.clear()
+        ada.ends.put_nowait(UnavailableError("the agent was killed"))
+        await ada.watched.wait()
+        assert made.pool.states()[0].contact.is_agent_away
+        ada.end("worker-of-another-time", 0)
+    await until(lambda: not made.pool.states()[0].contact.is_agent_away)
+    watching.cancel()
+
+
+async def test_a_bug_in_a_watch_comes_out_at_its_owner() -> None:
+    ada = Agent("ada", 1)
+    made = parts(ada)
+    await made.nodes.recruit()
+    ada.ends.put_nowait(ValueError("a bug"))
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(made.nodes.watch_forever(), DEADLINE_S)
+    assert raised.group_contains(ValueError, match="a bug")
+
+
+async def test_a_lost_worker_is_replaced_and_its_new_node_is_watched() -> None:
+    """The old node has no slot left, and is not to blame for that: it is asked again and again."""
+    ada, bob = Agent("ada", 1), Agent("bob", 0)
+    made = parts(ada, bob)
+    await made.nodes.recruit()
+    record = made.record
+    blamed(made)
+    record.generation_begun(ada.started, 0, "1 worker begins", None, False)
+    made.pool.begin_generation(ada.started, None)
+    watching = asyncio.create_task(made.nodes.watch_forever())
+    reinforcing = asyncio.create_task(made.nodes.reinforce_forever())
+    await asyncio.sleep(0)
+    made.pool.lose(ada.started[0], "it died")
+    ada.slots, bob.slots = 0, 1
+    made.pool.someone_departs.set()  # wakes the round before its time
+    await until(lambda: bob.watched.is_set() and len(record.job.workers) == 2)
+    assert [each.node_name for each in record.job.workers] == ["ada", "bob"]
+    assert blamed(made) == [("node-ada", f"{ada.started[0]} was lost: it died")]
+    for task in (watching, reinforcing):
+        task.cancel()
+    await asyncio.gather(watching, reinforcing, return_exceptions=True)
+
+
+async def test_a_worker_lost_before_the_first_generation_is_replaced_once_the_job_waits_for_nodes() -> None:
+    ada, bob = Agent("ada", 1), Agent("bob", 0)
+    made = parts(ada, bob, max_workers=1)
+    await made.nodes.recruit()
+    reinforcing = asyncio.create_task(made.nodes.reinforce_forever())
+    made.pool.lose(ada.started[0], "it died")
+    ada.slots, bob.slots = 0, 1
+    await settle()
+    made.pool.someone_departs.set()  # wakes the round before its time
+    await settle()
+    assert bob.started == [], "the others may still be starting"
+    made.record.state_changed(JobState.JOB_STATE_WAITING, "waiting for nodes")
+    made.pool.someone_departs.set()
+    await until(lambda: bob.started)
+    reinforcing.cancel()
+    await asyncio.gather(reinforcing, return_exceptions=True)
+
+
+async def test_who_wants_to_go_need_not_wait_where_no_replacement_is_to_be_had() -> None:
+    ada = Agent("ada", 1)
+    made = parts(ada)
+    await made.nodes.recruit()
+    record = made.record
+    record.generation_begun(ada.started, 0, "1 worker begins", None, False)
+    made.pool.begin_generation(ada.started, None)
+    reinforcing = asyncio.create_task(made.nodes.reinforce_forever())
+    await asyncio.sleep(0)
+    ada.slots = 0
+    [state] = made.pool.states()
+    made.pool.become(state.departing(60.0, "its owner is back", 0.0))
+    made.pool.someone_departs.set()
+    await until(lambda: made.pool.states()[0].is_due(0.0))
+    reinforcing.cancel()

@@ -1,0 +1,247 @@
+"""A job's record: each verb changes it and appends its event in one step."""
+
+from collections.abc import Callable
+
+import pytest
+from trainer_room import Room, ranked, worker
+
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.selector_pb2 import Evidence
+from peerloom.v1.trainer_pb2 import (
+    Backend,
+    Checkpoint,
+    EpochProgress,
+    Job,
+    JobResult,
+    JobSpec,
+    JobState,
+    NetworkTraffic,
+    NodeAnswer,
+    StepProgress,
+    WorkerPrepared,
+)
+
+READING = {"job", "job_id", "generation", "nodes", "worker", "living_nodes", "take_change"}
+
+
+def checkpoint(step: int, epoch: int = 0) -> Checkpoint:
+    return Checkpoint(step=step, epoch=epoch, artifact=Artifact(digest=f"{step:064x}"))
+
+
+def step(number: int, samples_per_s: float = 100.0) -> StepProgress:
+    """A step of 10 of an epoch's 100 samples."""
+    return StepProgress(
+        step=number,
+        epoch=1,
+        samples=10,
+        first_sample=10 * (number - 1),
+        samples_per_s=samples_per_s,
+        step_s=0.5,
+        generation=1,
+        workers=2,
+        loss=1.0 / number,
+    )
+
+
+@pytest.fixture
+def record() -> JobRecord:
+    """A job with two workers in its first generation, five steps and two checkpoints."""
+    record = Room().new_record(batch_size=10)
+    record.answered(NodeAnswer(node=ranked("ada"), accepted_slots=2))
+    record.workers_added([worker(1), worker(2)])
+    spec = JobSpec()
+    spec.CopyFrom(record.job.spec)
+    record.task_loaded(WorkerPrepared(total_steps=10, spec=spec, training_samples=100))
+    record.generation_begun(["worker-2", "worker-1"], 0, "2 workers begin", None, False)
+    for number in range(1, 6):
+        record.step_committed(step(number))
+    record.checkpoint_kept(checkpoint(2))
+    record.checkpoint_kept(checkpoint(4))
+    record.take_change()
+    return record
+
+
+Verb = Callable[[JobRecord], object]
+Read = Callable[[Job], object]
+VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
+    "round_begun": (
+        lambda r: r.round_begun("asking"),
+        "state_change",
+        lambda j: (j.state, len(j.answers), len(j.workers)),
+        (JobState.JOB_STATE_SELECTING, 0, 0),
+    ),
+    "answered": (
+        lambda r: r.answered(NodeAnswer(node=ranked("bob"), accepted_slots=1)),
+        "answer",
+        lambda j: [answer.node.name for answer in j.answers],
+        ["ada", "bob"],
+    ),
+    "slots_found": (
+        lambda r: r.slots_found(Backend.BACKEND_GLOO, "2 slots, with gloo"),
+        "state_change",
+        lambda j: (j.state, j.backend, j.state_reason),
+        (JobState.JOB_STATE_STARTING, Backend.BACKEND_GLOO, "2 slots, with gloo"),
+    ),
+    "workers_added": (
+        lambda r: r.workers_added([worker(3)]),
+        None,
+        lambda j: [each.worker_id for each in j.workers],
+        ["worker-1", "worker-2", "worker-3"],
+    ),
+    "evidence_given": (lambda r: r.evidence_given(Evidence(evidence_id="e")), None, lambda j: None, None),
+    "task_loaded": (
+        lambda r: r.task_loaded(WorkerPrepared(total_steps=30, spec=r.job.spec, training_samples=300)),
+        None,
+        lambda j: (j.progress.total_steps, j.progress.total_epochs, j.ledger.training_samples),
+        (30, 1, 300),
+    ),
+    "worker_lost": (
+        lambda r: r.worker_lost("worker-1", "it died"),
+        "worker_lost",
+        lambda j: [(each.ended, each.end_reason) for each in j.workers],
+        [(True, "it died"), (False, "")],
+    ),
+    "worker_dismissed": (
+        lambda r: r.worker_dismissed("worker-2", "its owner is back"),
+        None,
+        lambda j: [(each.ended, each.end_reason) for each in j.workers],
+        [(False, ""), (True, "its owner is back")],
+    ),
+    "generation_begun": (
+        lambda r: r.generation_begun(["worker-1"], 5, "1 worker goes on", None, False),
+        "generation_formed",
+        lambda j: (j.generation, [(each.rank, each.generation) for each in j.workers]),
+        (2, [(0, 2), (0, 1)]),
+    ),
+    "generation_entered": (
+        lambda r: r.generation_entered(["worker-1"], 7),
+        "generation_formed",
+        lambda j: j.generation,
+        1,
+    ),
+    "step_committed": (
+        lambda r: r.step_committed(step(6, 200.0)),
+        "step",
+        # Five steps at 100 a second, then one at 200: 0.9 * 100 + 0.1 * 200 = 110.
+        lambda j: (j.progress.step, round(j.progress.samples_per_s, 6), j.ledger.stretches[0].end_sample),
+        (6, 110.0, 60),
+    ),
+    "epoch_committed": (
+        lambda r: r.epoch_committed(EpochProgress(epoch=1, metric_name="accuracy", metric=0.9)),
+        "epoch",
+        lambda j: (j.progress.epoch, j.progress.metric_name, j.progress.metric),
+        (1, "accuracy", 0.9),
+    ),
+    "checkpoint_kept": (
+        lambda r: r.checkpoint_kept(checkpoint(5)),
+        None,
+        lambda j: (j.checkpoint.step, j.previous_checkpoint.step),
+        (5, 4),
+    ),
+    "checkpoint_refused": (
+        lambda r: r.checkpoint_refused("it is damaged"),
+        "state_change",
+        lambda j: (j.checkpoint.step, j.HasField("previous_checkpoint"), j.state_reason),
+        (2, False, "it is damaged; going on from the one of step 2"),
+    ),
+    "result_kept": (
+        lambda r: r.result_kept(JobResult(model=Artifact(digest="a" * 64))),
+        None,
+        lambda j: j.result.model.digest,
+        "a" * 64,
+    ),
+    "traffic_recorded": (
+        lambda r: r.traffic_recorded(NetworkTraffic(backend="ns3")),
+        None,
+        lambda j: j.traffic.backend,
+        "ns3",
+    ),
+    "state_changed": (
+        lambda r: r.state_changed(JobState.JOB_STATE_RUNNING, "it runs"),
+        "state_change",
+        lambda j: (j.state, j.state_reason),
+        (JobState.JOB_STATE_RUNNING, "it runs"),
+    ),
+    "end_decided": (
+        lambda r: r.end_decided(JobState.JOB_STATE_CANCELLED, "its user cancelled it"),
+        "state_change",
+        lambda j: (j.state, j.ending_state, j.state_reason),
+        (
+            JobState.JOB_STATE_FINISHING,
+            JobState.JOB_STATE_CANCELLED,
+            "freeing the slots: its user cancelled it",
+        ),
+    ),
+    "ended": (
+        lambda r: r.ended(JobState.JOB_STATE_FAILED, "it broke"),
+        "state_change",
+        lambda j: (j.state, j.HasField("end_time"), [each.ended for each in j.workers]),
+        (JobState.JOB_STATE_FAILED, True, [True, True]),
+    ),
+    "resumed": (
+        lambda r: r.resumed(),
+        "state_change",
+        lambda j: (j.state, j.HasField("end_time"), j.state_reason),
+        (JobState.JOB_STATE_QUEUED, False, "resumed from its checkpoint"),
+    ),
+}
+
+
+def test_all_that_a_record_can_be_told_is_tested_here() -> None:
+    assert {name for name in vars(JobRecord) if not name.startswith("_")} == READING | set(VERBS)
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_changes_the_record_and_appends_its_event_in_one_step(record: JobRecord, name: str) -> None:
+    verb, kind, read, expected = VERBS[name]
+    verb(record)
+    assert read(record.job) == expected
+    change = record.take_change()
+    assert change is not None, "without an event, the change itself is to be written"
+    assert [event.WhichOneof("event") for event in change.events] == ([kind] if kind else [])
+    assert read(change.job) == expected
+    assert record.take_change() is None
+
+
+def test_what_is_reported_again_enters_once(record: JobRecord) -> None:
+    """As by a worker whose session broke before the trainer had said that it is stored."""
+    record.epoch_committed(EpochProgress(epoch=1))
+    record.take_change()
+    record.step_committed(step(5))
+    record.step_committed(step(3))
+    record.epoch_committed(EpochProgress(epoch=1))
+    assert record.take_change() is None
+    assert record.job.progress.step == 5
+
+
+def test_what_came_after_the_checkpoint_of_a_generation_is_done_again(record: JobRecord) -> None:
+    """Five steps of ten samples were made; from the checkpoint of step 4 on the fifth is lost."""
+    record.generation_begun(["worker-1"], 4, "from the checkpoint", record.job.checkpoint, False)
+    job = record.job
+    assert (job.progress.step, job.ledger.discarded_samples) == (4, 10)
+    assert job.ledger.stretches[-1].end_sample == 40
+
+
+def test_a_generation_that_meets_beside_is_told_of_when_it_is_entered(record: JobRecord) -> None:
+    record.state_changed(JobState.JOB_STATE_RUNNING, "2 workers work")
+    record.workers_added([worker(3)])
+    record.take_change()
+    record.generation_begun(["worker-1", "worker-3"], 5, "a worker joins", None, True)
+    record.generation_entered(["worker-3", "worker-1"], 7)
+    change = record.take_change()
+    assert change is not None
+    met, entered = change.events
+    assert (met.state_change.state, met.state_change.reason) == (JobState.JOB_STATE_RUNNING, "a worker joins")
+    formed = entered.generation_formed
+    assert [each.worker_id for each in formed.workers] == ["worker-1", "worker-3"], (
+        "in the order of the ranks"
+    )
+    assert (formed.generation, formed.first_step) == (2, 7)
+
+
+def test_a_copy_of_the_record_stays_as_it_was(record: JobRecord) -> None:
+    before = record.job
+    record.step_committed(step(6))
+    assert (before.progress.step, record.job.progress.step) == (5, 6)
+    assert record.job is record.job, "no copy is made while nothing changes"

@@ -1,0 +1,99 @@
+"""What a job may ask for, and what the nodes' answers mean."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.services.trainer.jobs.specs import complete_spec, slots_wanted
+from peerloom.services.trainer.nodes.offers import (
+    Offer,
+    choose_backend,
+    counts_as_unfinished,
+    take_slots,
+    verdict,
+)
+from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.v1.trainer_pb2 import Backend, JobSpec
+
+
+def test_fills_in_the_thesiss_defaults_for_mnist() -> None:
+    spec = complete_spec(JobSpec(task="mnist", task_arguments={"data": "/data"}))
+    assert (spec.batch_size, spec.epochs, spec.request_budget, spec.min_workers) == (32, 3, 3, 1)
+
+
+def test_a_users_own_task_keeps_its_own_defaults_for_the_workers() -> None:
+    spec = complete_spec(JobSpec(task="lines:Lines"))
+    assert not spec.HasField("batch_size")
+    assert spec.request_budget == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (JobSpec(task="digits", epochs=0), "spec.epochs"),
+        (JobSpec(task="digits", batch_size=0), "spec.batch_size"),
+        (JobSpec(task="digits", batch_size=4, min_workers=5), "spec.batch_size"),
+        (JobSpec(task="digits", request_budget=0), "spec.request_budget"),
+        (JobSpec(task="digits", learning_rate=-0.1), "spec.learning_rate"),
+        (JobSpec(task="digits", learning_rate=float("nan")), "spec.learning_rate"),
+        (JobSpec(task="digits", min_workers=3, max_workers=2), "spec.max_workers"),
+        (JobSpec(task="digits", initial_model_digest="abc"), "spec.initial_model_digest"),
+        (JobSpec(task="digits", name="No Spaces"), "spec.name"),
+        (JobSpec(task=""), "spec.task"),
+    ],
+)
+def test_a_bad_field_is_named_with_its_limit(spec: JobSpec, field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        complete_spec(spec)
+    assert caught.value.metadata["field"] == field
+
+
+def test_an_unknown_task_is_told_the_nearest() -> None:
+    with pytest.raises(NotFoundError, match="digits"):
+        complete_spec(JobSpec(task="digit"))
+
+
+def test_no_more_workers_than_samples_in_a_batch() -> None:
+    assert slots_wanted(complete_spec(JobSpec(task="digits", batch_size=4))) == 4
+    assert slots_wanted(complete_spec(JobSpec(task="digits", batch_size=4, max_workers=2))) == 2
+
+
+def test_slots_are_taken_in_the_order_of_the_ranking() -> None:
+    offers = [Offer("a", 3, "cpu"), Offer("b", 0, ""), Offer("c", 2, "cpu")]
+    assert take_slots(offers, 4) == [3, 0, 1]
+
+
+@given(st.lists(st.integers(0, 8), max_size=8), st.integers(0, 40))
+def test_never_takes_more_than_offered_or_wanted(slots: list[int], wanted: int) -> None:
+    taken = take_slots([Offer(str(i), n, "cpu") for i, n in enumerate(slots)], wanted)
+    assert all(use <= offered for use, offered in zip(taken, slots, strict=True))
+    assert sum(taken) == min(wanted, sum(slots))
+
+
+@pytest.mark.parametrize(
+    ("requested", "kinds", "expected"),
+    [
+        (Backend.BACKEND_UNSPECIFIED, ["cuda", "cuda"], Backend.BACKEND_NCCL),
+        (Backend.BACKEND_UNSPECIFIED, ["cuda", "cpu"], Backend.BACKEND_GLOO),
+        (Backend.BACKEND_UNSPECIFIED, ["cpu"], Backend.BACKEND_GLOO),
+        (Backend.BACKEND_GLOO, ["cuda"], Backend.BACKEND_GLOO),
+    ],
+)
+def test_nccl_where_every_slot_is_a_gpu(requested: int, kinds: list[str], expected: int) -> None:
+    assert choose_backend(requested, kinds)[0] == expected
+
+
+def test_a_round_without_compute_says_so() -> None:
+    spec = complete_spec(JobSpec(task="digits", min_workers=2))
+    assert verdict(0, spec, 3) == (False, "none of the 3 nodes that were asked could give a slot")
+    assert verdict(1, spec, 3) == (False, "1 slots were given, and the job needs at least 2 workers")
+    assert verdict(2, spec, 3)[0]
+
+
+def test_only_refusals_for_lack_of_means_are_evidence() -> None:
+    assert counts_as_unfinished(Refusal.REFUSAL_NO_COMPUTE)
+    assert counts_as_unfinished(Refusal.REFUSAL_BUSY)
+    assert not counts_as_unfinished(Refusal.REFUSAL_DRAINING)
+    assert not counts_as_unfinished(Refusal.REFUSAL_OWNER_LIMITS)
+    assert not counts_as_unfinished(Refusal.REFUSAL_UNKNOWN_TASK)

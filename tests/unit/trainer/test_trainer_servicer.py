@@ -1,0 +1,87 @@
+"""The trainer's calls, answered without a server."""
+
+import asyncio
+
+import pytest
+from trainer_room import Room, until
+from trainer_site import SPEC, Site, finish
+
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from peerloom.services.trainer.nodes.logs import JobLogs
+from peerloom.services.trainer.servicer import LINK_LIMIT, TrainerServicer
+from peerloom.v1.trainer_pb2 import (
+    CancelJobRequest,
+    GetJobRequest,
+    JobState,
+    LinkTraffic,
+    ListJobsRequest,
+    ListModelsRequest,
+    NetworkTraffic,
+    RecordJobTrafficRequest,
+    ResumeJobRequest,
+    SubmitJobRequest,
+    WatchJobRequest,
+)
+
+
+def servicer_of(room: Room) -> TrainerServicer:
+    logs, stopping = JobLogs(room.recruiter), asyncio.Event()
+    return TrainerServicer(room.jobs, room.queue, room.store, room.sql, room.router, logs, stopping)
+
+
+async def test_jobs_and_models_are_listed_in_pages_newest_first() -> None:
+    async with Site().serving() as site:
+        servicer = servicer_of(site.room)
+        first = await servicer.SubmitJob(SubmitJobRequest(spec=SPEC, request_id="1"), None)
+        finish(await site.working())
+        await site.ended(first.job.job_id)
+        second = await servicer.SubmitJob(SubmitJobRequest(spec=SPEC, request_id="2"), None)
+        page = await servicer.ListJobs(ListJobsRequest(page_size=1), None)
+        assert [job.job_id for job in page.jobs] == [second.job.job_id]
+        rest = await servicer.ListJobs(ListJobsRequest(page_size=1, page_token=page.next_page_token), None)
+        assert [job.job_id for job in rest.jobs] == [first.job.job_id]
+        done = await servicer.ListJobs(ListJobsRequest(states=[JobState.JOB_STATE_SUCCEEDED]), None)
+        assert [job.job_id for job in done.jobs] == [first.job.job_id]
+        models = await servicer.ListModels(ListModelsRequest(), None)
+        [model] = models.models
+        assert (model.name, model.version, model.artifact.digest) == ("digits", 1, "f" * 64)
+
+
+async def test_a_job_is_found_by_its_beginning_and_shown_with_the_verdict_on_its_samples() -> None:
+    async with Site().serving() as site:
+        servicer = servicer_of(site.room)
+        job_id = await site.submit()
+        finish(await site.working())
+        await site.ended(job_id)
+        job = (await servicer.GetJob(GetJobRequest(job_id=job_id[:8]), None)).job
+        assert (job.job_id, job.ledger.is_exact) == (job_id, True)
+        assert job.ledger.verdict == "exact: 1 epoch of 40 samples, each used once"
+        events = [event async for event in servicer.WatchJob(WatchJobRequest(job_id=job_id), None)]
+        assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+        for missing in ("", "job-x"):
+            with pytest.raises(NotFoundError):
+                await servicer.GetJob(GetJobRequest(job_id=missing), None)
+
+
+async def test_a_job_is_cancelled_counted_and_resumed_by_its_beginning() -> None:
+    async with Site().serving() as site:
+        servicer = servicer_of(site.room)
+        job_id = await site.submit()
+        await until(lambda: site.job(job_id).workers)
+        cancelled = await servicer.CancelJob(CancelJobRequest(job_id=job_id[:8]), None)
+        assert cancelled.job.state == JobState.JOB_STATE_CANCELLED
+        again = await servicer.CancelJob(CancelJobRequest(job_id=job_id), None)
+        assert again.job == cancelled.job, "a job that has ended stays as it is"
+        with pytest.raises(FailedPreconditionError, match="before its first checkpoint"):
+            await servicer.ResumeJob(ResumeJobRequest(job_id=job_id), None)
+        traffic = NetworkTraffic(backend="netem")
+        await servicer.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=traffic), None)
+        assert site.job(job_id).traffic.backend == "netem"
+        too_much = NetworkTraffic(links=[LinkTraffic()] * (LINK_LIMIT + 1))
+        with pytest.raises(InvalidArgumentError, match="at most 1000 links"):
+            await servicer.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=too_much), None)
+
+
+async def test_a_request_without_its_id_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="request_id"):
+        await servicer_of(Room()).SubmitJob(SubmitJobRequest(spec=SPEC), None)

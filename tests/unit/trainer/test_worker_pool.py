@@ -1,0 +1,413 @@
+"""A job's workers: what they say, what they are told, and what becomes of them when they don't speak."""
+
+from typing import Any
+
+import pytest
+from trainer_room import Room, worker
+
+from peerloom.errors import UnavailableError
+from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.workers.failure_detector import FLOOR_S
+from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.sessions import WorkerSessions
+from peerloom.services.trainer.workers.state import (
+    Finished,
+    Idle,
+    Leaving,
+    Lost,
+    Silent,
+    Starting,
+    WorkerState,
+    Working,
+)
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.trainer_pb2 import (
+    AbortGeneration,
+    Checkpoint,
+    EpochProgress,
+    StepProgress,
+    WorkerAborted,
+    WorkerBeat,
+    WorkerFailed,
+    WorkerFinished,
+    WorkerHello,
+    WorkerLeaving,
+    WorkerMet,
+    WorkerPrepared,
+    WorkerReady,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+    WorkerStaying,
+)
+
+
+class Streams:
+    """A session router without streams: notes what is sent to whom."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, WorkerSessionResponse]] = []
+        self.hellos: dict[str, WorkerSessionRequest] = {}
+
+    def send(self, worker_id: str, message: WorkerSessionResponse) -> None:
+        self.sent.append((worker_id, message))
+
+    ask = send
+
+    def hello_of(self, worker_id: str) -> WorkerSessionRequest | None:
+        return self.hellos.get(worker_id)
+
+    def is_connected(self, worker_id: str) -> bool:
+        return worker_id in self.hellos
+
+    def told(self, worker_id: str) -> list[str]:
+        """The kinds of what a worker was told since the last time that this was asked."""
+        kinds = [str(message.WhichOneof("message")) for to, message in self.sent if to == worker_id]
+        self.sent = [(to, message) for to, message in self.sent if to != worker_id]
+        return kinds
+
+
+class Job:
+    """A job's pool, with a clock and streams that tests move."""
+
+    def __init__(self) -> None:
+        self.room = Room()
+        self.record = self.room.new_record(batch_size=10)
+        self.streams: Any = Streams()
+        self.witness = self.room.witness(self.record)
+        self.pool = WorkerPool(self.record, self.streams, self.witness, self.room.clock)
+        self.checkpoints = CheckpointKeeper(self.record, self.room.collector)
+        self.sessions = WorkerSessions(
+            self.record, self.pool, self.checkpoints, self.streams, self.room.clock, 10.0
+        )
+
+    def hello(self, number: int, step: int = 0, generation: int = 0, store: str = "") -> None:
+        """A worker's session opens."""
+        hello = WorkerHello(
+            worker_id=f"worker-{number}", committed_step=step, generation=generation, store_address=store
+        )
+        request = self.streams.hellos[hello.worker_id] = WorkerSessionRequest(hello=hello)
+        self.sessions.session_opened(request)
+
+    def says(self, number: int, **message: Any) -> None:
+        """A worker says something."""
+        self.sessions.session_message(f"worker-{number}", WorkerSessionRequest(**message))
+
+    def goes(self, number: int) -> None:
+        """A worker's session breaks."""
+        del self.streams.hellos[f"worker-{number}"]
+        self.sessions.session_closed(f"worker-{number}")
+
+    def state(self, number: int) -> WorkerState:
+        """A worker as the decisions see it."""
+        [state] = [s for s in self.pool.states() if s.worker_id == f"worker-{number}"]
+        return state
+
+    def evidence(self) -> list[str]:
+        """What was seen of nodes since the last time that this was asked."""
+        change = self.record.take_change()
+        return [fact.node_id for fact in change.evidence] if change else []
+
+
+@pytest.fixture
+def job() -> Job:
+    """Two workers on two nodes that have loaded their task."""
+    job = Job()
+    job.sessions.expect([worker(1, "ada"), worker(2, "bob")])
+    for number in (1, 2):
+        job.hello(number)
+        prepared = WorkerPrepared(total_steps=20, spec=job.record.job.spec, training_samples=100)
+        job.says(number, prepared=prepared)
+    return job
+
+
+@pytest.fixture
+def working(job: Job) -> Job:
+    """The two work in the first generation, at step 3."""
+    begin(job, 1, 2)
+    for number in (1, 2):
+        job.says(number, ready=WorkerReady(generation=1))
+        job.says(number, beat=WorkerBeat(committed_step=3))
+    job.streams.sent.clear()
+    job.record.take_change()
+    return job
+
+
+def begin(job: Job, *numbers: int, beside: bool = False) -> None:
+    """A generation of these workers begins, or meets beside the training."""
+    ids = [f"worker-{number}" for number in numbers]
+    job.record.generation_begun(ids, 0, "they go on", None, beside)
+    job.pool.begin_generation(ids, 15.0 if beside else None)
+
+
+def test_a_worker_is_prepared_then_waits_for_a_generation(job: Job) -> None:
+    assert job.state(1).phase == job.state(2).phase == Idle()
+    assert job.streams.told("worker-1") == ["prepare", "recorded"]
+    assert job.record.job.progress.total_steps == 20
+
+
+def test_a_worker_that_is_faster_than_its_node_s_answer_is_greeted_once_it_is_known() -> None:
+    job = Job()
+    job.hello(1)
+    assert job.streams.told("worker-1") == [], "its job doesn't know it yet"
+    job.sessions.expect([worker(1)])
+    assert job.streams.told("worker-1") == ["prepare", "recorded"]
+    assert [each.worker_id for each in job.record.job.workers] == ["worker-1"]
+
+
+def test_a_worker_that_loads_may_do_so_for_as_long_as_it_lives() -> None:
+    job = Job()
+    job.sessions.expect([worker(1)])
+    job.hello(1)
+    job.room.clock.advance(50.0)
+    job.says(1, beat=WorkerBeat())
+    assert job.state(1).phase == Starting(heard_s=50.0)
+
+
+def test_progress_enters_the_record_and_asks_for_no_decision(working: Job) -> None:
+    working.says(1, step=StepProgress(step=4, samples=10, generation=1))
+    working.says(1, epoch=EpochProgress(epoch=1, metric_name="accuracy"))
+    assert working.state(1).step == 4
+    change = working.record.take_change()
+    assert change is not None
+    assert [event.WhichOneof("event") for event in change.events] == ["step", "epoch"]
+
+
+def test_who_works_is_ready_then_finished(working: Job) -> None:
+    assert working.state(1).phase == Working()
+    said = WorkerFinished(generation=1, model=Artifact(digest="a" * 64))
+    working.says(1, finished=said)
+    assert working.state(1).phase == Finished(said)
+    assert (working.state(1).step, working.state(1).has_model) == (20, True)
+
+
+def test_a_word_on_an_older_generation_counts_for_nothing(working: Job) -> None:
+    begin(working, 1, 2)
+    working.says(1, ready=WorkerReady(generation=1))
+    working.says(1, finished=WorkerFinished(generation=1))
+    working.says(1, aborted=WorkerAborted(generation=1, committed_step=9))
+    assert working.state(1).phase == Working(is_ready=False)
+
+
+def test_a_broken_session_is_waited_for_and_forgiven(working: Job) -> None:
+    working.room.clock.advance(2.0)
+    working.goes(1)
+    working.room.clock.advance(3.0)
+    assert working.state(1).awaited_since_s == 2.0
+    working.hello(1, step=5, generation=1)
+    assert working.state(1).phase == Working()
+    assert working.state(1).step == 5
+
+
+def test_who_comes_back_from_no_generation_waits_for_the_next(working: Job) -> None:
+    working.goes(1)
+    working.hello(1, step=5)
+    assert working.state(1).phase == Idle(is_member=True)
+
+
+def test_signs_of_life_are_expected_at_the_pace_that_was_seen(working: Job) -> None:
+    """Beats every 0.1 s earn the shortest limit; a broken session says nothing."""
+    for _ in range(20):
+        working.room.clock.advance(0.1)
+        working.says(1, beat=WorkerBeat())
+        working.pool.states()
+    now_s = working.room.clock.monotonic_s()
+    assert working.state(1).contact.quiet_at_s == pytest.approx(now_s + FLOOR_S)
+    working.goes(1)
+    assert working.state(1).contact.quiet_at_s is None
+
+
+def test_a_pause_of_the_trainer_s_own_is_not_held_against_its_workers(working: Job) -> None:
+    working.pool.states()
+    working.says(1, beat=WorkerBeat())
+    working.room.clock.advance(60.0)
+    quiet_at_s = working.state(1).contact.quiet_at_s
+    assert quiet_at_s is not None
+    assert quiet_at_s > 60.0
+
+
+def test_who_falls_silent_is_left_behind_and_comes_back_idle(working: Job) -> None:
+    abort = AbortGeneration(generation=1)
+    working.pool.leave_behind(["worker-1"], abort)
+    assert working.state(1).phase == Silent(since_s=0.0)
+    assert working.streams.told("worker-1") == ["abort"]
+    working.says(1, aborted=WorkerAborted(generation=1, committed_step=3))
+    assert working.state(1).phase == Idle(is_member=True)
+    assert working.evidence() == []
+
+
+def test_what_a_worker_that_was_left_behind_tells_does_not_count_until_it_works_again(working: Job) -> None:
+    working.says(2, step=StepProgress(step=3, samples=10))
+    working.pool.leave_behind(["worker-1"], AbortGeneration(generation=1))
+    working.says(1, step=StepProgress(step=4, samples=10))
+    working.says(1, epoch=EpochProgress(epoch=1))
+    assert (working.record.job.progress.step, working.record.job.progress.epoch) == (3, 0)
+    working.says(1, aborted=WorkerAborted(generation=1, committed_step=4))
+    begin(working, 1, 2)
+    working.says(1, step=StepProgress(step=4, samples=10))
+    assert working.record.job.progress.step == 4
+
+
+def test_who_was_told_to_leave_and_comes_back_still_working_is_told_again(working: Job) -> None:
+    working.pool.leave(["worker-1"], AbortGeneration(generation=1))
+    working.goes(1)
+    working.streams.told("worker-1")
+    working.hello(1, step=3, generation=1)
+    assert working.streams.told("worker-1") == ["prepare", "abort", "recorded"]
+    assert isinstance(working.state(1).phase, Leaving)
+
+
+def test_a_lost_worker_is_recorded_and_evidence_against_its_node(working: Job) -> None:
+    working.pool.lose("worker-1", "its process was killed by signal 9")
+    working.pool.lose("worker-1", "a second reason")
+    assert working.state(1).phase == Lost(is_member=True)
+    assert working.record.worker("worker-1").end_reason == "its process was killed by signal 9"
+    assert working.pool.last_loss == "worker-1 on ada: its process was killed by signal 9"
+    assert working.evidence() == ["node-ada"]
+    working.streams.sent.clear()
+    working.hello(1)
+    assert working.streams.told("worker-1") == ["end"], "the job went on without it"
+
+
+def test_a_node_that_went_with_its_agent_is_the_registry_s_to_tell_of(working: Job) -> None:
+    working.pool.agent_seen("node-ada", is_away=True)
+    assert working.state(1).contact.is_agent_away
+    assert not working.state(2).contact.is_agent_away
+    working.pool.lose("worker-1", "nothing was heard of it for too long")
+    assert working.evidence() == []
+    working.pool.agent_seen("node-ada", is_away=False)
+    assert not working.state(1).contact.is_agent_away
+
+
+def test_the_workers_lost_before_a_generation_are_forgotten_with_it(working: Job) -> None:
+    working.pool.lose("worker-1", "it died")
+    begin(working, 2)
+    assert [state.worker_id for state in working.pool.states()] == ["worker-2"]
+    assert working.state(2).phase == Working(is_ready=False)
+
+
+def test_who_isn_t_connected_when_a_generation_begins_is_away(working: Job) -> None:
+    working.goes(1)
+    working.room.clock.advance(1.0)
+    begin(working, 1, 2)
+    assert working.state(1).phase == Working(is_ready=False, away_since_s=1.0)
+    assert working.state(2).phase == Working(is_ready=False)
+
+
+def test_a_generation_that_meets_beside_is_entered_by_those_who_met(working: Job) -> None:
+    """worker-2 wants to go, so the newcomer meets with worker-1 alone."""
+    working.sessions.expect([worker(3, "eve")])
+    working.hello(3)
+    working.says(3, prepared=WorkerPrepared(total_steps=20, spec=working.record.job.spec))
+    begin(working, 1, 3, beside=True)
+    for number in (1, 3):
+        assert working.state(number).meeting is not None
+        working.says(number, met=WorkerMet(generation=2))
+    meetings = [working.state(number).meeting for number in (1, 3)]
+    assert all(meeting is not None and meeting.has_met and meeting.by_s == 15.0 for meeting in meetings)
+    assert working.pool.enter_generation(AbortGeneration(generation=1, at_step=6)) == ["worker-1", "worker-3"]
+    assert [working.state(number).meeting for number in (1, 3)] == [None, None]
+    assert working.state(2).phase == Leaving(since_s=0.0, is_member=False)
+
+
+def test_who_wants_to_leave_is_let_go_without_blame(working: Job) -> None:
+    working.says(1, leaving=WorkerLeaving(reason="its owner is back", grace_s=5.0))
+    assert working.pool.someone_departs.is_set()
+    assert working.pool.count() == 1
+    departure = working.state(1).departure
+    assert departure is not None
+    assert departure.leave_by_s == 5.0
+    working.says(1, leaving=WorkerLeaving(reason="its owner is back", grace_s=9.0))
+    assert working.state(1).departure == departure, "said again, the earlier time holds"
+    working.pool.end_grace()
+    assert working.state(1).is_due(0.0)
+    working.pool.dismiss(["worker-1"], "its node asked it to leave")
+    assert working.record.worker("worker-1").end_reason == "its owner is back"
+    assert working.streams.told("worker-1") == ["end"]
+    assert working.evidence() == []
+
+
+def test_who_stays_after_all_is_not_let_go_for_the_old_reason(working: Job) -> None:
+    working.says(1, leaving=WorkerLeaving(reason="its owner is back", grace_s=5.0))
+    working.says(1, staying=WorkerStaying())
+    assert working.state(1).departure is None
+    working.pool.dismiss(["worker-1"], "the job has all the workers it can use")
+    assert working.record.worker("worker-1").end_reason == "the job has all the workers it can use"
+
+
+def test_a_replacement_that_starts_keeps_the_grace_of_those_who_want_to_go(working: Job) -> None:
+    working.says(1, leaving=WorkerLeaving(grace_s=5.0))
+    working.sessions.expect([worker(3)])
+    working.pool.end_grace()
+    assert not working.state(1).is_due(0.0)
+
+
+def test_a_failure_that_would_come_on_any_node_ends_the_job_and_another_loses_the_worker(
+    working: Job,
+) -> None:
+    working.says(1, failed=WorkerFailed(reason="its GPU broke"))
+    assert isinstance(working.state(1).phase, Lost)
+    working.says(2, failed=WorkerFailed(reason="there is no file /data", is_permanent=True))
+    assert working.pool.failure == "worker-2 on bob: there is no file /data"
+
+
+def test_a_refused_checkpoint_is_fallen_back_from_once(working: Job) -> None:
+    older, newer = (Checkpoint(step=n, artifact=Artifact(digest=c * 64)) for n, c in ((2, "a"), (4, "b")))
+    working.record.checkpoint_kept(older)
+    working.record.checkpoint_kept(newer)
+    for number in (1, 2):
+        refused = WorkerAborted(generation=1, reason="it doesn't fit", refused_checkpoint="b" * 64)
+        working.says(number, aborted=refused)
+    assert working.record.job.checkpoint.step == 2
+    assert working.checkpoints.failure == ""
+    working.checkpoints.refused("a" * 64, "it doesn't fit either")
+    assert working.checkpoints.failure.endswith("it doesn't fit either; there is no older one")
+
+
+def test_after_a_restart_of_the_trainer_its_workers_are_waited_for(working: Job) -> None:
+    """worker-2 never was in a generation; worker-3 came back before the job was looked at again."""
+    working.sessions.expect([worker(3)])
+    begin(working, 1, 3)
+    again = Job()
+    again.record = working.record
+    again.pool = WorkerPool(working.record, again.streams, again.witness, again.room.clock)
+    again.sessions = WorkerSessions(
+        working.record, again.pool, again.checkpoints, again.streams, again.room.clock, 10.0
+    )
+    hello = WorkerHello(worker_id="worker-3", committed_step=8, generation=2)
+    again.streams.hellos["worker-3"] = WorkerSessionRequest(hello=hello)
+    again.sessions.resume()
+    assert again.state(1).phase == Working(away_since_s=0.0)
+    assert again.state(2).phase == Starting(heard_s=0.0)
+    assert (again.state(3).phase, again.state(3).step) == (Working(), 8)
+
+
+def test_what_is_stored_is_told_to_all(working: Job) -> None:
+    working.pool.send_recorded()
+    working.pool.ask_for_signs()
+    assert working.streams.told("worker-1") == working.streams.told("worker-2") == ["recorded", "recorded"]
+
+
+def test_measured_speeds_are_told_by_those_who_know_them(working: Job) -> None:
+    working.says(1, beat=WorkerBeat(compute_s_per_sample=0.25))
+    assert working.pool.speeds() == {"worker-1": 0.25}
+
+
+def test_a_generation_meets_in_the_store_of_the_first_member_that_told_of_one(job: Job) -> None:
+    """One whose session broke keeps its store; one that can't listen at its node's address has none."""
+    assert job.pool.store_for(["worker-1"]) == "", "who is alone meets nobody"
+    with pytest.raises(UnavailableError, match="listen"):
+        job.pool.store_for(["worker-1", "worker-2"])
+    job.hello(2, store="bob:2")
+    assert job.pool.store_for(["worker-1", "worker-2"]) == "bob:2"
+    job.hello(1, store="ada:1")
+    job.goes(1)
+    assert job.pool.store_for(["worker-1", "worker-2"]) == "ada:1"
+    assert job.pool.store_for(["worker-2", "worker-1"]) == "bob:2"
+
+
+def test_who_was_given_up_and_speaks_again_is_told_to_end(working: Job) -> None:
+    """It was frozen for long, and its session stood: it must not keep the slot that its replacement needs."""
+    working.pool.lose("worker-1", "nothing was heard of it for too long")
+    working.streams.told("worker-1")
+    working.says(1, beat=WorkerBeat(committed_step=3))
+    assert working.streams.told("worker-1") == ["end"]

@@ -1,0 +1,105 @@
+"""A trainer that serves without a server, with one node that starts scripted workers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from trainer_room import Agent, Room, ScriptedWorker, until
+
+from peerloom.kit.limits import ENDED_STATES
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.trainer_pb2 import (
+    Checkpoint,
+    EpochProgress,
+    Job,
+    JobSpec,
+    StepProgress,
+    WorkerFinished,
+    WorkerPrepared,
+    WorkerReady,
+    WorkerSessionRequest,
+)
+
+SPEC = JobSpec(task="digits", epochs=1, batch_size=10)
+CHECKPOINT = Checkpoint(step=2, artifact=Artifact(digest="c" * 64))
+
+
+class Site:
+    """A trainer that serves, with one node that starts scripted workers."""
+
+    def __init__(self, slots: int = 1) -> None:
+        self.agent = Agent("ada", slots, on_start=self._start)
+        self.room = Room(self.agent)
+        self.workers: list[ScriptedWorker] = []
+        self._begun = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Site"]:
+        """As `serve` does it, without a server."""
+        async with asyncio.TaskGroup() as tasks:
+            forever = [
+                tasks.create_task(work)
+                for work in (
+                    self.room.jobs.run_forever(),
+                    self.room.queue.write_forever(),
+                    self.room.reporter.report_forever(),
+                )
+            ]
+            yield self
+            for task in forever:
+                task.cancel()
+
+    async def submit(self) -> str:
+        """Hands in a job."""
+        job = await self.room.jobs.submit(SPEC, f"request-{len(self.workers)}")
+        return job.job_id
+
+    def job(self, job_id: str) -> Job:
+        """The job as it is stored."""
+        return self.room.store.find_job(job_id)[0]
+
+    async def ended(self, job_id: str) -> Job:
+        """The job once it has ended."""
+        await until(lambda: self.job(job_id).state in ENDED_STATES)
+        return self.job(job_id)
+
+    async def worker(self) -> ScriptedWorker:
+        """The newest worker, in the first generation that is announced to it."""
+        await until(lambda: len(self.workers) > self._begun)
+        worker = self.workers[self._begun]
+        self._begun += 1
+        prepare = (await worker.hear("prepare")).prepare
+        prepared = WorkerPrepared(total_steps=4, spec=prepare.spec, training_samples=40)
+        worker.say(WorkerSessionRequest(prepared=prepared))
+        return worker
+
+    async def working(self) -> ScriptedWorker:
+        """The newest worker, alone in the first generation, with two steps done."""
+        worker = await self.worker()
+        await worker.hear("configure")
+        worker.say(WorkerSessionRequest(ready=WorkerReady(generation=1)))
+        for number in (1, 2):
+            worker.say(WorkerSessionRequest(step=step(number)))
+        return worker
+
+    def _start(self, worker_id: str) -> None:
+        [job_id] = {request.job_id for request in self.agent.asked}
+        worker = ScriptedWorker(self.room.router, worker_id, job_id)
+        self.workers.append(worker)
+        worker.connect()
+
+
+def step(number: int, generation: int = 1) -> StepProgress:
+    first = 10 * (number - 1)
+    return StepProgress(
+        step=number, epoch=1, samples=10, first_sample=first, generation=generation, workers=1
+    )
+
+
+def finish(worker: ScriptedWorker, generation: int = 1) -> None:
+    """It makes its last two steps."""
+    for number in (3, 4):
+        worker.say(WorkerSessionRequest(step=step(number, generation)))
+    worker.say(WorkerSessionRequest(epoch=EpochProgress(epoch=1, metric_name="accuracy", metric=0.9)))
+    said = WorkerFinished(generation=generation, model=Artifact(digest="f" * 64), training_gflops=2.0)
+    worker.say(WorkerSessionRequest(finished=said))
