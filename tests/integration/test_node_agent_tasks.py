@@ -37,6 +37,7 @@ async def test_a_task_that_ends_is_named_and_stops_the_agent_in_order(tmp_path: 
         worker_command=tuple(worker_command(tmp_path).split(",")),
     )
     config.state_folder().mkdir()
+    before = psutil.Process().children()
     server = Server(Endpoint(config.listen), SERVICES)
     serving = asyncio.create_task(serve(config, server, await look_at_machine(config)))
     async with asyncio.timeout(LIMIT_S):
@@ -46,4 +47,4 @@ async def test_a_task_that_ends_is_named_and_stops_the_agent_in_order(tmp_path: 
         with pytest.raises(BackgroundTaskError, match=f"'{name}' was cancelled"):
             await serving
     assert server.running_tasks == {}
-    assert psutil.Process().children() == [], "what forks workers has ended too"
+    assert psutil.Process().children() == before, "what forks workers has ended too"
