@@ -84,6 +84,9 @@ class JobRunner:
                 self._keep_up(tasks, self._checkpoints.keep_forever)
                 raise await self._live(tasks)
         except BaseExceptionGroup as ended:
+            # A group that ends already forgets (until Python 3.13) that its owner was cancelled meanwhile.
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise asyncio.CancelledError from ended
             return self._end_of(ended)
 
     def _end_of(self, group: BaseExceptionGroup[BaseException]) -> JobEndedError:

@@ -8,6 +8,8 @@ from trainer_room import DEADLINE_S, ScriptedWorker, until
 from trainer_site import CHECKPOINT, SPEC, Site, finish
 
 from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.kit.limits import ENDED_STATES
+from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.nodes.replacing import JobNodes
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.v1.artifact_pb2 import Artifact
@@ -190,11 +192,7 @@ async def test_jobs_go_on_where_they_were_when_the_trainer_comes_back() -> None:
         await until(lambda: site.job(job_id).progress.step == 2)
         await worker.disconnect()
     assert site.job(job_id).state == JobState.JOB_STATE_RUNNING, "a stop of the trainer ends no job"
-    again = Site()
-    again.room.database, again.room.store = site.room.database, site.room.store
-    for part in (again.room.queue, again.room.jobs):
-        part._store, part._sql = site.room.store, site.room.sql
-    await again.room.jobs.resume_all()
+    again = await site.restarted()
     async with again.serving():
         back = ScriptedWorker(again.room.router, worker.worker_id, job_id)
         back.connect(step=3, generation=1)
@@ -223,6 +221,32 @@ async def test_a_failed_job_is_resumed_once_and_a_running_one_isn_t() -> None:
         finish(second, generation=2)
         await until(lambda: site.job(job_id).state == JobState.JOB_STATE_SUCCEEDED)
         assert site.room.files.holds == []
+
+
+async def test_a_trainer_that_stops_while_a_job_s_end_is_decided_stops_and_decides_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stop came while the job's tasks were ended: it was forgotten once, and the job waited for a writer."""
+    site = Site(slots=0)
+    stop: list[asyncio.Task[Any]] = []
+
+    async def stop_when_ended(_: CheckpointKeeper) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stop.extend(task for task in asyncio.all_tasks() if "run_forever" in repr(task.get_coro()))
+            stop[0].cancel()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointKeeper, "keep_forever", stop_when_ended)
+        async with asyncio.timeout(DEADLINE_S), site.serving():
+            job_id = await site.submit()
+            await until(lambda: stop)
+            await asyncio.wait(stop)
+    assert site.job(job_id).state not in ENDED_STATES
+    again = await site.restarted()
+    async with again.serving():
+        assert (await again.ended(job_id)).state == JobState.JOB_STATE_NO_COMPUTE
 
 
 async def test_traffic_is_recorded_for_ended_jobs_only() -> None:

@@ -49,6 +49,15 @@ class Site:
             for task in forever:
                 task.cancel()
 
+    async def restarted(self) -> "Site":
+        """Another process on what this one has stored; no node has a slot that was taken before."""
+        again = Site(self.agent.slots)
+        again.room.database, again.room.store = self.room.database, self.room.store
+        for part in (again.room.queue, again.room.jobs):
+            part._store, part._sql = self.room.store, self.room.sql
+        await again.room.jobs.resume_all()
+        return again
+
     async def submit(self) -> str:
         """Hands in a job."""
         job = await self.room.jobs.submit(SPEC, f"request-{len(self.workers)}")
