@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+PROTOC := .venv/protoc/.ready
 OUT := src
 PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 
@@ -34,10 +35,15 @@ lint: $(READY)
 types: $(READY)
 	@$(BIN)/mypy
 
+$(PROTOC): protos/requirements.txt
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r protos/requirements.txt
+	@touch $@
+
 # Regenerates the code in OUT (src/peerloom/v1) from protos/.
-proto: $(READY)
+proto: $(READY) $(PROTOC)
 	@mkdir -p $(OUT)
-	@$(BIN)/python -m grpc_tools.protoc -I protos --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
+	@$(dir $(PROTOC))bin/python -m grpc_tools.protoc -I protos --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 	  --python_out=$(OUT) --mypy_out=quiet:$(OUT) --grpc_python_out=$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
 	@touch $(OUT)/peerloom/v1/__init__.py
 

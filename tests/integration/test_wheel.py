@@ -40,9 +40,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=["tested", "oldest"])
+def installed(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The bin folder of an environment that holds the wheel and what it asks for, nothing else.
+
+    Once all in the versions that are tested everywhere, once what other libraries in an environment are most
+    likely to hold back in the oldest version that the wheel allows.
 
     What it asks for is linked from this environment, where it is in the versions of constraints.txt: to bring
     and unpack it anew would take a minute and show nothing of the wheel. pip then says whether all is there.
@@ -54,7 +59,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(*pip, "install", "--quiet", "--no-deps", wheel)
     lines = (ROOT / "constraints.txt").read_text().split()
     pinned = {canonicalize_name(n): v for n, is_pin, v in (line.partition("==") for line in lines) if is_pin}
-    for name in sorted(wanted_in(site)):
+    if request.param == "oldest":
+        run(*pip, "install", "--quiet", *oldest_allowed(site))
+    for name in sorted(wanted_in(site) - installed_in(site)):
         found = metadata.distribution(name)
         assert found.version == pinned[name], name
         link(found, site)
@@ -62,10 +69,25 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
+def asked_by_wheel(site: Path) -> list[Requirement]:
+    (peerloom,) = metadata.distributions(name="peerloom", path=[str(site)])
+    return asked_by(peerloom)
+
+
+def installed_in(site: Path) -> set[str]:
+    return {canonicalize_name(each.name) for each in metadata.distributions(path=[str(site)])}
+
+
+def oldest_allowed(site: Path) -> list[str]:
+    """gRPC, protobuf and rich at the lower ends of their ranges, as pip wants it said."""
+    wide = [each for each in asked_by_wheel(site) if each.name.startswith(("grpcio", "protobuf", "rich"))]
+    assert len(wide) == 6, wide
+    return [f"{each.name}=={one.version}" for each in wide for one in each.specifier if one.operator == ">="]
+
+
 def wanted_in(site: Path) -> set[str]:
     """The names of all that the installed wheel asks for, and what that asks for, without optional parts."""
-    (peerloom,) = metadata.distributions(name="peerloom", path=[str(site)])
-    found, left = set[str](), asked_by(peerloom)
+    found, left = set[str](), asked_by_wheel(site)
     while left:
         wanted = left.pop()
         name = canonicalize_name(wanted.name)

@@ -5,7 +5,7 @@ import warnings
 
 from peerloom.v1 import artifact_pb2 as peerloom_dot_v1_dot_artifact__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.73.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in peerloom/v1/artifact_pb2_grpc.py depends on'
+        + f' but the generated code in peerloom/v1/artifact_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ArtifactServiceStub:
+class ArtifactServiceStub(object):
     """Keeps bytes under the SHA-256 of their content, and fetches them from peers that hold them. Served by
     node agents and by the trainer.
     """
@@ -88,7 +88,7 @@ class ArtifactServiceStub:
                 _registered_method=True)
 
 
-class ArtifactServiceServicer:
+class ArtifactServiceServicer(object):
     """Keeps bytes under the SHA-256 of their content, and fetches them from peers that hold them. Served by
     node agents and by the trainer.
     """
@@ -230,7 +230,7 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ArtifactService:
+class ArtifactService(object):
     """Keeps bytes under the SHA-256 of their content, and fetches them from peers that hold them. Served by
     node agents and by the trainer.
     """

@@ -5,7 +5,7 @@ import warnings
 
 from peerloom.v1 import inference_pb2 as peerloom_dot_v1_dot_inference__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.73.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in peerloom/v1/inference_pb2_grpc.py depends on'
+        + f' but the generated code in peerloom/v1/inference_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class InferenceServiceStub:
+class InferenceServiceStub(object):
     """Answers with trained models. Served by each node's inference server, a process beside its agent
     (NodeAgentService.StartInference tells where), so that the agent itself stays small.
     """
@@ -63,7 +63,7 @@ class InferenceServiceStub:
                 _registered_method=True)
 
 
-class InferenceServiceServicer:
+class InferenceServiceServicer(object):
     """Answers with trained models. Served by each node's inference server, a process beside its agent
     (NodeAgentService.StartInference tells where), so that the agent itself stays small.
     """
@@ -143,7 +143,7 @@ def add_InferenceServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class InferenceService:
+class InferenceService(object):
     """Answers with trained models. Served by each node's inference server, a process beside its agent
     (NodeAgentService.StartInference tells where), so that the agent itself stays small.
     """

@@ -5,7 +5,7 @@ import warnings
 
 from peerloom.v1 import node_agent_pb2 as peerloom_dot_v1_dot_node__agent__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.73.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in peerloom/v1/node_agent_pb2_grpc.py depends on'
+        + f' but the generated code in peerloom/v1/node_agent_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class NodeAgentServiceStub:
+class NodeAgentServiceStub(object):
     """Lends one machine, politely: one agent a machine. It also serves ArtifactService.
     """
 
@@ -72,7 +72,7 @@ class NodeAgentServiceStub:
                 _registered_method=True)
 
 
-class NodeAgentServiceServicer:
+class NodeAgentServiceServicer(object):
     """Lends one machine, politely: one agent a machine. It also serves ArtifactService.
     """
 
@@ -174,7 +174,7 @@ def add_NodeAgentServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class NodeAgentService:
+class NodeAgentService(object):
     """Lends one machine, politely: one agent a machine. It also serves ArtifactService.
     """
 

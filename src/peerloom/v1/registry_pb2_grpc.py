@@ -5,7 +5,7 @@ import warnings
 
 from peerloom.v1 import registry_pb2 as peerloom_dot_v1_dot_registry__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.73.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in peerloom/v1/registry_pb2_grpc.py depends on'
+        + f' but the generated code in peerloom/v1/registry_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class RegistryServiceStub:
+class RegistryServiceStub(object):
     """Knows which nodes exist and which of them live. It is the one address that a
     user has to know: the other services announce themselves here.
     """
@@ -103,7 +103,7 @@ class RegistryServiceStub:
                 _registered_method=True)
 
 
-class RegistryServiceServicer:
+class RegistryServiceServicer(object):
     """Knows which nodes exist and which of them live. It is the one address that a
     user has to know: the other services announce themselves here.
     """
@@ -280,7 +280,7 @@ def add_RegistryServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class RegistryService:
+class RegistryService(object):
     """Knows which nodes exist and which of them live. It is the one address that a
     user has to know: the other services announce themselves here.
     """

@@ -5,7 +5,7 @@ import warnings
 
 from peerloom.v1 import selector_pb2 as peerloom_dot_v1_dot_selector__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.73.0'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in peerloom/v1/selector_pb2_grpc.py depends on'
+        + f' but the generated code in peerloom/v1/selector_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class SelectorServiceStub:
+class SelectorServiceStub(object):
     """Knows whom to trust and whom to choose. It learns who lives from the registry,
     and all else from those who asked a node for work: first-hand evidence only.
     """
@@ -68,7 +68,7 @@ class SelectorServiceStub:
                 _registered_method=True)
 
 
-class SelectorServiceServicer:
+class SelectorServiceServicer(object):
     """Knows whom to trust and whom to choose. It learns who lives from the registry,
     and all else from those who asked a node for work: first-hand evidence only.
     """
@@ -157,7 +157,7 @@ def add_SelectorServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class SelectorService:
+class SelectorService(object):
     """Knows whom to trust and whom to choose. It learns who lives from the registry,
     and all else from those who asked a node for work: first-hand evidence only.
     """
