@@ -13,9 +13,11 @@ from grpc import aio
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.dialing import Dialer, TrainerPeer
 from peerloom.v1.trainer_pb2 import (
+    Checkpoint,
     EndWorker,
     PrepareWorker,
     ProgressRecorded,
+    StepProgress,
     WorkerFinished,
     WorkerHello,
     WorkerPrepared,
@@ -104,6 +106,38 @@ async def test_a_worker_that_has_finished_says_so_again_after_each_break() -> No
             await trainer.done.wait()
         assert trainer.words[0][:2] == ["hello", "finished"]
         assert trainer.words[1][:2] == ["hello", "finished"]
+
+
+class Listener(TrainerServiceServicer):
+    """Keeps what a worker says up to its checkpoint, and ends it."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.done = asyncio.Event()
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        yield WorkerSessionResponse(prepare=PrepareWorker(beat_interval_s=60.0))
+        async for request in request_iterator:
+            self.words.append(str(request.WhichOneof("message")))
+            if request.HasField("checkpoint"):
+                break
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+        self.done.set()
+
+
+async def test_the_steps_in_a_checkpoint_are_reported_before_it() -> None:
+    """The last worker, which was not the one that reports, would leave a gap in the ledger."""
+    async with served(Listener()) as (trainer, session):
+        session.report(StepProgress(step=3))
+        session.report(StepProgress(step=4))
+        session.start()
+        async with asyncio.timeout(30):
+            await asyncio.to_thread(session.commands.get)
+            session.report_checkpoint(Checkpoint(step=4))
+            await trainer.done.wait()
+        assert trainer.words == ["hello", "step", "step", "checkpoint"]
 
 
 @pytest.fixture(autouse=True)

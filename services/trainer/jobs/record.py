@@ -202,8 +202,13 @@ class JobRecord:
     # What is kept
 
     def checkpoint_kept(self, checkpoint: Checkpoint) -> None:
-        """A newer checkpoint is durable; the one before it stays for the case that it can't be used."""
+        """A newer checkpoint is durable; the one before it stays for the case that it can't be used.
+
+        One of steps that were lost while it was copied is passed over: they are done again, by others.
+        """
         job = self._job
+        if checkpoint.step > job.progress.step:
+            return
         if job.HasField("checkpoint"):
             job.previous_checkpoint.CopyFrom(job.checkpoint)
         job.checkpoint.CopyFrom(checkpoint)

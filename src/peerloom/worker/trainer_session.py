@@ -116,7 +116,14 @@ class TrainerSession:
             self._post(message)
 
     def report_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do."""
+        """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do.
+
+        The steps that it contains come first, whoever reported them until now: that worker may be lost.
+        """
+        with self._lock:
+            pending = [] if self._reports else list(self._progress)
+        for message in pending:
+            self._post(message)
         self._post(WorkerSessionRequest(checkpoint=checkpoint))
 
     def answer(self, message: WorkerSessionRequest) -> None:

@@ -9,7 +9,7 @@ from peerloom.errors import DataLossError, UnavailableError
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.v1.artifact_pb2 import Artifact
-from peerloom.v1.trainer_pb2 import Checkpoint, NodeAnswer, WorkerFinished
+from peerloom.v1.trainer_pb2 import Checkpoint, NodeAnswer, StepProgress, WorkerFinished
 
 MODEL = "f" * 64
 
@@ -25,8 +25,9 @@ def room() -> Room:
 
 @pytest.fixture
 def record(room: Room) -> JobRecord:
-    """A job with a worker on each of three nodes."""
+    """A job with a worker on each of three nodes, at step 30."""
     record = room.new_record()
+    record.step_committed(StepProgress(step=30, epoch=1, samples=10))
     for number, name in enumerate(("ada", "bob", "cyd"), 1):
         record.answered(NodeAnswer(node=ranked(name), accepted_slots=1))
         record.workers_added([worker(number, name)])

@@ -83,6 +83,8 @@ async def test_the_last_worker_stores_its_state_before_it_is_let_go() -> None:
         assert (await worker.hear("abort")).abort.at_step == 4
         aborted(worker, 1, 4)
         await worker.hear("save")
+        for number in (3, 4):
+            worker.say(WorkerSessionRequest(step=step(number)))
         kept = Checkpoint(step=4, artifact=Artifact(digest="d" * 64))
         worker.say(WorkerSessionRequest(checkpoint=kept))
         await worker.hear("end")

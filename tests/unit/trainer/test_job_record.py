@@ -223,6 +223,15 @@ def test_what_came_after_the_checkpoint_of_a_generation_is_done_again(record: Jo
     assert job.ledger.stretches[-1].end_sample == 40
 
 
+def test_a_checkpoint_of_lost_steps_is_passed_over(record: JobRecord) -> None:
+    """It was copied while the job fell back: its steps would be missing in the ledger if anybody began there."""
+    record.generation_begun(["worker-1"], 4, "from the checkpoint", record.job.checkpoint, False)
+    record.take_change()
+    record.checkpoint_kept(checkpoint(5))
+    assert record.job.checkpoint.step == 4
+    assert record.take_change() is None
+
+
 def test_a_generation_that_meets_beside_is_told_of_when_it_is_entered(record: JobRecord) -> None:
     record.state_changed(JobState.JOB_STATE_RUNNING, "2 workers work")
     record.workers_added([worker(3)])

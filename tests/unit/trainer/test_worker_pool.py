@@ -352,6 +352,7 @@ def test_a_failure_that_would_come_on_any_node_ends_the_job_and_another_loses_th
 
 def test_a_refused_checkpoint_is_fallen_back_from_once(working: Job) -> None:
     older, newer = (Checkpoint(step=n, artifact=Artifact(digest=c * 64)) for n, c in ((2, "a"), (4, "b")))
+    working.record.step_committed(StepProgress(step=4, epoch=1, samples=10))
     working.record.checkpoint_kept(older)
     working.record.checkpoint_kept(newer)
     for number in (1, 2):
