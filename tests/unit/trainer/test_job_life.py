@@ -226,7 +226,7 @@ async def test_a_failed_job_is_resumed_once_and_a_running_one_isn_t() -> None:
 async def test_a_trainer_that_stops_while_a_job_s_end_is_decided_stops_and_decides_it_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The stop came while the job's tasks were ended: it was forgotten once, and the job waited for a writer."""
+    """The stop came while the tasks were ended: it was forgotten, and the job waited for a writer gone."""
     site = Site(slots=0)
     stop: list[asyncio.Task[Any]] = []
 

@@ -224,7 +224,7 @@ def test_what_came_after_the_checkpoint_of_a_generation_is_done_again(record: Jo
 
 
 def test_a_checkpoint_of_lost_steps_is_passed_over(record: JobRecord) -> None:
-    """It was copied while the job fell back: its steps would be missing in the ledger if anybody began there."""
+    """It was copied while the job fell back: its steps would be missing in the ledger if one began there."""
     record.generation_begun(["worker-1"], 4, "from the checkpoint", record.job.checkpoint, False)
     record.take_change()
     record.checkpoint_kept(checkpoint(5))
