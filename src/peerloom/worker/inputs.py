@@ -44,7 +44,7 @@ class Inputs:
         fetch_file(self._assignment, digest, fetched)
         if not is_bundle(fetched):
             return fetched.rename(path)
-        path.mkdir()
-        unpack(fetched, path)
+        unpacked = path.with_suffix(".unpacked")
+        unpack(fetched, unpacked)
         fetched.unlink()
-        return path
+        return unpacked.rename(path)
