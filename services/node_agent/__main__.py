@@ -26,6 +26,7 @@ from peerloom.services.node_agent.membership.identity import (
     probe_state,
     valid_name,
 )
+from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.membership.reachability import advertised_address, interface_of
 from peerloom.services.node_agent.membership.registration import Registration
@@ -45,7 +46,7 @@ from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 from peerloom.v1.common_pb2 import SlotCount
 from peerloom.v1.node_agent_pb2_grpc import add_NodeAgentServiceServicer_to_server
 from peerloom.v1.registry_pb2 import NodeSpec
-from peerloom.worker.assignment import Assignment
+from peerloom.worker.assignment import Assignment, Work
 
 SERVICES = ("peerloom.v1.NodeAgentService", "peerloom.v1.ArtifactService")
 _WORKERS_GRACE_S = 6.0  # a step boundary may be seconds away; Embedded waits 10 s for all of it
@@ -97,6 +98,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         logs=logs,
         artifacts=store,
         inference=inference,
+        trainers=ListedTrainers(directory.list_trainers, clock),
         available_bytes=runtime.meter.available_bytes,
         clock=clock,
         stopping=server.stopping,
@@ -134,12 +136,12 @@ def _spec_of(config: NodeConfig, machine: LentMachine, address: str) -> NodeSpec
 
 def _assigner(
     config: NodeConfig, machine: LentMachine, address: str
-) -> Callable[[PooledWorker, str], Assignment]:
-    def assign(worker: PooledWorker, trainer_address: str) -> Assignment:
+) -> Callable[[PooledWorker, Work], Assignment]:
+    def assign(worker: PooledWorker, work: Work) -> Assignment:
         return Assignment(
             worker_id=worker.worker_id,
             job_id=worker.job_id,
-            trainer_address=trainer_address,
+            work=work,
             agent_address=address,
             slot=worker.slot,
             accelerator_kind=machine.accelerator_kind,

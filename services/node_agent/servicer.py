@@ -13,9 +13,11 @@ from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.checks import check_address, check_name, check_range, check_text
 from peerloom.kit.clock import Clock
+from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.inference_process import InferenceProcess
+from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
 from peerloom.services.node_agent.owner.inventory import LentMachine, is_installed, is_known_task
@@ -42,6 +44,7 @@ from peerloom.v1.node_agent_pb2 import (
 )
 from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceServicer
 from peerloom.v1.registry_pb2 import NodeSpec
+from peerloom.worker.assignment import Work
 
 _log = get_logger()
 _Context = aio.ServicerContext[Any, Any]
@@ -63,6 +66,7 @@ class AgentDependencies:
     logs: LogFolder
     artifacts: ArtifactStore
     inference: InferenceProcess | None
+    trainers: ListedTrainers
     available_bytes: Callable[[], int]
     clock: Clock
     stopping: asyncio.Event
@@ -93,9 +97,10 @@ class NodeAgentServicer(NodeAgentServiceServicer):
     async def RequestWork(self, request: RequestWorkRequest, context: _Context) -> RequestWorkResponse:
         check_name("job_id", request.job_id)
         check_range("max_slots", request.max_slots, 1, 2**32 - 1)  # as the schema says: we give what we can
-        check_text("task", request.task, low=1, high=256)
         check_text("request_id", request.request_id, low=1, high=128)
-        task_known = await asyncio.to_thread(is_known_task, request.task)
+        work = _work_of(request)
+        task_known = await asyncio.to_thread(is_known_task, work.task)
+        trainer_doubt = await self._agent.trainers.why_not(work.trainer_address)
         slots, now_s = self._agent.slots, self._agent.clock.monotonic_s()
         held = slots.find_request(request.request_id, now_s)
         if held is not None:
@@ -105,29 +110,23 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             request.max_slots,
             request.accelerator_kind,
             request.memory_bytes,
-            request.task,
-            request.brings_code,
+            work,
         )
-        decision = decide(wanted, self._view(request.job_id, task_known, now_s))
+        decision = decide(wanted, self._view(request.job_id, task_known, trainer_doubt, now_s))
         _log.info("work_answered", job_id=request.job_id, accepted=decision.slots, reason=decision.reason)
         if not decision.slots:
             return RequestWorkResponse(refusal=decision.refusal, reason=decision.reason)
         hold_s = self._agent.config.reservation_s
         held = slots.reserve(
-            request.job_id, request.request_id, decision.slots, request.memory_bytes, now_s, hold_s
+            request.job_id, request.request_id, work, decision.slots, request.memory_bytes, now_s, hold_s
         )
         return self._accepted(held, decision.reason)
 
     async def StartWorkers(self, request: StartWorkersRequest, context: _Context) -> StartWorkersResponse:
-        check_address("trainer_address", request.trainer_address)
         for worker_id in request.worker_ids:
             check_name("worker_ids", worker_id)
-        workers = await self._agent.pool.start(
-            request.reservation_id,
-            tuple(request.worker_ids),
-            request.trainer_address,
-            self._agent.clock.monotonic_s(),
-        )
+        now_s = self._agent.clock.monotonic_s()
+        workers = await self._agent.pool.start(request.reservation_id, tuple(request.worker_ids), now_s)
         return StartWorkersResponse(workers=[_process_of(worker) for worker in workers])
 
     async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
@@ -177,7 +176,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         address, start_s = await agent.inference.start()
         return StartInferenceResponse(address=address, start_s=start_s)
 
-    def _view(self, job_id: str, task_known: bool, now_s: float) -> NodeView:
+    def _view(self, job_id: str, task_known: bool, trainer_doubt: str, now_s: float) -> NodeView:
         agent = self._agent
         return NodeView(
             total_slots=agent.slots.total,
@@ -193,6 +192,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             torch_installed=is_installed("torch"),
             task_known=task_known,
             allow_code=agent.config.allow_code,
+            trainer_doubt=trainer_doubt,
         )
 
     def _accepted(self, held: Reservation, reason: str) -> RequestWorkResponse:
@@ -203,6 +203,20 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             reason=reason,
             accelerator_kind=self._agent.machine.accelerator_kind,
         )
+
+
+def _work_of(request: RequestWorkRequest) -> Work:
+    """Raises InvalidArgumentError naming the field that is outside its limits."""
+    told = request.work
+    check_address("work.trainer_address", told.trainer_address)
+    check_inputs("work", told)
+    return Work(
+        told.trainer_address,
+        told.task,
+        dict(told.task_arguments),
+        told.code_digest,
+        told.initial_model_digest,
+    )
 
 
 def _process_of(worker: PooledWorker) -> WorkerProcess:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.worker.assignment import Work
 
 
 @dataclass(frozen=True)
@@ -13,8 +14,7 @@ class WorkRequest:
     max_slots: int
     accelerator_kind: str
     memory_bytes: int
-    task: str
-    brings_code: bool = False
+    work: Work
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class NodeView:
     `waiting_bytes` is the memory of accepted workers that haven't started, so it isn't yet missing from
     `available_bytes`; `promised_bytes` is that of all accepted workers. `memory_limit_bytes` 0: no limit.
     `withheld` says why the owner lends nothing just now; empty while the machine is lent.
+    `trainer_doubt` says why the job's trainer can't be trusted; empty for one that the registry lists.
     """
 
     total_slots: int
@@ -39,6 +40,7 @@ class NodeView:
     torch_installed: bool
     task_known: bool
     allow_code: bool
+    trainer_doubt: str
 
 
 @dataclass(frozen=True)
@@ -88,16 +90,17 @@ def _refuse_at_all(request: WorkRequest, node: NodeView) -> Decision | None:
             Refusal.REFUSAL_NO_ACCELERATOR,
             f"The job wants {request.accelerator_kind} slots; the node's are {node.accelerator_kind}.",
         )
-    if request.brings_code and not node.allow_code:
+    if request.work.code_digest and not node.allow_code:
         return _refusal(
             Refusal.REFUSAL_OWNER_LIMITS,
             "The job brings code, and the node's owner runs only what is installed there (--allow-code).",
         )
-    if not node.task_known and not request.brings_code:
-        package = request.task.partition(":")[0].partition(".")[0]
+    if not node.task_known and not request.work.code_digest:
+        task = request.work.task
+        package = task.partition(":")[0].partition(".")[0]
         return _refusal(
             Refusal.REFUSAL_UNKNOWN_TASK,
-            f"The node can't import {package!r} for the task {request.task!r}. Install it there.",
+            f"The node can't import {package!r} for the task {task!r}. Install it there.",
         )
     if request.memory_bytes > node.device_memory_bytes:
         return _refusal(
@@ -109,6 +112,8 @@ def _refuse_at_all(request: WorkRequest, node: NodeView) -> Decision | None:
 
 def _refuse_now(request: WorkRequest, node: NodeView) -> Decision | None:
     """Refusals that pass with time."""
+    if node.trainer_doubt:
+        return _refusal(Refusal.REFUSAL_UNKNOWN_TRAINER, node.trainer_doubt)
     if node.draining:
         return _refusal(Refusal.REFUSAL_DRAINING, "The node is being drained and takes no new work.")
     if node.withheld:

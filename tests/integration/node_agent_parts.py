@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from grpc import aio
+
 from peerloom.kit.dialing import Dialer, NodeAgentPeer
 from peerloom.v1.node_agent_pb2 import (
     RequestWorkRequest,
@@ -15,8 +17,18 @@ from peerloom.v1.node_agent_pb2 import (
     StartWorkersResponse,
     WatchWorkersRequest,
     WatchWorkersResponse,
+    Work,
 )
-from peerloom.v1.registry_pb2 import WatchNodesRequest, WatchNodesResponse
+from peerloom.v1.registry_pb2 import (
+    SERVICE_KIND_TRAINER,
+    AnnounceServiceRequest,
+    ListServicesRequest,
+    ListServicesResponse,
+    ServiceEndpoint,
+    WatchNodesRequest,
+    WatchNodesResponse,
+)
+from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 
 # The fixture `start_service` and what it gives; conftest modules can't be imported by name safely.
 StartService = Callable[..., Any]
@@ -24,6 +36,7 @@ ServiceHandle = Any
 
 LIMIT_S = 60.0
 JOB = "job-1"
+TRAINER = "127.0.0.1:9"
 
 # Its id tells it what to do: "exit-3" ends with 3, "stubborn" ignores SIGTERM, "talk" prints a line, waits
 # for SIGUSR1 and prints another, all others wait to be ended.
@@ -89,9 +102,40 @@ async def node_events(registry_address: str) -> AsyncIterator[Callable[[int], An
         await stream.aclose()
 
 
+class TrainerList(RegistryServiceServicer):
+    """A registry that does nothing but list the tests' trainer."""
+
+    async def ListServices(  # noqa: N802  # the schema's name
+        self, request: ListServicesRequest, context: Any
+    ) -> ListServicesResponse:
+        listed = ServiceEndpoint(kind=SERVICE_KIND_TRAINER, address=TRAINER)
+        return ListServicesResponse(services=[listed])
+
+
+@asynccontextmanager
+async def trainer_list() -> AsyncIterator[str]:
+    """Where a registry listens that only lists the tests' trainer."""
+    server = aio.server()
+    add_RegistryServiceServicer_to_server(TrainerList(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+async def announce_trainer(registry_address: str) -> None:
+    """Has a real registry list the tests' trainer."""
+    async with Dialer().registry(registry_address) as registry:
+        request = AnnounceServiceRequest(kind=SERVICE_KIND_TRAINER, address=TRAINER)
+        await registry.call(registry.stub.AnnounceService, request)
+
+
 async def request_work(agent: NodeAgentPeer, slots: int = 1, **fields: Any) -> RequestWorkResponse:
     """Asks for slots of the job."""
-    fields = {"job_id": JOB, "task": "digits", "request_id": "request-1", **fields}
+    told = {"trainer_address": TRAINER, "task": "digits", **fields.pop("work", {})}
+    fields = {"job_id": JOB, "request_id": "request-1", "work": Work(**told), **fields}
     answer: RequestWorkResponse = await agent.call(
         agent.stub.RequestWork, RequestWorkRequest(max_slots=slots, **fields)
     )
@@ -102,9 +146,7 @@ async def start_workers(agent: NodeAgentPeer, *worker_ids: str, **fields: Any) -
     """Asks for a slot for each worker, starts them, and repeats that until all are there."""
     held = await request_work(agent, len(worker_ids), **fields)
     assert held.accepted_slots == len(worker_ids), held.reason
-    request = StartWorkersRequest(
-        reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=worker_ids
-    )
+    request = StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=worker_ids)
     async with asyncio.timeout(LIMIT_S):
         while True:
             started: StartWorkersResponse = await agent.call(agent.stub.StartWorkers, request)

@@ -12,6 +12,7 @@ from node_agent_parts import (
     ServiceHandle,
     StartService,
     agent_at,
+    announce_trainer,
     node_events,
     request_work,
     start_workers,
@@ -43,9 +44,11 @@ def other_hours() -> str:
 
 
 @pytest.fixture
-def registry(start_service: StartService, tmp_path: Path) -> ServiceHandle:
+async def registry(start_service: StartService, tmp_path: Path) -> ServiceHandle:
     fast = ("--restart-grace-s", "0", "--heartbeat-interval-s", "0.1")
-    return start_service("registry", "--state", str(tmp_path / "registry"), *fast)
+    started = start_service("registry", "--state", str(tmp_path / "registry"), *fast)
+    await announce_trainer(started.address)
+    return started
 
 
 def start_agent(start: StartService, folder: Path, registry: str, *arguments: str) -> ServiceHandle:

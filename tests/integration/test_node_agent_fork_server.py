@@ -15,7 +15,7 @@ from node_agent_parts import LIMIT_S, worker_command
 from peerloom.errors import FailedPreconditionError
 from peerloom.services.node_agent.workers.fork_client import ForkServerClient
 from peerloom.services.node_agent.workers.forked_worker import ForkedWorker
-from peerloom.worker.assignment import Assignment
+from peerloom.worker.assignment import Assignment, Work
 
 
 @dataclass
@@ -92,7 +92,7 @@ async def start(forks: ForkServerClient, owner: Owner, tmp_path: Path, name: str
         Assignment(
             worker_id=name,
             job_id="job-1",
-            trainer_address="127.0.0.1:9",
+            work=Work("127.0.0.1:9", "digits"),
             agent_address="127.0.0.1:9",
             slot=0,
             accelerator_kind="cpu",

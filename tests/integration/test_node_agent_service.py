@@ -15,6 +15,7 @@ from node_agent_parts import (
     ServiceHandle,
     StartService,
     agent_at,
+    announce_trainer,
     node_events,
     request_work,
     worker_command,
@@ -177,6 +178,7 @@ async def test_a_drained_agent_refuses_new_work(bench: Bench) -> None:
     agent = bench.agent(registry.address)
     async with node_events(registry.address) as event, agent_at(agent.address) as peer:
         await event(NODE_EVENT_KIND_REGISTERED)
+        await announce_trainer(registry.address)
         async with Dialer().registry(registry.address) as caller:
             await caller.call(caller.stub.Drain, DrainRequest(node="alpha"))
         # The next beat's answer tells the agent; each request until then is accepted, and the same.

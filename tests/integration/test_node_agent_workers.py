@@ -12,11 +12,13 @@ import pytest
 from node_agent_parts import (
     JOB,
     LIMIT_S,
+    TRAINER,
     ServiceHandle,
     StartService,
     agent_at,
     request_work,
     start_workers,
+    trainer_list,
     watch_until,
     worker_command,
 )
@@ -37,14 +39,19 @@ from peerloom.v1.node_agent_pb2 import (
     WatchWorkersRequest,
 )
 
-NO_REGISTRY = "127.0.0.1:9"
+
+@pytest.fixture
+async def registry() -> AsyncIterator[str]:
+    async with trainer_list() as address:
+        yield address
 
 
 @pytest.fixture
-def agent(start_service: StartService, tmp_path: Path) -> ServiceHandle:
-    """Lends 3 slots; needs no registry for what is tested here."""
-    return start_service(
-        "node_agent", "--registry", NO_REGISTRY, "--state", str(tmp_path / "state"), "--slots", "3",
+async def agent(start_service: StartService, tmp_path: Path, registry: str) -> ServiceHandle:
+    """Lends 3 slots; all that it needs of a registry here is the list of trainers."""
+    return await asyncio.to_thread(
+        start_service, "node_agent", "--registry", registry,
+        "--state", str(tmp_path / "state"), "--slots", "3",
         "--threads-per-slot", "2", "--worker-command", worker_command(tmp_path),
     )  # fmt: skip
 
@@ -79,7 +86,7 @@ async def test_a_repeated_request_reserves_once(peer: NodeAgentPeer) -> None:
     ("fields", "refusal"),
     [
         ({"accelerator_kind": "cuda"}, Refusal.REFUSAL_NO_ACCELERATOR),
-        ({"task": "no_such_package:Net"}, Refusal.REFUSAL_UNKNOWN_TASK),
+        ({"work": {"task": "no_such_package:Net"}}, Refusal.REFUSAL_UNKNOWN_TASK),
         ({"memory_bytes": 2**60}, Refusal.REFUSAL_NO_MEMORY),
     ],
 )
@@ -93,7 +100,7 @@ async def test_a_refusal_is_an_answer_with_a_reason(
 
 
 @pytest.mark.parametrize(
-    "fields", [{"job_id": "../job"}, {"slots": 0}, {"task": ""}, {"request_id": ""}, {"task": "t" * 257}]
+    "fields", [{"job_id": "../job"}, {"slots": 0}, {"work": {"task": ""}}, {"request_id": ""}]
 )
 async def test_a_malformed_request_is_refused(peer: NodeAgentPeer, fields: dict[str, object]) -> None:
     with pytest.raises(InvalidArgumentError):
@@ -111,7 +118,13 @@ async def test_a_worker_is_told_all_that_it_needs(
     assert json.loads(line) == {
         "worker_id": "exit-0",
         "job_id": JOB,
-        "trainer_address": "127.0.0.1:9",
+        "work": {
+            "trainer_address": TRAINER,
+            "task": "digits",
+            "task_arguments": {},
+            "code_digest": "",
+            "initial_model_digest": "",
+        },
         "agent_address": agent.address,
         "slot": 0,
         "accelerator_kind": "cpu",
@@ -166,9 +179,7 @@ async def logs_until(peer: NodeAgentPeer, worker_id: str) -> None:
 
 async def test_a_repeated_start_starts_nothing(peer: NodeAgentPeer) -> None:
     held = await request_work(peer, 1)
-    request = StartWorkersRequest(
-        reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=["waits"]
-    )
+    request = StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=["waits"])
     first, second = await asyncio.gather(
         peer.call(peer.stub.StartWorkers, request), peer.call(peer.stub.StartWorkers, request)
     )
@@ -182,7 +193,7 @@ async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(pee
     with pytest.raises(NotFoundError):
         await peer.call(
             peer.stub.StartWorkers,
-            StartWorkersRequest(reservation_id="x", trainer_address="127.0.0.1:9", worker_ids=["a"]),
+            StartWorkersRequest(reservation_id="x", worker_ids=["a"]),
         )
     await start_workers(peer, "waits")
     with pytest.raises(AlreadyExistsError):
@@ -191,10 +202,11 @@ async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(pee
 
 
 async def test_a_worker_that_cannot_be_started_costs_no_slot(
-    start_service: StartService, tmp_path: Path
+    start_service: StartService, tmp_path: Path, registry: str
 ) -> None:
-    agent = start_service(
-        "node_agent", "--registry", NO_REGISTRY, "--state", str(tmp_path / "state"), "--slots", "1",
+    agent = await asyncio.to_thread(
+        start_service, "node_agent", "--registry", registry,
+        "--state", str(tmp_path / "state"), "--slots", "1",
         "--worker-command", "/no/such/program",
     )  # fmt: skip
     async with agent_at(agent.address) as peer:

@@ -279,13 +279,14 @@ async def test_a_watcher_resumes_where_it_was_and_not_beyond_the_present(registr
             await until(peer, pb.NODE_EVENT_KIND_LEFT, after=4)
 
 
-async def test_the_newest_announcement_of_a_service_is_listed(registry: Any) -> None:
+async def test_services_of_a_kind_are_listed_the_newest_first(registry: Any) -> None:
     async with talk(registry) as peer:
-        for port in (1, 2):
+        for port in (*range(1, 10), 8):
             request = pb.AnnounceServiceRequest(kind=pb.SERVICE_KIND_TRAINER, address=f"h:{port}")
             assert (await peer.call(peer.stub.AnnounceService, request)).lease_s == 15.0
         listed = (await peer.call(peer.stub.ListServices, pb.ListServicesRequest())).services
-        assert [(one.kind, one.address) for one in listed] == [(pb.SERVICE_KIND_TRAINER, "h:2")]
+        assert {one.kind for one in listed} == {pb.SERVICE_KIND_TRAINER}
+        assert [one.address for one in listed] == ["h:8", "h:9", *(f"h:{port}" for port in range(7, 1, -1))]
 
 
 def test_the_key_never_reaches_the_disk_or_the_log(registry: Any, tmp_path: Path) -> None:

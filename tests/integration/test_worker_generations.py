@@ -14,12 +14,14 @@ from peerloom.v1.trainer_pb2 import (
     EndWorker,
     JobSpec,
     PrepareWorker,
+    WorkerFailed,
     WorkerSessionRequest,
     WorkerSessionResponse,
 )
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
-from peerloom.worker.assignment import Assignment
-from peerloom.worker.run import TrainingWorker
+from peerloom.worker.agent_commands import AgentCommands
+from peerloom.worker.assignment import Assignment, Work
+from peerloom.worker.run import TrainingWorker, run_worker
 
 SPEC = JobSpec(task="digits", epochs=1000, batch_size=64, learning_rate=0.1, seed=1)
 pytestmark = pytest.mark.timeout(90)
@@ -67,6 +69,57 @@ def configure(generation: int, world_size: int, store: str) -> WorkerSessionResp
     )
 
 
+class ForeignTrainer(TrainerServiceServicer):
+    """Prepares a worker for a task with code that nobody asked the node for."""
+
+    def __init__(self) -> None:
+        self.failed = WorkerFailed()
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        heard = aiter(request_iterator)
+        assert (await anext(heard)).HasField("hello")
+        spec = JobSpec(task="evil:Task", code_digest="c" * 64)
+        yield WorkerSessionResponse(prepare=PrepareWorker(spec=spec, beat_interval_s=60.0))
+        async for request in heard:
+            if request.HasField("failed"):
+                self.failed = request.failed
+                break
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+
+
+class QuietAgent(AgentCommands):
+    """Says nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def listen(self, *commands: object) -> None:
+        pass
+
+
+async def test_a_worker_refuses_what_its_node_did_not_agree_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fetches no code, and tells the trainer why it ends."""
+    monkeypatch.setattr("peerloom.worker.run.signal.signal", lambda *_: None)  # not the main thread
+    server, trainer = aio.server(), ForeignTrainer()
+    add_TrainerServiceServicer_to_server(trainer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    work = Work(f"127.0.0.1:{port}", "digits")
+    assignment = Assignment("worker-1", "job-1", work, "127.0.0.1:1", 0, "cpu", 0, "", 1, "")
+    try:
+        async with asyncio.timeout(60):
+            assert await asyncio.to_thread(run_worker, assignment, QuietAgent()) == 1
+    finally:
+        await server.stop(None)
+    assert trainer.failed.is_permanent
+    assert trainer.failed.reason == (
+        "This worker does only what it was started for: the trainer wants task 'evil:Task', but the node "
+        "agreed to 'digits' when it was asked for work."
+    )
+
+
 @pytest.mark.parametrize("others", [0, 2])
 async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others: int) -> None:
     """Else the worker would try to reach it for all of the collectives' time limit, once for each of them."""
@@ -74,7 +127,9 @@ async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others
     add_TrainerServiceServicer_to_server(trainer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "127.0.0.1:1", 0, "cpu", 0, "", 1, "")
+    assignment = Assignment(
+        "worker-1", "job-1", Work(f"127.0.0.1:{port}", "digits"), "127.0.0.1:1", 0, "cpu", 0, "", 1, ""
+    )
     try:
         async with asyncio.timeout(60):
             assert await asyncio.to_thread(TrainingWorker(assignment).run) == 0

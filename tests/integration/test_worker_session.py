@@ -25,7 +25,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerSessionResponse,
 )
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer, add_TrainerServiceServicer_to_server
-from peerloom.worker.assignment import Assignment
+from peerloom.worker.assignment import Assignment, Work
 from peerloom.worker.trainer_session import TrainerSession
 
 WORDS, TRIES = 3, 5
@@ -159,7 +159,7 @@ def no_session_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def assignment_to(port: int) -> Assignment:
     """Of a worker whose trainer is at this port."""
-    return Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "", 0, "cpu", 0, "", 1, "")
+    return Assignment("worker-1", "job-1", Work(f"127.0.0.1:{port}", "digits"), "", 0, "cpu", 0, "", 1, "")
 
 
 @asynccontextmanager

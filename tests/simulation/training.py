@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from peerloom.errors import DataLossError, PeerloomError
+from peerloom.errors import DataLossError, PeerloomError, PermissionDeniedError
 from peerloom.kit.dialing import Dialer
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind, GetArtifactRequest, PutArtifactRequest
 from peerloom.v1.trainer_pb2 import (
@@ -188,6 +188,8 @@ class ScriptedWorker:
 
     async def _prepare(self, spec: JobSpec) -> State:
         if self._state is None:
+            if why_not := self.assignment.work.why_not(spec):
+                raise PermissionDeniedError(why_not)
             await asyncio.sleep(self._chance.uniform(*LOAD_S))
             self._state, self._spec = State(), spec
         return self._state

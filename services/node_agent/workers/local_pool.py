@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from peerloom.errors import AlreadyExistsError, PeerloomError, UnavailableError
 from peerloom.kit.logs import get_logger
-from peerloom.services.node_agent.workers.slots import SlotTable
+from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerHandle, WorkerStarter
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
-from peerloom.worker.assignment import Assignment
+from peerloom.worker.assignment import Assignment, Work
 
 T = TypeVar("T")
 _log = get_logger()
@@ -65,7 +65,7 @@ class LocalWorkerPool:
         slots: SlotTable,
         starter: WorkerStarter,
         logs: LogFolder,
-        assign: Callable[[PooledWorker, str], Assignment],
+        assign: Callable[[PooledWorker, Work], Assignment],
     ) -> None:
         self._slots, self._starter, self._logs, self._assign = slots, starter, logs, assign
         self._jobs: OrderedDict[str, _JobWorkers] = OrderedDict()
@@ -74,15 +74,13 @@ class LocalWorkerPool:
         self._starting = asyncio.Lock()
         self._closed = asyncio.Event()
 
-    async def start(
-        self, reservation_id: str, worker_ids: Sequence[str], trainer_address: str, now_s: float
-    ) -> list[PooledWorker]:
+    async def start(self, reservation_id: str, worker_ids: Sequence[str], now_s: float) -> list[PooledWorker]:
         """Starts one worker in each reserved slot; a repeat gets those started before. Goes on if cancelled.
 
         Raises what `SlotTable.start` raises, AlreadyExistsError for a worker that the job has had, and
         FailedPreconditionError when a process can't be started; then none of them runs.
         """
-        starting = self._start(reservation_id, worker_ids, trainer_address, now_s)
+        starting = self._start(reservation_id, worker_ids, now_s)
         return await asyncio.shield(self._own(asyncio.create_task(starting)))
 
     async def stop(self, job_id: str, grace_s: float) -> int:
@@ -140,7 +138,7 @@ class LocalWorkerPool:
             job.changed.set()
 
     async def _start(
-        self, reservation_id: str, worker_ids: Sequence[str], trainer_address: str, now_s: float
+        self, reservation_id: str, worker_ids: Sequence[str], now_s: float
     ) -> list[PooledWorker]:
         async with self._starting:
             if self._closed.is_set():
@@ -153,19 +151,20 @@ class LocalWorkerPool:
             try:
                 _refuse_known(held.job_id, job, worker_ids)
                 for worker_id, slot in zip(worker_ids, held.slots, strict=True):
-                    started.append(await self._start_one(held.job_id, worker_id, slot, trainer_address))
+                    started.append(await self._start_one(held, worker_id, slot))
             except PeerloomError:
                 self._slots.undo(held, len(started))
                 await asyncio.gather(*(worker.process.stop(0) for worker in started))
                 raise
             return started
 
-    async def _start_one(self, job_id: str, worker_id: str, slot: int, trainer_address: str) -> PooledWorker:
+    async def _start_one(self, held: Reservation, worker_id: str, slot: int) -> PooledWorker:
+        job_id = held.job_id
         running = {worker.job_id for worker in self.running()}
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
         process = await self._starter.start()
         worker = PooledWorker(worker_id, job_id, slot, process, log_path)
-        process.assign(self._assign(worker, trainer_address))
+        process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker
         job.tell(PoolEvent(worker, ended=False))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.ids import ReservationId, new_reservation_id
 from peerloom.v1.common_pb2 import SlotCount
+from peerloom.worker.assignment import Work
 
 _REMEMBERED = 1000
 
@@ -18,6 +19,7 @@ class Reservation:
     reservation_id: ReservationId
     job_id: str
     request_id: str
+    work: Work
     slots: tuple[int, ...]
     memory_bytes: int
     expires_s: float
@@ -41,13 +43,23 @@ class SlotTable:
         return [slot for slot in range(self.total) if slot not in taken]
 
     def reserve(
-        self, job_id: str, request_id: str, count: int, memory_bytes: int, now_s: float, hold_s: float
+        self,
+        job_id: str,
+        request_id: str,
+        work: Work,
+        count: int,
+        memory_bytes: int,
+        now_s: float,
+        hold_s: float,
     ) -> Reservation:
-        """Holds `count` free slots for `hold_s` seconds; the caller has checked that there are so many."""
+        """Holds `count` free slots for `hold_s` seconds; the caller has checked that there are so many.
+
+        Workers that are started in them get this `work`.
+        """
         slots = self.free(now_s)[:count]
         assert len(slots) == count, "more slots were accepted than are free"
         made = Reservation(
-            new_reservation_id(), job_id, request_id, tuple(slots), memory_bytes, expires_s=now_s + hold_s
+            new_reservation_id(), job_id, request_id, work, tuple(slots), memory_bytes, now_s + hold_s
         )
         self._reservations[made.reservation_id] = made
         self._forget(now_s)

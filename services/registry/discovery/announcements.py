@@ -6,6 +6,7 @@ from peerloom.kit.checks import check_address, check_choice
 from peerloom.kit.clock import Clock
 from peerloom.v1 import registry_pb2 as pb
 
+_KIND_LIMIT = 8
 _KINDS = (pb.SERVICE_KIND_SELECTOR, pb.SERVICE_KIND_TRAINER)
 
 
@@ -20,21 +21,25 @@ class ServiceAnnouncement:
 
 
 class Announcements:
-    """The newest announcement of each kind, listed for `lease_s` seconds."""
+    """The newest announcement of each service, listed for `lease_s` seconds; of each kind at most 8."""
 
     def __init__(self, lease_s: float, clock: Clock) -> None:
         self.lease_s = lease_s
         self._clock = clock
-        self._newest: dict[int, ServiceAnnouncement] = {}
+        self._newest: dict[tuple[int, str], ServiceAnnouncement] = {}
 
     def announce(self, kind: "pb.ServiceKind.ValueType", address: str) -> None:
         """Takes an announcement. Raises InvalidArgumentError for an unknown kind or a bad address."""
         check_choice("kind", kind, _KINDS, "SERVICE_KIND_SELECTOR or SERVICE_KIND_TRAINER")
         check_address("address", address)
         now = self._clock
-        self._newest[kind] = ServiceAnnouncement(kind, address, now.wall_s(), now.monotonic_s())
+        self._newest[kind, address] = ServiceAnnouncement(kind, address, now.wall_s(), now.monotonic_s())
+        of_kind = [found for found in self.standing() if found.kind == kind]
+        others = {key: found for key, found in self._newest.items() if key[0] != kind}
+        self._newest = others | {(kind, found.address): found for found in of_kind[:_KIND_LIMIT]}
 
     def standing(self) -> list[ServiceAnnouncement]:
-        """The announcements whose lease has not ended, ordered by kind."""
+        """The announcements whose lease has not ended, ordered by kind, the newest of a kind first."""
         since_s = self._clock.monotonic_s() - self.lease_s
-        return [found for _, found in sorted(self._newest.items()) if found.monotonic_s > since_s]
+        found = [one for one in self._newest.values() if one.monotonic_s > since_s]
+        return sorted(found, key=lambda one: (one.kind, -one.monotonic_s))

@@ -55,20 +55,11 @@ def _check(spec: JobSpec) -> None:
         raise InvalidArgumentError.of_field("spec.batch_size", spec.batch_size, limit)
     check_text("spec.policy", spec.policy, high=128)
     check_labels("spec.requirements.labels", dict(spec.requirements.labels))
-    check_labels_of_task(spec)
     if spec.backend not in Backend.values():
         raise InvalidArgumentError.of_field("spec.backend", spec.backend, "gloo, nccl or unspecified")
-    check_inputs(spec)
+    check_inputs("spec", spec)
     if spec.name:
         check_name("spec.name", spec.name)
-
-
-def check_labels_of_task(spec: JobSpec) -> None:
-    """Raises InvalidArgumentError for more than 32 task arguments, or a value over 4096 characters."""
-    check_range("spec.task_arguments (entries)", len(spec.task_arguments), 0, 32)
-    for key, value in spec.task_arguments.items():
-        check_text("spec.task_arguments key", key, low=1, high=63)
-        check_text(f"spec.task_arguments[{key}]", value, high=4096)
 
 
 def why_not_resumable(job: Job) -> str:

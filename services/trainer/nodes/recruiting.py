@@ -18,6 +18,7 @@ from peerloom.v1.node_agent_pb2 import (
     RequestWorkResponse,
     StartWorkersRequest,
     StopWorkersRequest,
+    Work,
 )
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesRequest, SelectNodesResponse
 from peerloom.v1.trainer_pb2 import Job, NodeAnswer, Worker
@@ -77,9 +78,14 @@ class Recruiter:
             job_id=job.job_id,
             max_slots=min(wanted, MAX_SLOTS),
             accelerator_kind=job.spec.requirements.accelerator_kind,
-            task=job.spec.task,
-            brings_code=bool(job.spec.code_digest),
             request_id=new_request_id(),
+            work=Work(
+                trainer_address=self._trainer_address,
+                task=job.spec.task,
+                task_arguments=job.spec.task_arguments,
+                code_digest=job.spec.code_digest,
+                initial_model_digest=job.spec.initial_model_digest,
+            ),
         )
         started_s = self._clock.monotonic_s()
         try:
@@ -128,11 +134,7 @@ class Recruiter:
                 await self.stop_on(job.job_id, node.address)
             return []
         ids = [new_worker_id() for _ in range(count)]
-        request = StartWorkersRequest(
-            reservation_id=answered.response.reservation_id,
-            trainer_address=self._trainer_address,
-            worker_ids=ids,
-        )
+        request = StartWorkersRequest(reservation_id=answered.response.reservation_id, worker_ids=ids)
         try:
             for digest in inputs_of(job.spec):
                 await self._distributor.give(job.job_id, node, digest, witness)

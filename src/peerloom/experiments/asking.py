@@ -20,7 +20,7 @@ from peerloom.kit.dialing import Dialer, SelectorPeer
 from peerloom.kit.directory import Directory
 from peerloom.kit.ids import new_request_id
 from peerloom.v1.artifact_pb2 import Artifact
-from peerloom.v1.node_agent_pb2 import RequestWorkRequest, StopWorkersRequest
+from peerloom.v1.node_agent_pb2 import RequestWorkRequest, StopWorkersRequest, Work
 from peerloom.v1.registry_pb2 import ListNodesRequest, Node
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_TRAINING,
@@ -98,7 +98,8 @@ class Asker:
             seed=seed,
         )
         chosen: SelectNodesResponse = await selector.call(selector.stub.SelectNodes, request)
-        given = await asyncio.gather(*(_reserve(node, job_id) for node in chosen.nodes))
+        trainer = (await self._directory.trainer()).address  # nodes give nothing to any other
+        given = await asyncio.gather(*(_reserve(node, job_id, trainer) for node in chosen.nodes))
         took_s = time.monotonic() - started_s
         await self._report([_outcome(n, slots) for n, slots in zip(chosen.nodes, given, strict=True)])
         named = {node.name: slots for node, slots in zip(chosen.nodes, given, strict=True) if slots}
@@ -113,9 +114,14 @@ class Asker:
         return await self._directory.selector()
 
 
-async def _reserve(node: RankedNode, job_id: str) -> int:
+async def _reserve(node: RankedNode, job_id: str, trainer_address: str) -> int:
     """The slots that the node gave; they are free again at the return."""
-    request = RequestWorkRequest(job_id=job_id, max_slots=MOST_SLOTS, task=TASK, request_id=new_request_id())
+    request = RequestWorkRequest(
+        job_id=job_id,
+        max_slots=MOST_SLOTS,
+        request_id=new_request_id(),
+        work=Work(trainer_address=trainer_address, task=TASK),
+    )
     async with Dialer().node_agent(node.address) as agent:
         slots: int = (await agent.call(agent.stub.RequestWork, request)).accepted_slots
         if slots:

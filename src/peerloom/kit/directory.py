@@ -11,6 +11,8 @@ from peerloom.kit.logs import get_logger
 from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest, ServiceKind
 
 _log = get_logger()
+# Somebody waits for an answer of ours meanwhile: a trainer waits 5 s for an agent's.
+_LISTING_TIMEOUT_S = 2.0
 
 
 class Directory:
@@ -38,10 +40,17 @@ class Directory:
             await _close(former)
         return self._trainer
 
+    async def list_trainers(self) -> list[str]:
+        """host:port of every trainer that is listed now. Raises UnavailableError without registry."""
+        return await self._addresses_of(ServiceKind.SERVICE_KIND_TRAINER, _LISTING_TIMEOUT_S)
+
+    async def _addresses_of(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[str]:
+        answer = await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), timeout_s)
+        return [found.address for found in answer.services if found.kind == kind]
+
     async def _address_of(self, kind: "ServiceKind.ValueType") -> str:
         name = ServiceKind.Name(kind).removeprefix("SERVICE_KIND_").lower()
-        answer = await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), 5.0)
-        addresses = [found.address for found in answer.services if found.kind == kind]
+        addresses = await self._addresses_of(kind, 5.0)
         if not addresses:
             raise UnavailableError(
                 f"No {name} has announced itself at the registry {self.registry.address}. Start one with: "

@@ -1,6 +1,7 @@
-"""Which artifacts a job needs on its nodes before its workers start."""
+"""What a job's workers need besides slots: a task with arguments, and artifacts before they start."""
 
-from peerloom.kit.checks import check_digest
+from peerloom.kit.checks import check_digest, check_range, check_text
+from peerloom.v1.node_agent_pb2 import Work
 from peerloom.v1.trainer_pb2 import JobSpec
 
 PREFIX = "artifact:"
@@ -17,12 +18,19 @@ def inputs_of(spec: JobSpec) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one for one in (spec.code_digest, *data, spec.initial_model_digest) if one))
 
 
-def check_inputs(spec: JobSpec) -> None:
-    """Raises InvalidArgumentError naming the field that holds no digest."""
-    if spec.initial_model_digest:
-        check_digest("spec.initial_model_digest", spec.initial_model_digest)
-    if spec.code_digest:
-        check_digest("spec.code_digest", spec.code_digest)
-    for name, value in spec.task_arguments.items():
+def check_inputs(field: str, named: JobSpec | Work) -> None:
+    """Raises InvalidArgumentError for more than 32 task arguments, one of over 4096 characters, or no digest.
+
+    `field` is what the message calls the whole.
+    """
+    check_text(f"{field}.task", named.task, low=1, high=256)
+    check_range(f"{field}.task_arguments (entries)", len(named.task_arguments), 0, 32)
+    for name, value in named.task_arguments.items():
+        check_text(f"{field}.task_arguments key", name, low=1, high=63)
+        check_text(f"{field}.task_arguments[{name}]", value, high=4096)
         if value.startswith(PREFIX):
-            check_digest(f"spec.task_arguments[{name}]", digest_in(value))
+            check_digest(f"{field}.task_arguments[{name}]", digest_in(value))
+    if named.initial_model_digest:
+        check_digest(f"{field}.initial_model_digest", named.initial_model_digest)
+    if named.code_digest:
+        check_digest(f"{field}.code_digest", named.code_digest)

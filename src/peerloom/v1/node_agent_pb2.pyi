@@ -42,6 +42,8 @@ class _RefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refusal.Value
     """It can't import the task."""
     REFUSAL_OWNER_LIMITS: _Refusal.ValueType  # 7
     """The owner's limits forbid it."""
+    REFUSAL_UNKNOWN_TRAINER: _Refusal.ValueType  # 8
+    """The registry doesn't list its trainer, or can't be asked just now."""
 
 class Refusal(_Refusal, metaclass=_RefusalEnumTypeWrapper):
     """Why an agent refused."""
@@ -62,6 +64,8 @@ REFUSAL_UNKNOWN_TASK: Refusal.ValueType  # 6
 """It can't import the task."""
 REFUSAL_OWNER_LIMITS: Refusal.ValueType  # 7
 """The owner's limits forbid it."""
+REFUSAL_UNKNOWN_TRAINER: Refusal.ValueType  # 8
+"""The registry doesn't list its trainer, or can't be asked just now."""
 Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
@@ -152,9 +156,8 @@ class RequestWorkRequest(_message.Message):
     MAX_SLOTS_FIELD_NUMBER: _builtins.int
     ACCELERATOR_KIND_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
-    TASK_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    BRINGS_CODE_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """The job that needs them."""
     max_slots: _builtins.int
@@ -163,12 +166,12 @@ class RequestWorkRequest(_message.Message):
     """Kind of accelerator that each slot must have; empty: any."""
     memory_bytes: _builtins.int
     """Memory that each worker will need in bytes; 0: unknown."""
-    task: _builtins.str
-    """The job's task, which the node must be able to import."""
     request_id: _builtins.str
     """Repeats of the same request get the same reservation."""
-    brings_code: _builtins.bool
-    """The job brings the task's code along; the node's owner must allow that."""
+    @_builtins.property
+    def work(self) -> Global___Work:
+        """What the workers are to do. They do this and nothing else: they refuse a trainer who says otherwise."""
+
     def __init__(
         self,
         *,
@@ -176,17 +179,76 @@ class RequestWorkRequest(_message.Message):
         max_slots: _builtins.int = ...,
         accelerator_kind: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
-        task: _builtins.str = ...,
         request_id: _builtins.str = ...,
-        brings_code: _builtins.bool = ...,
+        work: Global___Work | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "brings_code", b"brings_code", "job_id", b"job_id", "max_slots", b"max_slots", "memory_bytes", b"memory_bytes", "request_id", b"request_id", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "job_id", b"job_id", "max_slots", b"max_slots", "memory_bytes", b"memory_bytes", "request_id", b"request_id", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RequestWorkRequest: _TypeAlias = RequestWorkRequest  # noqa: Y015
+
+@_typing.final
+class Work(_message.Message):
+    """What the node's owner decides on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TaskArgumentsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TRAINER_ADDRESS_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    TASK_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    CODE_DIGEST_FIELD_NUMBER: _builtins.int
+    INITIAL_MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    trainer_address: _builtins.str
+    """host:port of the trainer that the workers report to; the registry must list it."""
+    task: _builtins.str
+    """The task, a built-in one or module:Class, 1 to 256 characters."""
+    code_digest: _builtins.str
+    """SHA-256 of the code that the job brings along, which the owner must allow; empty: the task is installed."""
+    initial_model_digest: _builtins.str
+    """SHA-256 of the parameters that the training begins with; empty: fresh ones."""
+    @_builtins.property
+    def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Arguments of the task, at most 32, values of at most 4096 characters; artifact:DIGEST names an artifact."""
+
+    def __init__(
+        self,
+        *,
+        trainer_address: _builtins.str = ...,
+        task: _builtins.str = ...,
+        task_arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        code_digest: _builtins.str = ...,
+        initial_model_digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code_digest", b"code_digest", "initial_model_digest", b"initial_model_digest", "task", b"task", "task_arguments", b"task_arguments", "trainer_address", b"trainer_address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Work: _TypeAlias = Work  # noqa: Y015
 
 @_typing.final
 class RequestWorkResponse(_message.Message):
@@ -237,12 +299,9 @@ class StartWorkersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESERVATION_ID_FIELD_NUMBER: _builtins.int
-    TRAINER_ADDRESS_FIELD_NUMBER: _builtins.int
     WORKER_IDS_FIELD_NUMBER: _builtins.int
     reservation_id: _builtins.str
     """From RequestWorkResponse."""
-    trainer_address: _builtins.str
-    """host:port of the trainer that the workers report to."""
     @_builtins.property
     def worker_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """One id for each slot to use, chosen by the trainer, at most as many as were reserved."""
@@ -251,12 +310,11 @@ class StartWorkersRequest(_message.Message):
         self,
         *,
         reservation_id: _builtins.str = ...,
-        trainer_address: _builtins.str = ...,
         worker_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id", "trainer_address", b"trainer_address", "worker_ids", b"worker_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id", "worker_ids", b"worker_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1101,7 +1101,7 @@ class ListServicesResponse(_message.Message):
     SERVICES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceEndpoint]:
-        """One for each kind at most: the newest announcement wins."""
+        """Ordered by kind, at most 8 of each; the newest announcement of a kind comes first."""
 
     def __init__(
         self,

@@ -1,7 +1,34 @@
-"""What an agent tells a waiting worker process."""
+"""What an agent tells a waiting worker process, and whether the trainer says the same."""
 
 import dataclasses
 import json
+from collections.abc import Mapping
+
+from peerloom.v1.trainer_pb2 import JobSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What the node's owner agreed to: for whom to train what, with which data, code and parameters."""
+
+    trainer_address: str
+    task: str
+    task_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    code_digest: str = ""
+    initial_model_digest: str = ""
+
+    def why_not(self, spec: JobSpec) -> str:
+        """What a trainer wants that the owner didn't agree to; empty when it is the same."""
+        for name in ("task", "task_arguments", "code_digest", "initial_model_digest"):
+            agreed, wanted = getattr(self, name), getattr(spec, name)
+            if isinstance(agreed, Mapping):
+                agreed, wanted = dict(agreed), dict(wanted)
+            if agreed != wanted:
+                return (
+                    f"the trainer wants {name} {wanted!r}, but the node agreed to {agreed!r} when it was "
+                    "asked for work"
+                )
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +41,7 @@ class Assignment:
 
     worker_id: str
     job_id: str
-    trainer_address: str
+    work: Work
     agent_address: str
     slot: int
     accelerator_kind: str
@@ -26,8 +53,9 @@ class Assignment:
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":
-        """Reads the line. Raises TypeError or ValueError for one that isn't an assignment."""
-        return cls(**json.loads(line))
+        """Reads the line. Raises KeyError, TypeError or ValueError for one that isn't an assignment."""
+        told = json.loads(line)
+        return cls(**{**told, "work": Work(**told["work"])})
 
     def to_json(self) -> str:
         """The line, without its end."""

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 
 from peerloom.artifacts.bundles import is_bundle, unpack
 from peerloom.kit.job_inputs import digest_in
-from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.agent_artifacts import fetch_file
 from peerloom.worker.assignment import Assignment
 
@@ -19,14 +18,15 @@ class Inputs:
         self._assignment = assignment
         self._folder = TemporaryDirectory(prefix="peerloom-inputs-")
 
-    def bring(self, spec: JobSpec) -> Mapping[str, str]:
+    def bring(self) -> Mapping[str, str]:
         """The task's arguments with paths in place of artifacts; the job's code can be imported then.
 
         Raises NotFoundError when the agent lacks one, DataLossError for a bundle that can't be unpacked.
         """
-        if spec.code_digest:
-            sys.path.insert(0, str(self._path(spec.code_digest)))
-        arguments = dict(spec.task_arguments)
+        work = self._assignment.work
+        if work.code_digest:
+            sys.path.insert(0, str(self._path(work.code_digest)))
+        arguments = dict(work.task_arguments)
         for name, value in arguments.items():
             if digest := digest_in(value):
                 arguments[name] = str(self._path(digest))
@@ -44,7 +44,7 @@ class Inputs:
         fetch_file(self._assignment, digest, fetched)
         if not is_bundle(fetched):
             return fetched.rename(path)
-        path.mkdir()
-        unpack(fetched, path)
+        unpacked = path.with_suffix(".unpacked")
+        unpack(fetched, unpacked)
         fetched.unlink()
-        return path
+        return unpacked.rename(path)

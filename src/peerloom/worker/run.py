@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
+from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
 from peerloom.kit.logs import get_logger
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
@@ -74,7 +74,13 @@ class TrainingWorker:
         self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
 
     def run(self) -> int:
-        """Follows the trainer's commands until the job is over."""
+        """Follows the trainer's commands until the job is over; removes then what it unpacked."""
+        try:
+            return self._follow_trainer()
+        finally:
+            self._inputs.close()
+
+    def _follow_trainer(self) -> int:
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
         self._session.start()
@@ -82,7 +88,6 @@ class TrainingWorker:
             command = self._session.commands.get()
             if isinstance(command, EndWorker):
                 _log.info("worker_ended", reason=command.reason)
-                self._inputs.close()
                 return 0
             if isinstance(command, SaveState):
                 self._save()
@@ -140,7 +145,7 @@ class TrainingWorker:
 
     def _new_group(self, config: ConfigureGeneration) -> Group:
         assignment, store = self._assignment, self._rendezvous.address
-        spared = (assignment.trainer_address, assignment.agent_address)
+        spared = (assignment.work.trainer_address, assignment.agent_address)
         return Group(config, self._device, *spared, store_address=store)
 
     def _work(self, config: ConfigureGeneration) -> None:
@@ -222,7 +227,9 @@ class TrainingWorker:
 
     def _prepare(self, spec: JobSpec) -> Training:
         if self._training is None:
-            task = load_task(spec.task, self._inputs.bring(spec))
+            if why_not := self._assignment.work.why_not(spec):
+                raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
+            task = load_task(spec.task, self._inputs.bring())
             self._spec = spec = fill_in(spec, task)
             self._training = Training(task, spec, self._device)
             if spec.initial_model_digest:

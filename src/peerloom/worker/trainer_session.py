@@ -179,7 +179,7 @@ class TrainerSession:
         dialer = Dialer(self._assignment.tls_ca, partial(open_channel, retries=False))
         while True:
             # A new channel each time: one that has failed waits ever longer between attempts of its own.
-            trainer = dialer.trainer(self._assignment.trainer_address)
+            trainer = dialer.trainer(self._assignment.work.trainer_address)
             try:
                 async for response in trainer.converse(trainer.stub.WorkerSession, self._requests()):
                     backoff.succeeded()

@@ -16,10 +16,11 @@ from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, Poo
 from peerloom.services.node_agent.workers.slots import SlotTable
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.common_pb2 import Accelerator
-from peerloom.worker.assignment import Assignment
+from peerloom.worker.assignment import Assignment, Work
 
 LIMIT_S = 10.0
 TRAINER = "127.0.0.1:9"
+WORK = Work(TRAINER, "digits")
 MACHINE = LentMachine(
     slots=3,
     accelerator_kind="cpu",
@@ -133,8 +134,8 @@ class World:
     async def start(self, *worker_ids: str, job_id: str = "job-1") -> list[ScriptedWorker]:
         """Reserves slots and starts these workers in them."""
         before, now_s = len(self.starter.workers), self.clock.monotonic_s()
-        held = self.slots.reserve(job_id, f"request-{before}", len(worker_ids), 0, now_s, 30.0)
-        await self.pool.start(held.reservation_id, worker_ids, TRAINER, now_s)
+        held = self.slots.reserve(job_id, f"request-{before}", WORK, len(worker_ids), 0, now_s, 30.0)
+        await self.pool.start(held.reservation_id, worker_ids, now_s)
         return self.starter.workers[before:]
 
     async def _apply_withheld(self, reason: str) -> None:
@@ -142,11 +143,11 @@ class World:
         self.status.note_withheld(reason)
 
 
-def _assign(worker: PooledWorker, trainer_address: str) -> Assignment:
+def _assign(worker: PooledWorker, work: Work) -> Assignment:
     return Assignment(
         worker_id=worker.worker_id,
         job_id=worker.job_id,
-        trainer_address=trainer_address,
+        work=work,
         agent_address="127.0.0.1:1",
         slot=worker.slot,
         accelerator_kind="cpu",

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from agent_parts import LIMIT_S, TRAINER, ScriptedWorker, World
+from agent_parts import LIMIT_S, WORK, ScriptedWorker, World
 
 from peerloom.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, UnavailableError
 
@@ -33,7 +33,7 @@ async def test_each_reserved_slot_gets_a_worker_with_its_assignment(world: World
         ("b", 1, "job-1"),
     ]
     assert told[0] is not None
-    assert (told[0].trainer_address, told[0].log_path) == (TRAINER, str(tmp_path / "job-1" / "a.log"))
+    assert (told[0].work, told[0].log_path) == (WORK, str(tmp_path / "job-1" / "a.log"))
     assert world.slots.free(0.0) == [2]
 
 
@@ -47,18 +47,18 @@ async def test_an_end_frees_the_slot_and_is_told_with_its_status_to_late_watcher
 
 
 async def test_a_repeated_start_starts_nothing(world: World) -> None:
-    held = world.slots.reserve("job-1", "request-1", 1, 0, 0.0, 30.0)
-    first = await world.pool.start(held.reservation_id, ["a"], TRAINER, 0.0)
-    second = await world.pool.start(held.reservation_id, ["a"], TRAINER, 0.0)
+    held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
+    first = await world.pool.start(held.reservation_id, ["a"], 0.0)
+    second = await world.pool.start(held.reservation_id, ["a"], 0.0)
     assert [worker.worker_id for worker in first] == [worker.worker_id for worker in second] == ["a"]
     assert len(world.starter.workers) == 1
 
 
 async def test_without_a_reservation_or_after_its_time_nothing_is_started(world: World) -> None:
-    held = world.slots.reserve("job-1", "request-1", 1, 0, 0.0, 30.0)
+    held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
     for reservation_id, now_s in (("unknown", 0.0), (held.reservation_id, 30.0)):
         with pytest.raises(NotFoundError):
-            await world.pool.start(reservation_id, ["a"], TRAINER, now_s)
+            await world.pool.start(reservation_id, ["a"], now_s)
     assert world.starter.workers == []
 
 
@@ -83,7 +83,7 @@ async def test_when_one_cannot_be_started_none_of_them_runs(tmp_path: Path) -> N
 async def test_stopping_a_job_ends_its_workers_and_frees_what_it_holds_but_not_others(world: World) -> None:
     [mine] = await world.start("a")
     [other] = await world.start("b", job_id="job-2")
-    world.slots.reserve("job-1", "request-9", 1, 0, 0.0, 30.0)
+    world.slots.reserve("job-1", "request-9", WORK, 1, 0, 0.0, 30.0)
     assert world.slots.free(0.0) == []
     assert await world.pool.stop("job-1", 5.0) == 1
     assert (mine.told, other.told) == (["stop (5 s)"], [])
@@ -92,9 +92,9 @@ async def test_stopping_a_job_ends_its_workers_and_frees_what_it_holds_but_not_o
 
 
 async def test_a_start_goes_on_when_its_caller_gives_up(world: World) -> None:
-    held = world.slots.reserve("job-1", "request-1", 1, 0, 0.0, 30.0)
+    held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
     world.status.beat_due.clear()
-    starting = asyncio.create_task(world.pool.start(held.reservation_id, ["a"], TRAINER, 0.0))
+    starting = asyncio.create_task(world.pool.start(held.reservation_id, ["a"], 0.0))
     await world.status.beat_due.wait()  # the slot is taken, the worker isn't there yet
     assert world.starter.workers == []
     starting.cancel()
@@ -108,9 +108,9 @@ async def test_closing_ends_all_workers_and_watches_and_nothing_starts_any_more(
     async with asyncio.timeout(LIMIT_S):
         seen = await watching
     assert sorted(name for name, ended, _ in seen if ended) == ["a", "b"]
-    held = world.slots.reserve("job-2", "request-7", 1, 0, 0.0, 30.0)
+    held = world.slots.reserve("job-2", "request-7", WORK, 1, 0, 0.0, 30.0)
     with pytest.raises(UnavailableError):
-        await world.pool.start(held.reservation_id, ["c"], TRAINER, 0.0)
+        await world.pool.start(held.reservation_id, ["c"], 0.0)
 
 
 async def test_whoever_keeps_the_pool_sees_what_ended_one_of_its_own_tasks(

@@ -5,10 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_parts import LIMIT_S, MACHINE, TRAINER, World
+from agent_parts import LIMIT_S, MACHINE, TRAINER, ScriptedWorker, World
 
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from peerloom.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PeerloomError,
+    UnavailableError,
+)
+from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
 from peerloom.v1.common_pb2 import MachineSpeed
@@ -22,8 +29,10 @@ from peerloom.v1.node_agent_pb2 import (
     StartWorkersRequest,
     StopWorkersRequest,
     WatchWorkersRequest,
+    Work,
 )
 from peerloom.v1.registry_pb2 import NodeSpec
+from peerloom.worker import assignment
 
 JOB = "job-1"
 CONTEXT: Any = None  # the servicer asks nothing of a call's context
@@ -35,6 +44,7 @@ class Bench(World):
     def __init__(self, folder: Path, limits: OwnerLimits | None = None) -> None:
         super().__init__(folder / "logs", limits)
         self.stopping = asyncio.Event()
+        self.listed: list[str] | PeerloomError = [TRAINER]
         agent = AgentDependencies(
             config=self.config,
             machine=MACHINE,
@@ -46,6 +56,7 @@ class Bench(World):
             logs=self.logs,
             artifacts=ArtifactStore(folder / "artifacts", 1000),
             inference=None,
+            trainers=ListedTrainers(self._list_trainers, self.clock),
             available_bytes=self.meter.available_bytes,
             clock=self.clock,
             stopping=self.stopping,
@@ -53,8 +64,20 @@ class Bench(World):
         self.service = NodeAgentServicer(agent)
 
     async def request_work(self, slots: int = 1, **fields: Any) -> RequestWorkResponse:
-        fields = {"job_id": JOB, "task": "digits", "request_id": "request-1", **fields}
+        told = {"trainer_address": TRAINER, "task": "digits", **fields.pop("work", {})}
+        fields = {"job_id": JOB, "request_id": "request-1", "work": Work(**told), **fields}
         return await self.service.RequestWork(RequestWorkRequest(max_slots=slots, **fields), CONTEXT)
+
+    async def start(self, *worker_ids: str, held: RequestWorkResponse) -> list[ScriptedWorker]:
+        before = len(self.starter.workers)
+        request = StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=worker_ids)
+        await self.service.StartWorkers(request, CONTEXT)
+        return self.starter.workers[before:]
+
+    async def _list_trainers(self) -> list[str]:
+        if isinstance(self.listed, PeerloomError):
+            raise self.listed
+        return self.listed
 
     async def free(self) -> int:
         return (await self.service.Handshake(HandshakeRequest(), CONTEXT)).slots.free
@@ -91,9 +114,10 @@ async def test_a_repeated_request_reserves_once_and_its_time_passes(bench: Bench
     ("fields", "refusal"),
     [
         ({"accelerator_kind": "cuda"}, Refusal.REFUSAL_NO_ACCELERATOR),
-        ({"task": "no_such_package:Net"}, Refusal.REFUSAL_UNKNOWN_TASK),
+        ({"work": {"task": "no_such_package:Net"}}, Refusal.REFUSAL_UNKNOWN_TASK),
         ({"memory_bytes": 1001}, Refusal.REFUSAL_NO_MEMORY),
-        ({"brings_code": True}, Refusal.REFUSAL_OWNER_LIMITS),
+        ({"work": {"code_digest": "c" * 64}}, Refusal.REFUSAL_OWNER_LIMITS),
+        ({"work": {"trainer_address": "127.0.0.1:10"}}, Refusal.REFUSAL_UNKNOWN_TRAINER),
     ],
 )
 async def test_a_refusal_is_an_answer_with_a_reason(
@@ -106,11 +130,58 @@ async def test_a_refusal_is_an_answer_with_a_reason(
 
 
 @pytest.mark.parametrize(
-    "fields", [{"job_id": "../job"}, {"slots": 0}, {"task": ""}, {"request_id": ""}, {"task": "t" * 257}]
+    "fields",
+    [
+        {"job_id": "../job"},
+        {"slots": 0},
+        {"request_id": ""},
+        {"work": {"task": ""}},
+        {"work": {"task": "t" * 257}},
+        {"work": {"trainer_address": ""}},
+        {"work": {"code_digest": "../../etc"}},
+        {"work": {"initial_model_digest": "C" * 64}},
+        {"work": {"task_arguments": {"data": "artifact:../x"}}},
+        {"work": {"task_arguments": {str(number): "" for number in range(33)}}},
+    ],
 )
 async def test_a_malformed_request_is_refused(bench: Bench, fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         await bench.request_work(**fields)
+
+
+async def test_a_worker_gets_the_work_that_was_decided_on_and_no_other_trainer(bench: Bench) -> None:
+    """The caller of StartWorkers says which workers, and nothing of what they do or for whom."""
+    told = {"task_arguments": {"data": f"artifact:{'d' * 64}"}, "initial_model_digest": "e" * 64}
+    held = await bench.request_work(work={"task": "mnist", **told})
+    [worker] = await bench.start("a", held=held)
+    assert worker.assignment is not None
+    assert worker.assignment.work == assignment.Work(TRAINER, "mnist", code_digest="", **told)  # type: ignore[arg-type]  # a test's table
+    assert set(StartWorkersRequest.DESCRIPTOR.fields_by_name) == {"reservation_id", "worker_ids"}
+
+
+async def test_without_a_word_of_the_registry_a_trainer_is_refused_for_now(bench: Bench) -> None:
+    bench.listed = UnavailableError("no registry answers")
+    answer = await bench.request_work()
+    assert (answer.accepted_slots, answer.refusal) == (0, Refusal.REFUSAL_UNKNOWN_TRAINER)
+    assert answer.reason.endswith("can't ask now: no registry answers")
+
+
+async def test_a_trainer_that_was_listed_is_known_for_a_minute(bench: Bench) -> None:
+    """A registry that is away for a moment, or has just started again, ends no job."""
+    bench.listed = ["127.0.0.1:8", TRAINER]
+    assert (await bench.request_work()).accepted_slots == 1
+    bench.listed = UnavailableError("no registry answers")
+    bench.clock.advance(59.9)
+    for number, address in enumerate((TRAINER, "127.0.0.1:8")):
+        told = {"work": {"trainer_address": address}, "request_id": f"request-{number + 2}"}
+        assert (await bench.request_work(**told)).accepted_slots == 1
+    bench.clock.advance(0.1)
+    assert (await bench.request_work(request_id="request-4")).refusal == Refusal.REFUSAL_UNKNOWN_TRAINER
+    bench.listed = []
+    answer = await bench.request_work(request_id="request-5")
+    assert answer.reason == (
+        f"The registry lists no trainer at {TRAINER}, and the node works for no other (none listed)."
+    )
 
 
 async def test_a_drain_or_a_stop_refuses_new_work(bench: Bench) -> None:
@@ -133,9 +204,7 @@ async def test_what_the_owner_withholds_is_refused_with_the_reason(tmp_path: Pat
 async def test_workers_are_started_watched_and_stopped(bench: Bench) -> None:
     held = await bench.request_work(2)
     started = await bench.service.StartWorkers(
-        StartWorkersRequest(
-            reservation_id=held.reservation_id, trainer_address=TRAINER, worker_ids=["a", "b"]
-        ),
+        StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=["a", "b"]),
         CONTEXT,
     )
     assert [(worker.worker_id, worker.slot, worker.pid) for worker in started.workers] == [
@@ -161,7 +230,7 @@ async def test_a_jobs_output_is_read_with_the_worker_that_printed_it(bench: Benc
     with pytest.raises(NotFoundError, match=JOB):
         async for _ in bench.service.GetWorkerLogs(GetWorkerLogsRequest(job_id=JOB), CONTEXT):
             pass
-    await bench.start("a")
+    await bench.start("a", held=await bench.request_work())
     bench.logs.prepare(JOB, "a", set()).write_text("one\ntwo\n")
     request = GetWorkerLogsRequest(job_id=JOB, tail_lines=1)
     lines = [(line.worker_id, line.line) async for line in bench.service.GetWorkerLogs(request, CONTEXT)]

@@ -8,12 +8,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.clock import ManualClock
 from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
+from peerloom.worker.assignment import Work
 
 HOLD_S = 30.0
+WORK = Work("127.0.0.1:9", "digits")
 
 
 def reserve(table: SlotTable, count: int, now_s: float = 0.0, request_id: str = "r") -> Reservation:
-    return table.reserve("job-1", request_id, count, 100, now_s, HOLD_S)
+    return table.reserve("job-1", request_id, WORK, count, 100, now_s, HOLD_S)
 
 
 def test_a_reservation_holds_until_its_time_and_no_longer() -> None:
@@ -65,7 +67,7 @@ def test_cancelling_a_job_leaves_running_workers_and_other_jobs_alone() -> None:
     running = reserve(table, 1)
     table.start(running.reservation_id, ["a"], 0.0)
     reserve(table, 1)
-    table.reserve("job-2", "x", 1, 0, 0.0, HOLD_S)
+    table.reserve("job-2", "x", WORK, 1, 0, 0.0, HOLD_S)
     table.cancel("job-1")
     assert table.free(0.0) == [1, 3]
 
@@ -97,7 +99,7 @@ class SlotMachine(RuleBasedStateMachine):
     def request(self, wanted: int) -> Reservation:
         self.number += 1
         count = min(wanted, len(self.table.free(self.now_s())))
-        made = self.table.reserve("job-1", str(self.number), count, 0, self.now_s(), HOLD_S)
+        made = self.table.reserve("job-1", str(self.number), WORK, count, 0, self.now_s(), HOLD_S)
         self.held[made.reservation_id] = (set(made.slots), self.now_s() + HOLD_S)
         return made
 

@@ -12,6 +12,7 @@ from peerloom.services.node_agent.work_requests import (
     decide,
 )
 from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.worker.assignment import Work
 
 NODE = NodeView(
     total_slots=4,
@@ -27,8 +28,10 @@ NODE = NodeView(
     torch_installed=True,
     task_known=True,
     allow_code=False,
+    trainer_doubt="",
 )
-REQUEST = WorkRequest(job_id="job-1", max_slots=2, accelerator_kind="", memory_bytes=0, task="digits")
+WORK = Work(trainer_address="127.0.0.1:9", task="digits")
+REQUEST = WorkRequest(job_id="job-1", max_slots=2, accelerator_kind="", memory_bytes=0, work=WORK)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_as_many_slots_as_fit_are_given(
         ({}, {"torch_installed": False}, Refusal.REFUSAL_NO_COMPUTE, "PyTorch isn't installed"),
         ({"accelerator_kind": "cuda"}, {}, Refusal.REFUSAL_NO_ACCELERATOR, "wants cuda slots"),
         (
-            {"task": "mine.nets:Net"},
+            {"work": replace(WORK, task="mine.nets:Net")},
             {"task_known": False},
             Refusal.REFUSAL_UNKNOWN_TASK,
             "can't import 'mine'",
@@ -86,7 +89,9 @@ def test_each_refusal_says_why(
 
 def test_what_never_changes_is_said_before_what_passes() -> None:
     """A busy node that could never run the task says that, so that nobody waits for it."""
-    decision = decide(replace(REQUEST, task="x:Y"), replace(NODE, task_known=False, free_slots=0))
+    decision = decide(
+        replace(REQUEST, work=replace(WORK, task="x:Y")), replace(NODE, task_known=False, free_slots=0)
+    )
     assert decision.refusal == Refusal.REFUSAL_UNKNOWN_TASK
 
 
@@ -109,3 +114,20 @@ def test_never_more_than_asked_free_or_allowed(
     assert decision.slots * memory_bytes <= node.available_bytes
     if limit_bytes and decision.slots and memory_bytes:
         assert promised_bytes + decision.slots * memory_bytes <= limit_bytes
+
+
+def test_code_runs_where_the_owner_allows_it_and_only_there() -> None:
+    """A digest of code is what brings code; without one the task has to be installed."""
+    brings = replace(REQUEST, work=replace(WORK, task="sent:Along", code_digest="c" * 64))
+    unknown = replace(NODE, task_known=False)
+    assert decide(brings, unknown).refusal == Refusal.REFUSAL_OWNER_LIMITS
+    assert "--allow-code" in decide(brings, unknown).reason
+    assert decide(brings, replace(unknown, allow_code=True)).slots == 2
+    installed = replace(brings, work=replace(brings.work, code_digest=""))
+    assert decide(installed, replace(unknown, allow_code=True)).refusal == Refusal.REFUSAL_UNKNOWN_TASK
+
+
+def test_a_trainer_in_doubt_gets_nothing_and_hears_why() -> None:
+    decision = decide(REQUEST, replace(NODE, trainer_doubt="The registry lists no trainer at that address."))
+    assert (decision.slots, decision.refusal) == (0, Refusal.REFUSAL_UNKNOWN_TRAINER)
+    assert decision.reason == "The registry lists no trainer at that address."

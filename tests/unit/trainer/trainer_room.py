@@ -236,6 +236,7 @@ class Agent:
 
     async def _request_work(self, request: RequestWorkRequest) -> RequestWorkResponse:
         self._check()
+        assert request.work.trainer_address == ADDRESS
         self.asked.append(request)
         given = min(self.slots, request.max_slots)
         if not given:
@@ -249,7 +250,6 @@ class Agent:
         self._check()
         if self.fails_to_start:
             raise UnavailableError("no process could be started")
-        assert request.trainer_address == ADDRESS
         self.started += request.worker_ids
         for worker_id in request.worker_ids:
             self.on_start(worker_id)
