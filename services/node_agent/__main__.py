@@ -110,14 +110,14 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         opened.push_async_callback(artifacts.exchange.close)
         await server.start({"state": lambda: probe_state(state), "registry": contact.probe})
         status.note_speed(await runtime.measure_speed())
-        server.start_task("artifact advertising", advertiser.keep())
-        server.start_task("evidence", artifacts.reporter.report_forever())
-        server.start_task("artifact uses", uses.keep())
-        server.start_task("worker starter", runtime.starter.keep())
-        server.start_task("worker pool", pool.keep())
-        server.start_task("owner policy", policy.keep())
-        server.start_task("measuring", measuring.keep(status.speed))
-        server.start_task("registration", _stay_registered(registration, server), may_return=True)
+        server.start_task("artifact advertising", advertiser.keep)
+        server.start_task("evidence", artifacts.reporter.report_forever)
+        server.start_task("artifact uses", uses.keep)
+        server.start_task("worker starter", runtime.starter.keep)
+        server.start_task("worker pool", pool.keep)
+        server.start_task("owner policy", policy.keep)
+        server.start_task("measuring", partial(measuring.keep, status.speed))
+        server.start_task("registration", partial(_stay_registered, registration, server), may_return=True)
         await _serve_until_left(server, registration, pool, runtime.starter, inference)
     if registration.refusal is not None:
         raise registration.refusal
@@ -224,7 +224,7 @@ async def _serve_until_left(
         await server.stopping.wait()
         await asyncio.gather(registration.leave("the agent was stopped"), pool.close(_WORKERS_GRACE_S))
 
-    leaving = server.start_task("leaving", leave())
+    leaving = server.start_task("leaving", leave)
     await server.serve_until_stopped()
     await asyncio.wait([leaving])  # whether it failed is for the server to tell
     await starter.close()

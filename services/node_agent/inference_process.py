@@ -14,6 +14,7 @@ import psutil
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
+from peerloom.kit.tasks import ShieldedWork
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.owner.inventory import LentMachine
 
@@ -44,26 +45,51 @@ class InferenceProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
         self._lifeline = -1
-        self._starting = asyncio.Lock()
+        self._work = ShieldedWork()
+        self._starting: asyncio.Task[tuple[str, float]] | None = None
 
     async def start(self) -> tuple[str, float]:
         """Its address, and the seconds that starting it took (0: it ran).
 
-        Raises FailedPreconditionError with the end of what it said when it can't start.
+        All who ask while it starts wait for the same start, which goes on when they give up. Raises
+        FailedPreconditionError with the end of what it said when it can't start.
         """
-        async with self._starting:
-            if self._process is not None and _runs(self._process):
-                return self._address, 0.0
-            self._close_lifeline()
-            started_s = self._clock.monotonic_s()
-            await self._launch()
-            start_s = self._clock.monotonic_s() - started_s
-            assert self._process is not None
-            _log.info("inference_started", address=self._address, pid=self._process.pid)
-            return self._address, start_s
+        if self._starting is None or self._starting.done():
+            self._starting = self._work.start(self._ensure_started())
+        starting = self._starting
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if not starting.cancelled():
+                raise
+            raise FailedPreconditionError(
+                "The inference server of this node was stopped while it started. Ask another node.",
+                reason="INFERENCE_NOT_STARTED",
+            ) from None
 
     async def stop(self, grace_s: float) -> None:
-        """SIGTERM, after `grace_s` seconds SIGKILL; returns when it is gone."""
+        """SIGTERM, after `grace_s` seconds SIGKILL; returns when it is gone. One that starts is given up."""
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        await self._end(grace_s)
+
+    async def _ensure_started(self) -> tuple[str, float]:
+        if self._process is not None and _runs(self._process):
+            return self._address, 0.0
+        self._close_lifeline()
+        started_s = self._clock.monotonic_s()
+        try:
+            await self._launch()
+        except BaseException:
+            await self._end(0)
+            raise
+        start_s = self._clock.monotonic_s() - started_s
+        assert self._process is not None
+        _log.info("inference_started", address=self._address, pid=self._process.pid)
+        return self._address, start_s
+
+    async def _end(self, grace_s: float) -> None:
         process = self._process
         if process is not None and process.returncode is None:
             with suppress(ProcessLookupError):
@@ -107,7 +133,7 @@ class InferenceProcess:
         except TimeoutError:
             line = b""
         if not line.startswith(_PREFIX):
-            await self.stop(0)
+            await self._end(0)
             raise FailedPreconditionError(
                 f"The inference server of this node didn't start (exit status {self._process.returncode}); "
                 "the agent's log tells why.",

@@ -1,6 +1,7 @@
 """Starts the registry: `python -m peerloom.services.registry`."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from peerloom.kit.clock import SystemClock
@@ -46,9 +47,9 @@ async def serve(config: RegistryConfig, server: Server, database: Database, runt
         servicer = RegistryServicer(core, runtime.chance)
         server.add_servicer(add_RegistryServiceServicer_to_server, servicer)
         async with server:
-            server.start_task("commit queue", core.commits.write_forever())
-            server.start_task("failure detector", core.detector.keep())
-            server.start_task("end of streams", _end_streams(server, servicer))
+            server.start_task("commit queue", core.commits.write_forever)
+            server.start_task("failure detector", core.detector.keep)
+            server.start_task("end of streams", partial(_end_streams, server, servicer))
             await server.start({"database": sql.probe})
             await server.serve_until_stopped()
             await core.work.wait_all()

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -66,13 +67,13 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
         server.add_servicer(add_SelectorServiceServicer_to_server, servicer)
         async with Directory(runtime.dialer, config.registry) as directory, server:
             follower = Follower(directory.registry, writer, cursor)
-            server.start_task("follower", follower.follow_forever())
+            server.start_task("follower", follower.follow_forever)
             with suppress(TimeoutError):
                 await asyncio.wait_for(follower.caught_up.wait(), FIRST_LOOK_LIMIT_S)
             await server.start({"database": sql.probe, "registry": follower.probe})
             place = config.advertise or server.address
-            announcing = directory.announce_forever(ServiceKind.SERVICE_KIND_SELECTOR, place)
-            server.start_task("announcement", announcing)
+            announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_SELECTOR, place)
+            server.start_task("announcement", announce)
             await server.serve_until_stopped()
             await writer.close()
 

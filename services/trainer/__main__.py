@@ -1,6 +1,7 @@
 """Starts the trainer: `python -m peerloom.services.trainer`."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from peerloom.artifacts.fetch.peers import holders_at
@@ -97,12 +98,12 @@ async def serve(
             async with server:
                 # Workers and watchers that come back must find their job: it is there before the first call.
                 await jobs.resume_all()
-                announcing = directory.announce_forever(ServiceKind.SERVICE_KIND_TRAINER, address)
-                server.start_task("jobs", jobs.run_forever())
-                server.start_task("commit queue", queue.write_forever())
-                server.start_task("evidence", reporter.report_forever())
-                server.start_task("announcement", announcing)
-                server.start_task("end of streams", _end_streams(server, router, queue))
+                announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_TRAINER, address)
+                server.start_task("jobs", jobs.run_forever)
+                server.start_task("commit queue", queue.write_forever)
+                server.start_task("evidence", reporter.report_forever)
+                server.start_task("announcement", announce)
+                server.start_task("end of streams", partial(_end_streams, server, router, queue))
                 await server.start({"database": sql.probe, "registry": probe_registry})
                 await server.serve_until_stopped()
         finally:

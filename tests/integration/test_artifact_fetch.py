@@ -1,15 +1,20 @@
 """Artifacts are fetched from several peers at once, whatever some of them do."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from exchange_parts import MIB, Swarm, bytes_of, digest_of_bytes, spoil, swarm_in
 
+from peerloom.artifacts.fetch import bulk_server
 from peerloom.artifacts.fetch.outcomes import Gave, Lied
+from peerloom.artifacts.fetch.partial import Partial
 from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.fetch.transports import BulkConnection
 from peerloom.errors import DataLossError, NotFoundError, UnavailableError
+from peerloom.kit.call_limits import raise_descriptor_limit
 from peerloom.kit.clock import ManualClock
 
 CONTENT = bytes_of(1, 9 * MIB + 12_345)
@@ -33,6 +38,61 @@ async def test_all_holders_give_and_the_whole_is_right(tmp_path: Path, swarm: Sw
     gave = [report for report in swarm.reports if isinstance(report, Gave)]
     assert sum(report.size_bytes for report in gave) == len(CONTENT)
     assert fetched.manifest.artifact.name == "thing-0"
+
+
+async def idle_connections(port: int, count: int) -> list[socket.socket]:
+    """Connections that ask for nothing."""
+    opened, loop = list[socket.socket](), asyncio.get_running_loop()
+    for _ in range(count):
+        connection = socket.socket()
+        connection.setblocking(False)
+        opened.append(connection)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+    return opened
+
+
+async def test_a_thousand_idle_connections_keep_nobody_from_bulk_transfers(
+    tmp_path: Path, swarm: Swarm
+) -> None:
+    raise_descriptor_limit()
+    donor = await swarm.donor("ada", CONTENT)
+    assert donor.bulk is not None
+    opened = await idle_connections(donor.bulk.port, 1005)
+    connection = await asyncio.to_thread(BulkConnection, "127.0.0.1", donor.bulk.port)
+    partial = Partial(tmp_path / "partial", donor.store.manifest(DIGEST))
+    try:
+        await asyncio.to_thread(connection.receive, DIGEST, 0, partial.sink(0))
+        assert partial.held == {0}
+        await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == CONTENT
+    finally:
+        partial.close()
+        connection.close()
+        for one in opened:
+            one.close()
+
+
+async def test_an_idle_connection_is_closed_after_a_while_and_its_fetcher_sees_that(
+    monkeypatch: pytest.MonkeyPatch, swarm: Swarm
+) -> None:
+    monkeypatch.setattr(bulk_server, "IDLE_S", 0.05)
+    donor = await swarm.donor("ada", b"")
+    assert donor.bulk is not None
+    connection = await asyncio.to_thread(BulkConnection, "127.0.0.1", donor.bulk.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", donor.bulk.port)
+    assert await reader.read() == b""
+    assert not connection.is_open, "it was idle for longer"
+    writer.close()
+    connection.close()
+
+
+async def test_a_fetch_goes_by_grpc_where_the_bulk_port_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swarm: Swarm
+) -> None:
+    monkeypatch.setattr(bulk_server, "CONNECTION_LIMIT", 0)
+    await swarm.donor("ada", CONTENT)
+    await (await swarm.fetcher()).fetch(DIGEST, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("content", [b"", b"x", bytes_of(2, MIB), bytes_of(3, MIB + 1)])

@@ -11,7 +11,7 @@ import pytest
 
 from peerloom.artifacts.servicer import ArtifactServicer
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.artifacts.transfer import digest_of, get_file, put_file
+from peerloom.artifacts.transfer import digest_of, get_file, patience_s, put_file
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from peerloom.kit.dialing import ArtifactPeer, Dialer
 from peerloom.kit.server import Endpoint, Server
@@ -25,6 +25,7 @@ from peerloom.v1.artifact_pb2 import (
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 
 LIMIT_BYTES = 20_000_000
+LIMIT_S = 60.0
 
 
 @pytest.fixture
@@ -120,6 +121,45 @@ async def test_a_put_beyond_the_limit_is_refused_before_its_bytes_come(peer: Art
     header = Artifact(digest="0" * 64, size_bytes=LIMIT_BYTES + 1)
     with pytest.raises(ResourceExhaustedError, match="don't fit"):
         await peer.send(peer.stub.PutArtifact, parts(PutArtifactRequest(header=header)))
+
+
+async def test_headers_alone_open_no_file_and_take_no_upload_from_others(
+    tmp_path: Path, peer: ArtifactPeer, source: Path
+) -> None:
+    """One host may have 32 uploads under way; the 33rd is refused at once. The folder stays empty."""
+    held, gone = asyncio.Event(), list[ResourceExhaustedError]()
+
+    async def stall(number: int) -> None:
+        async def messages() -> AsyncIterator[PutArtifactRequest]:
+            yield PutArtifactRequest(header=Artifact(digest=f"{number:064x}", size_bytes=9))
+            await asyncio.Event().wait()
+
+        try:
+            await peer.send(peer.stub.PutArtifact, messages(), LIMIT_S)
+        except ResourceExhaustedError as error:
+            gone.append(error)
+            held.set()
+
+    stalled = [asyncio.create_task(stall(number)) for number in range(33)]
+    async with asyncio.timeout(LIMIT_S):
+        await held.wait()
+    assert [error.reason for error in gone] == ["TOO_MANY_CALLS"]
+    assert "try again" in gone[0].message
+    assert names(tmp_path / "artifacts") == []
+    for task in stalled:
+        task.cancel()
+    await asyncio.gather(*stalled, return_exceptions=True)
+    assert (await put_file(peer, source, Artifact())).size_bytes == 5_000_001
+
+
+@pytest.mark.parametrize(
+    ("elapsed_s", "received_bytes", "left_s"),
+    [(0.0, 0, 30.0), (20.0, 0, 10.0), (20.0, 10**6, 20.0), (20.0, 10**7, 30.0), (100.0, 10**6, -60.0)],
+)
+def test_an_upload_that_creeps_is_waited_for_less_and_less(
+    elapsed_s: float, received_bytes: int, left_s: float
+) -> None:
+    assert patience_s(elapsed_s, received_bytes) == left_s
 
 
 @pytest.mark.parametrize(

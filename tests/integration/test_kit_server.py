@@ -29,6 +29,7 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from peerloom.kit import call_limits, interceptors
 from peerloom.kit import server as server_module
 from peerloom.kit.channel import MESSAGE_LIMIT_BYTES, open_channel
 from peerloom.kit.dialing import Dialer, RegistryPeer
@@ -115,6 +116,43 @@ async def test_a_call_without_retries_fails_at_its_first_attempt() -> None:
             with pytest.raises(aio.AioRpcError):
                 await stub.GetNode(GetNodeRequest(node="node-1"), timeout=LIMIT_S)
         assert len(made) == attempts
+
+
+async def test_connections_beyond_the_limit_are_closed_and_those_there_live_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(call_limits, "connection_limit", lambda: 1)
+    async with serving() as (_, address, _), peer_at(address) as peer:
+        await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        assert await reader.read() == b"", "the server says nothing and closes"
+        writer.close()
+        await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
+
+
+async def test_a_reader_that_takes_nothing_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interceptors, "SEND_LIMIT_S", 0.05)
+    ended = asyncio.Event()
+
+    class Endless(registry_pb2_grpc.RegistryServiceServicer):
+        async def WatchNodes(  # noqa: N802  # the schema's
+            self, request: WatchNodesRequest, context: Any
+        ) -> AsyncIterator[WatchNodesResponse]:
+            try:
+                while True:
+                    yield WatchNodesResponse(reason="x" * 100_000)
+            finally:
+                ended.set()
+
+    server = Server(Endpoint("127.0.0.1:0"), [NAME])
+    server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, Endless())
+    async with server, peer_at(server.address) as peer:
+        await server.start({})
+        stream = peer.stream(peer.stub.WatchNodes, WatchNodesRequest())
+        await anext(stream)
+        async with asyncio.timeout(LIMIT_S):
+            await ended.wait()
+        await stream.aclose()
 
 
 async def test_an_error_arrives_as_the_class_that_was_raised() -> None:

@@ -191,7 +191,7 @@ async def fail():
 async def main():
     async with Server(Endpoint("127.0.0.1:0"), []) as server:
         await server.start({})
-        server.start_task("dividing", fail())
+        server.start_task("dividing", fail)
         await server.serve_until_stopped()
 
 run(main)

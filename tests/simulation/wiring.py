@@ -194,7 +194,7 @@ def _chance(run: Run) -> random.Random:
 
 
 def _server(run: Run, listen: str, services: tuple[str, ...]) -> Server:
-    def open_(interceptors: Any, options: Any) -> SimulatedServer:
+    def open_(interceptors: Any, **_: object) -> SimulatedServer:
         return SimulatedServer(run.world.network, run, interceptors)
 
     with mock.patch("grpc.aio.server", open_):

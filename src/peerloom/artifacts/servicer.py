@@ -13,8 +13,9 @@ from peerloom.artifacts.fetch.bulk_server import BulkServer
 from peerloom.artifacts.fetch.sources import packed
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.artifacts.transfer import STALL_S
+from peerloom.artifacts.transfer import patience_s
 from peerloom.errors import DeadlineError, InvalidArgumentError
+from peerloom.kit.call_limits import CallSlots
 from peerloom.kit.channel import CHUNK_BYTES
 from peerloom.kit.checks import check_address, check_choice, check_digest, check_range, check_text
 from peerloom.kit.paging import decode_token, page_size_of, page_token_after
@@ -70,19 +71,26 @@ class ArtifactServicer(ArtifactServiceServicer):
         self._bulk = bulk
         self._throttle = throttle or Throttle()
         self._settle = settle or _at_once
+        # Each takes an open file. A fetch asks one peer for 12 chunks at most.
+        self._uploads = CallSlots("uploads", limit=64, limit_of_host=32)
+        self._downloads = CallSlots("downloads", limit=64, limit_of_host=32)
+        self._chunks = CallSlots("chunks on their way", limit=256, limit_of_host=64)
 
     async def PutArtifact(
         self, request_iterator: AsyncIterator[PutArtifactRequest], context: _Context
     ) -> PutArtifactResponse:
-        parts = aiter(request_iterator)
-        header = _checked_header(await _next(parts))
+        with self._uploads.taken_by(context.peer()):
+            return await self._receive(_Parts(request_iterator))
+
+    async def _receive(self, parts: "_Parts") -> PutArtifactResponse:
+        header = _checked_header(await parts.next())
         existing = await asyncio.to_thread(self._store.has, [header.digest])
         if existing:
             await self._settle()
             return PutArtifactResponse(artifact=existing[0], existed=True)
         upload = await asyncio.to_thread(self._store.begin, header)
         try:
-            while (part := await _next(parts)) is not None:
+            while (part := await parts.next()) is not None:
                 await asyncio.to_thread(upload.write, _checked_chunk(part))
             kept = await asyncio.to_thread(upload.commit)
         finally:
@@ -93,19 +101,20 @@ class ArtifactServicer(ArtifactServiceServicer):
     async def GetArtifact(
         self, request: GetArtifactRequest, context: _Context
     ) -> AsyncIterator[GetArtifactResponse]:
-        path = await asyncio.to_thread(self._store.path, request.digest)
-        header = self._store.describe(request.digest)
-        check_range("offset_bytes", request.offset_bytes, 0, header.size_bytes)
-        with disk_errors(path.parent):
-            file: IO[bytes] = await asyncio.to_thread(path.open, "rb")
-        with file:
-            file.seek(request.offset_bytes)
-            chunk = await asyncio.to_thread(file.read, CHUNK_BYTES)
-            await self._throttle.take(len(chunk))
-            yield GetArtifactResponse(header=header, chunk=chunk)
-            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+        with self._downloads.taken_by(context.peer()):
+            path = await asyncio.to_thread(self._store.path, request.digest)
+            header = self._store.describe(request.digest)
+            check_range("offset_bytes", request.offset_bytes, 0, header.size_bytes)
+            with disk_errors(path.parent):
+                file: IO[bytes] = await asyncio.to_thread(path.open, "rb")
+            with file:
+                file.seek(request.offset_bytes)
+                chunk = await asyncio.to_thread(file.read, CHUNK_BYTES)
                 await self._throttle.take(len(chunk))
-                yield GetArtifactResponse(chunk=chunk)
+                yield GetArtifactResponse(header=header, chunk=chunk)
+                while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
+                    await self._throttle.take(len(chunk))
+                    yield GetArtifactResponse(chunk=chunk)
 
     async def HasArtifacts(self, request: HasArtifactsRequest, context: _Context) -> HasArtifactsResponse:
         check_range("digests' length", len(request.digests), 0, _DIGESTS_LIMIT)
@@ -133,19 +142,20 @@ class ArtifactServicer(ArtifactServiceServicer):
 
     async def GetChunk(self, request: GetChunkRequest, context: _Context) -> AsyncIterator[GetChunkResponse]:
         check_digest("digest", request.digest)
-        chunk = await asyncio.to_thread(self._cache.open_chunk, request.digest, request.index)
-        try:
-            at, end = chunk.offset_bytes, chunk.offset_bytes + chunk.size_bytes
-            while at < end:
-                size_bytes = min(end - at, CHUNK_BYTES, self._throttle.piece_bytes)
-                await self._throttle.take(size_bytes)
-                piece = await asyncio.to_thread(os.pread, chunk.descriptor, size_bytes, at)
-                if not piece:
-                    return
-                yield GetChunkResponse(piece=piece)
-                at += len(piece)
-        finally:
-            os.close(chunk.descriptor)
+        with self._chunks.taken_by(context.peer()):
+            chunk = await asyncio.to_thread(self._cache.open_chunk, request.digest, request.index)
+            try:
+                at, end = chunk.offset_bytes, chunk.offset_bytes + chunk.size_bytes
+                while at < end:
+                    size_bytes = min(end - at, CHUNK_BYTES, self._throttle.piece_bytes)
+                    await self._throttle.take(size_bytes)
+                    piece = await asyncio.to_thread(os.pread, chunk.descriptor, size_bytes, at)
+                    if not piece:
+                        return
+                    yield GetChunkResponse(piece=piece)
+                    at += len(piece)
+            finally:
+                os.close(chunk.descriptor)
 
     async def FetchArtifact(
         self, request: FetchArtifactRequest, context: _Context
@@ -183,14 +193,29 @@ async def _at_once() -> None:
     """Nobody has to be told."""
 
 
-async def _next(parts: AsyncIterator[PutArtifactRequest]) -> PutArtifactRequest | None:
-    try:
-        return await asyncio.wait_for(anext(parts, None), STALL_S)
-    except TimeoutError:
-        raise DeadlineError(
-            f"No part of the artifact came for {STALL_S:g} s; what had come is forgotten. Send it again.",
-            reason="TRANSFER_STALLED",
-        ) from None
+class _Parts:
+    """The parts of an upload as they come; one that stalls, or creeps, is ended."""
+
+    def __init__(self, requests: AsyncIterator[PutArtifactRequest]) -> None:
+        self._requests = aiter(requests)
+        self._now_s = asyncio.get_running_loop().time
+        self._began_s, self._received_bytes = self._now_s(), 0
+
+    async def next(self) -> PutArtifactRequest | None:
+        """The next one; None after the last. Raises DeadlineError."""
+        limit_s = patience_s(self._now_s() - self._began_s, self._received_bytes)
+        try:
+            async with asyncio.timeout(limit_s):
+                part = await anext(self._requests, None)
+        except TimeoutError:
+            raise DeadlineError(
+                f"The upload stalled: {self._received_bytes:,} bytes came in "
+                f"{self._now_s() - self._began_s:.0f} s. They are forgotten; send them again, at 100 kB/s at "
+                "least.",
+                reason="TRANSFER_STALLED",
+            ) from None
+        self._received_bytes += 0 if part is None else len(part.chunk)
+        return part
 
 
 def _checked_header(part: PutArtifactRequest | None) -> Artifact:

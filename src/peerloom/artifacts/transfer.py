@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from peerloom.artifacts.disk import disk_errors
-from peerloom.errors import DataLossError, DeadlineError, UnavailableError
+from peerloom.errors import DataLossError, DeadlineError, PeerloomError, UnavailableError
 from peerloom.kit.backoff import Backoff
+from peerloom.kit.call_limits import TOO_MANY_CALLS
 from peerloom.kit.channel import CHUNK_BYTES
 from peerloom.kit.dialing import ArtifactPeer
 from peerloom.kit.files import sync_folder
@@ -28,11 +29,16 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def patience_s(elapsed_s: float, received_bytes: int) -> float:
+    """How long to wait for the next bytes: 30 s, less when the whole has come slower than at 100 kB/s."""
+    return min(STALL_S, STALL_S + received_bytes / _SLOWEST_BYTES_PER_S - elapsed_s)
+
+
 async def put_file(peer: ArtifactPeer, path: Path, header: Artifact) -> Artifact:
     """Sends a file; digest and size are filled in when `header` leaves them empty.
 
-    Returns the artifact as it is kept there. Tries again when the connection breaks; the whole takes at most
-    30 s and the time that the bytes need at 100 kB/s, for each of 4 attempts. Raises DataLossError,
+    Returns the artifact as it is kept there. Tries again when the connection breaks or too many upload, each
+    of at most 4 attempts for 30 s and the time that the bytes need at 100 kB/s. Raises DataLossError,
     ResourceExhaustedError, UnavailableError or DeadlineError.
     """
     described = Artifact()
@@ -47,8 +53,8 @@ async def put_file(peer: ArtifactPeer, path: Path, header: Artifact) -> Artifact
             answer = await peer.send(peer.stub.PutArtifact, _parts(path, described), timeout_s)
             artifact: Artifact = answer.artifact
             return artifact
-        except UnavailableError:
-            if attempt == ATTEMPTS:
+        except PeerloomError as error:
+            if attempt == ATTEMPTS or not _passes(error):
                 raise
             await asyncio.sleep(backoff.next_pause_s())
     raise AssertionError("the loop returns or raises")
@@ -79,6 +85,10 @@ async def _parts(path: Path, header: Artifact) -> AsyncIterator[PutArtifactReque
             yield PutArtifactRequest(chunk=chunk)
 
 
+def _passes(error: PeerloomError) -> bool:
+    return isinstance(error, UnavailableError) or error.reason == TOO_MANY_CALLS
+
+
 class _Receipt:
     """What has come so far."""
 
@@ -101,7 +111,9 @@ async def _receive_all(peer: ArtifactPeer, digest: str, file: IO[bytes]) -> Arti
         try:
             await _receive(peer, digest, receipt)
             break
-        except (UnavailableError, DeadlineError):
+        except PeerloomError as error:
+            if not _passes(error) and not isinstance(error, DeadlineError):
+                raise
             if receipt.size_bytes > before_bytes:
                 backoff.succeeded()
             pause_s = backoff.next_pause_s()

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 from peerloom.artifacts.disk import disk_errors
 from peerloom.errors import DataLossError
@@ -16,7 +17,8 @@ class Upload:
 
     Safe for threads: a cancelled write may still be running in its thread when `abort` comes. `make_room`
     is asked for each piece before it is written and raises ResourceExhaustedError; `publish` makes the
-    finished file visible and takes its room over; `release` gives the room of the others back.
+    finished file visible and takes its room over; `release` gives the room of the others back. There is no
+    file before the first bytes: a header costs nothing.
     """
 
     def __init__(
@@ -34,8 +36,7 @@ class Upload:
         self._received_bytes = 0
         self._lock = threading.Lock()
         self._open = True
-        with disk_errors(temporary.parent):
-            self._file = temporary.open("xb")
+        self._file: IO[bytes] | None = None
 
     def write(self, data: bytes) -> None:
         """Appends bytes. Raises DataLossError beyond the size, ResourceExhaustedError without room."""
@@ -50,7 +51,7 @@ class Upload:
             self._make_room(len(data))
             self._received_bytes += len(data)
             with disk_errors(self._temporary.parent):
-                self._file.write(data)
+                self._opened().write(data)
             self._hash.update(data)
 
     def commit(self) -> Artifact:
@@ -60,8 +61,9 @@ class Upload:
             try:
                 self._check()
                 with disk_errors(self._temporary.parent):
-                    self._file.flush()
-                    os.fsync(self._file.fileno())
+                    file = self._opened()
+                    file.flush()
+                    os.fsync(file.fileno())
                 artifact = Artifact()
                 artifact.CopyFrom(self._header)
                 artifact.digest = self._hash.hexdigest()
@@ -96,9 +98,16 @@ class Upload:
                 reason="ARTIFACT_DAMAGED",
             )
 
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = self._temporary.open("xb")
+        return self._file
+
     def _end(self) -> None:
         self._open = False
         self._release(self._received_bytes)
+        if self._file is None:
+            return
         try:
             self._file.close()
         except OSError:

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import grpc
 from grpc import aio
 
 from peerloom.errors import InternalError, PeerloomError
+from peerloom.kit.call_limits import SEND_LIMIT_S
 from peerloom.kit.logs import get_logger
 from peerloom.kit.status import code_of, details_of, message_of
 
@@ -92,11 +94,29 @@ def _guard_stream(behaviour: Any, method: str) -> Any:
         caller.set(Caller("anonymous", context.peer()))
         try:
             async for response in behaviour(request, context):
-                yield response
+                with _sent_in_time(method):
+                    yield response
         except Exception as error:
             await _abort(context, error, method)
 
     return call
+
+
+@contextmanager
+def _sent_in_time(method: str) -> Iterator[None]:
+    """Ends the call of a reader that doesn't take what it was sent."""
+    task = asyncio.current_task()
+    assert task is not None, "a call runs in a task"
+
+    def give_up() -> None:
+        _log.warning("reader_too_slow", method=method, limit_s=SEND_LIMIT_S)
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(SEND_LIMIT_S, give_up)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def _abort(context: aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:

@@ -9,7 +9,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -20,10 +20,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
+from peerloom.kit.call_limits import CALLS_AT_ONCE, raise_descriptor_limit, server_options
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.interceptors import CallInterceptor, Gate
 from peerloom.kit.logs import get_logger
-from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks
+from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks, Work
 
 _log = get_logger()
 S = TypeVar("S")
@@ -83,8 +84,11 @@ class Server:
         self._gate = Gate()
         self._tasks = BackgroundTasks(self.stop)
         self._added = _Services()
-        options = [*KEEPALIVE, ("grpc.so_reuseport", 0)]
-        self._grpc = aio.server(interceptors=[CallInterceptor(self._gate)], options=options)
+        self._grpc = aio.server(
+            interceptors=[CallInterceptor(self._gate)],
+            options=[*KEEPALIVE, *server_options(), ("grpc.so_reuseport", 0)],
+            maximum_concurrent_rpcs=CALLS_AT_ONCE,
+        )
         self._grpc.add_generic_rpc_handlers([self._added])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         names = [*services, health.SERVICE_NAME]
@@ -101,12 +105,11 @@ class Server:
         """The background tasks by name."""
         return self._tasks.running
 
-    def start_task(
-        self, name: str, work: Coroutine[Any, Any, None], *, may_return: bool = False
-    ) -> asyncio.Task[None]:
+    def start_task(self, name: str, work: Work, *, may_return: bool = False) -> asyncio.Task[None]:
         """Runs `work` until `close`. If it ends before a stop was asked for, the process stops in order.
 
-        It may then return, which lets it wait for `stopping`; with `may_return` it may at any time.
+        It may then return, which lets it wait for `stopping`; with `may_return` it may at any time. Where
+        the machine is short of open files, disk or memory, it is begun again.
         """
         return self._tasks.start(name, work, may_return=may_return)
 
@@ -127,8 +130,8 @@ class Server:
         await self._listen()
         await self._probe()
         self._say_address()
-        self.start_task("health", self._probe_forever())
-        self.start_task("end of health", self._end_health())
+        self.start_task("health", self._probe_forever)
+        self.start_task("end of health", self._end_health)
         _log.info("service_started", address=self.address)
 
     async def serve_until_stopped(self) -> None:
@@ -254,6 +257,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
     The end of a background task, in mid-service, is one line and exit status 1.
     """
+    raise_descriptor_limit()
     try:
         asyncio.run(main())  # type: ignore[arg-type]  # the mains are all coroutine functions
     except BackgroundTaskError as error:

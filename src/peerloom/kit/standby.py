@@ -27,7 +27,7 @@ async def serve_with_lease(
     try:
         async with server:
             if await take_lease_or_stop(server, lease):
-                server.start_task("lease", lease.keep())
+                server.start_task("lease", lease.keep)
                 with SqlThread(database) as sql:
                     await sql.run(database.migrate, migrations)
                 await serve()

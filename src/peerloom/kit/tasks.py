@@ -5,15 +5,19 @@ its asker still waits.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import errno
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.logs import get_logger
 
 CANCEL_INTERVAL_S = 1.0
+SHORTAGE_PAUSE_S = 1.0
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.ENOMEM})
 T = TypeVar("T")
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 _log = get_logger()
 
 
@@ -24,11 +28,15 @@ class BackgroundTaskError(Exception):
 class BackgroundTasks:
     """Tasks that run until `close`; `on_end` is called when one of them ends before it may.
 
-    From `allow_ends` on, a task may return: it has seen that the process stops.
+    From `allow_ends` on, a task may return: it has seen that the process stops. What fails because the
+    machine is short of something is begun again after a pause, by `sleep`: whoever took it all, a stranger
+    perhaps, must not end the process.
     """
 
-    def __init__(self, on_end: Callable[[], object]) -> None:
-        self._on_end = on_end
+    def __init__(
+        self, on_end: Callable[[], object], sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    ) -> None:
+        self._on_end, self._sleep = on_end, sleep
         self._running: set[asyncio.Task[None]] = set()
         self._may_return = False
         self._is_closing = False
@@ -39,15 +47,13 @@ class BackgroundTasks:
         """The tasks that have not ended, by name."""
         return {task.get_name(): task for task in self._running}
 
-    def start(
-        self, name: str, work: Coroutine[Any, Any, None], *, may_return: bool = False
-    ) -> asyncio.Task[None]:
+    def start(self, name: str, work: Work, *, may_return: bool = False) -> asyncio.Task[None]:
         """Runs `work` until `close` cancels it; `name` is what people are told when it ends before.
 
         With `may_return` it is not expected to last: only its failure counts.
         """
         assert name not in self.running, f"{name} runs already"
-        task = asyncio.create_task(work, name=name)
+        task = asyncio.create_task(self._endure(name, work), name=name)
         self._running.add(task)
         task.add_done_callback(partial(self._finished, may_return))
         return task
@@ -67,6 +73,19 @@ class BackgroundTasks:
         ended, self._ended = self._ended, None
         if ended is not None:
             raise ended
+
+    async def _endure(self, name: str, work: Work) -> None:
+        while True:
+            try:
+                await work()
+                return
+            except Exception as error:
+                if not is_shortage(error):
+                    raise
+                _log.error(
+                    "background_task_interrupted", task=name, reason=_told(error), again_s=SHORTAGE_PAUSE_S
+                )
+            await self._sleep(SHORTAGE_PAUSE_S)
 
     def _finished(self, may_return: bool, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -108,6 +127,13 @@ class ShieldedWork:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, PeerloomError):
             _log.error("shielded_work_crashed", exc_info=error)
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether an error comes from a lack of open files, disk or memory, which passes."""
+    while error is not None and not (isinstance(error, OSError) and error.errno in _SHORTAGES):
+        error = error.__cause__
+    return error is not None
 
 
 def _told(error: BaseException) -> str:

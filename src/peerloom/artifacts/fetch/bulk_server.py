@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError, Message
 
+from peerloom.artifacts.fetch.connection_table import ConnectionTable
 from peerloom.artifacts.fetch.threads import run_to_end
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
@@ -21,10 +22,10 @@ from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
 
 STALL_S = 10.0
-IDLE_S = 120.0
+IDLE_S = 5.0  # without a whole question; a fetcher opens another connection when it has one
 MESSAGE_LIMIT_BYTES = 4096
 _SEND_BYTES = 1024 * 1024
-_CONNECTION_LIMIT = 1000
+CONNECTION_LIMIT, CONNECTIONS_OF_HOST = 256, 64
 _THREADS = 8
 _log = get_logger()
 
@@ -47,26 +48,29 @@ class BulkServer:
     def __init__(self, open_chunk: Callable[[str, int], OpenChunk], throttle: Throttle) -> None:
         self._open_chunk, self._throttle = open_chunk, throttle
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = ConnectionTable[socket.socket](CONNECTION_LIMIT, CONNECTIONS_OF_HOST)
+        self._serving: dict[socket.socket, asyncio.Task[None]] = {}
+        self._accepting: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
         self.port = 0
 
     def start(self, host: str) -> int:
         """Listens on a free port of `host`; returns it. Raises UnavailableError if it can't."""
         try:
-            self._socket = socket.create_server((host.strip("[]"), 0), backlog=_CONNECTION_LIMIT)
+            self._socket = socket.create_server((host.strip("[]"), 0), backlog=CONNECTION_LIMIT)
         except OSError as error:
             raise UnavailableError(f"can't listen on {host} for bulk transfers: {error}") from error
         self._socket.setblocking(False)
         self.port = int(self._socket.getsockname()[1])
-        self._keep(asyncio.create_task(self._accept(self._socket)))
+        self._accepting = asyncio.create_task(self._accept(self._socket))
         return self.port
 
     async def close(self) -> None:
         """Ends all connections."""
-        for task in self._tasks:
+        tasks = [*self._serving.values(), *filter(None, [self._accepting])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._socket is not None:
             self._socket.close()
         self._threads.shutdown(wait=False)
@@ -75,22 +79,36 @@ class BulkServer:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, _ = await loop.sock_accept(listening)
+                connection, address = await loop.sock_accept(listening)
             except OSError as error:  # e.g. too many open files: those that are open go on
                 _log.warning("bulk_connection_refused", reason=str(error))
                 await asyncio.sleep(0.1)
                 continue
-            if len(self._tasks) > _CONNECTION_LIMIT:
-                connection.close()
-            else:
-                connection.setblocking(False)
-                self._keep(asyncio.create_task(self._serve(connection)))
+            self._begin(connection, str(address[0]))
+
+    def _begin(self, connection: socket.socket, host: str) -> None:
+        is_taken, displaced = self._connections.enter(connection, host)
+        if displaced is not None:
+            self._serving[displaced].cancel()
+        if not is_taken:
+            connection.close()
+            return
+        connection.setblocking(False)
+        task = self._serving[connection] = asyncio.create_task(self._serve(connection))
+        task.add_done_callback(lambda _: self._end(connection))
+
+    def _end(self, connection: socket.socket) -> None:
+        self._connections.leave(connection)
+        del self._serving[connection]
+        connection.close()
 
     async def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, EOFError, TimeoutError, DecodeError):
+        with suppress(OSError, EOFError, TimeoutError, DecodeError):
             while True:
+                self._connections.wait(connection)
                 async with asyncio.timeout(IDLE_S):
                     request = GetChunkRequest.FromString(await _receive_message(connection))
+                self._connections.work(connection)
                 await self._answer(connection, request)
 
     async def _answer(self, connection: socket.socket, request: GetChunkRequest) -> None:
@@ -124,10 +142,6 @@ class BulkServer:
                     async with asyncio.timeout(STALL_S):
                         await _writable(connection)
                 at += sent
-
-    def _keep(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 def framed(message: Message) -> bytes:

@@ -138,7 +138,12 @@ class ChunkFetch:
         )
 
     async def _transport_to(self, source: Source) -> ChunkTransport:
-        return source.idle.pop() if source.idle else await self._dependencies.channels.transport(source)
+        while source.idle:
+            transport = source.idle.pop()
+            if transport.is_open:
+                return transport
+            await transport.close()
+        return await self._dependencies.channels.transport(source)
 
     async def _fly(self, source: Source, index: int) -> None:
         """Brings one chunk, and notes how that went."""
@@ -158,7 +163,11 @@ class ChunkFetch:
             self._lost(source, index, error)
         except OwnDiskError as error:
             self._fatal = error.cause
-        except (PeerloomError, OSError, EOFError) as error:
+        except (OSError, EOFError) as error:
+            if sink.left_bytes == size_bytes:  # it takes no connection of ours: it has too many
+                source.bulk_port = 0
+            self._failed(source, error)
+        except PeerloomError as error:
             self._failed(source, error)
         finally:
             self._landed(source, index, sink, size_bytes)

@@ -1,6 +1,7 @@
 """How a chunk's bytes come here: by plain TCP where the peer offers it, else by gRPC."""
 
 import asyncio
+import select
 import socket
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
@@ -25,6 +26,10 @@ class ChunkTransport(Protocol):
 
     async def receive(self, digest: str, index: int, sink: ChunkSink) -> None:
         """Fetches a chunk into its sink; raises as `BulkConnection.receive` does, or a PeerloomError."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether another chunk can be asked for: a peer may have closed what was idle."""
 
     async def close(self) -> None:
         """Gives up what it holds open."""
@@ -59,6 +64,13 @@ class BulkConnection:
                 raise EOFError("the peer closed the connection")
             sink.write(view[:size_bytes])
         sink.finish()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer has neither closed it nor sent what nobody asked for."""
+        readable = select.poll()
+        readable.register(self._socket, select.POLLIN)
+        return not readable.poll(0)
 
     def close(self) -> None:
         """Closes the socket; a thread that receives on it sees its end."""
@@ -101,6 +113,11 @@ class BulkTransport:
         connection = self._connection
         await run_to_end(self._threads, lambda: connection.receive(digest, index, sink), connection.interrupt)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer waits for the next question."""
+        return self._connection.is_open
+
     async def close(self) -> None:
         """Closes the socket."""
         self._connection.close()
@@ -125,6 +142,11 @@ class GrpcTransport:
             finally:
                 await stream.aclose()
         await run_to_end(self._threads, sink.finish)
+
+    @property
+    def is_open(self) -> bool:
+        """Channels connect again by themselves."""
+        return True
 
     async def close(self) -> None:
         """The channel is somebody else's."""

@@ -43,7 +43,7 @@ async def main() -> None:
         servicer = InferenceServicer(config, models, executor, device, evidence, dialer, clock)
         server.add_servicer(add_InferenceServiceServicer_to_server, servicer)
         if evidence is not None:
-            server.start_task("evidence", evidence.reporter.report_forever())
+            server.start_task("evidence", evidence.reporter.report_forever)
         await server.start({})
         await server.serve_until_stopped()
         await servicer.close()
