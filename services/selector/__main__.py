@@ -62,7 +62,16 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
         explanations = Explanations(database)
         chance = np.random.default_rng(runtime.chance.getrandbits(64))
         servicer = SelectorServicer(
-            columns, writer, explanations, sql, clock, chance, policy.name, policies, half_life_s
+            columns,
+            writer,
+            explanations,
+            sql,
+            clock,
+            chance,
+            policy.name,
+            policies,
+            half_life_s,
+            reporters=config.reporters(),
         )
         server.add_servicer(add_SelectorServiceServicer_to_server, servicer)
         async with Directory(runtime.dialer, config.registry) as directory, server:

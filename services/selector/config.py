@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 from peerloom.errors import ConfigurationError
+from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_address
 from peerloom.kit.config import knob
 from peerloom.services.selector.belief.formula import Weights, check_weights
+from peerloom.services.selector.belief.movement import reporter_rate
 from peerloom.services.selector.belief.track import check_half_life
 from peerloom.services.selector.policies import POLICIES, find_policy, load_policy
 from peerloom.services.selector.policies.interface import Policy
@@ -14,6 +16,8 @@ from peerloom.services.selector.policies.survival_model import Priors
 from peerloom.services.selector.policies.thesis_fixed import ThesisFixedPolicy
 from peerloom.services.selector.policies.trials import Trials
 
+MAX_EVIDENCE_AN_HOUR = 1_000_000
+MAX_REPORTED = 100_000  # pairs of reporter and node whose allowance is remembered
 _WILDCARDS = ("0.0.0.0", "[::]")
 
 
@@ -58,6 +62,11 @@ class SelectorConfig:
     half_life_days: float = knob(
         14.0,
         "days after which evidence counts half; raising trusts old facts for longer, lowering forgets faster",
+    )
+    evidence_an_hour: int = knob(
+        240,
+        "facts of one reporter about one node that count in an hour; raising lets a liar move a belief "
+        "further, lowering forgets what busy reporters saw",
     )
     survival_horizon_s: float = knob(
         1800.0,
@@ -116,10 +125,19 @@ class SelectorConfig:
         own = [load_policy(path) for path in self.own_policies]
         return {**POLICIES, **{policy.name: policy for policy in (*tuned, *own)}}
 
+    def reporters(self) -> Allowances[tuple[str, str]]:
+        """How many facts count of each reporter about each node. Raises ConfigurationError for none."""
+        if not 2 <= self.evidence_an_hour <= MAX_EVIDENCE_AN_HOUR:
+            raise ConfigurationError(
+                f"evidence_an_hour is {self.evidence_an_hour}, but must be 2 to {MAX_EVIDENCE_AN_HOUR:,}."
+            )
+        return Allowances(reporter_rate(self.evidence_an_hour), MAX_REPORTED)
+
     def check(self) -> None:
         """Raises InvalidArgumentError for anything that can't be used, before anything starts."""
         self.check_addresses()
         self.half_life_s()
+        self.reporters()
         find_policy(self.default_policy, self.policies())
 
     def check_addresses(self) -> None:

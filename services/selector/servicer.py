@@ -7,18 +7,23 @@ from typing import Any
 import numpy as np
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_labels, check_range, check_text
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
+from peerloom.kit.interceptors import caller
 from peerloom.kit.limits import MAX_SLOTS
+from peerloom.kit.logs import get_logger
 from peerloom.kit.paging import decode_token, encode_token, page_size_of
 from peerloom.services.selector.belief.evidence_report import check_report
 from peerloom.services.selector.belief.explanations import Explanations
+from peerloom.services.selector.belief.movement import counting
 from peerloom.services.selector.belief.track import HALF_LIFE_S
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.catalog.writer import CatalogWriter
 from peerloom.services.selector.choosing.choice import candidates_of, choose
 from peerloom.services.selector.choosing.last_choices import LastChoices
+from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.selector.messages import (
     belief_message,
     choice_message,
@@ -34,13 +39,15 @@ MAX_BUDGET = 1000
 MAX_EXCLUDED = 10_000
 MAX_WANTED_SLOTS = 1_000_000
 MAX_HORIZON_S = 1e9
+_log = get_logger()
 
 
 @dataclass(frozen=True)
 class SelectorServicer(SelectorServiceServicer):
     """Answers from memory where it chooses, from the database where it explains.
 
-    `chance` is drawn from by requests that bring no seed.
+    `chance` is drawn from by requests that bring no seed; `reporters` is how much of whose evidence about
+    which node counts.
     """
 
     columns: NodeColumns
@@ -53,6 +60,7 @@ class SelectorServicer(SelectorServiceServicer):
     policies: Mapping[str, Policy] = field(default_factory=lambda: POLICIES)
     half_life_s: float = HALF_LIFE_S
     last: LastChoices = field(default_factory=LastChoices)
+    reporters: Allowances[tuple[str, str]] = field(default_factory=lambda: SelectorConfig().reporters())
 
     async def SelectNodes(self, request: pb.SelectNodesRequest, context: Any) -> pb.SelectNodesResponse:
         wish = _wish(request)
@@ -97,7 +105,11 @@ class SelectorServicer(SelectorServiceServicer):
     ) -> pb.ReportEvidenceResponse:
         evidence = [evidence_from_message(one, self.clock.wall_s()) for one in request.evidence]
         check_report(evidence)
-        return pb.ReportEvidenceResponse(applied=await self.writer.report(evidence))
+        reporter, now_s = caller.get().key, self.clock.monotonic_s()
+        counted = counting(evidence, lambda node_id: self.reporters.take((reporter, node_id), now_s))
+        if len(counted) < len(evidence):
+            _log.warning("evidence_over_allowance", reporter=reporter, facts=len(evidence) - len(counted))
+        return pb.ReportEvidenceResponse(applied=await self.writer.report(counted))
 
     async def ListPolicies(self, request: pb.ListPoliciesRequest, context: Any) -> pb.ListPoliciesResponse:
         policies = [

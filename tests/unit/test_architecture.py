@@ -78,6 +78,7 @@ DECISIONS = (
     "services/registry/membership/decisions.py",
     "services/selector/belief/formula.py",
     "services/selector/belief/machine_speed.py",
+    "services/selector/belief/movement.py",
     "services/selector/belief/track.py",
     "services/selector/catalog/entries.py",
     "services/selector/choosing/choice.py",
@@ -94,6 +95,7 @@ DECISIONS = (
     "src/peerloom/inference/client/hedging.py",
     "src/peerloom/inference/cut.py",
     "src/peerloom/inference/server/batching.py",
+    "src/peerloom/kit/allowance.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.
 IMPURE = (

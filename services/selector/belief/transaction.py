@@ -10,6 +10,7 @@ from peerloom.services.selector import tables
 from peerloom.services.selector.belief.evidence_report import Evidence
 from peerloom.services.selector.belief.formula import Reputation, Terms, Weights, update
 from peerloom.services.selector.belief.machine_speed import WorkerSpeed, machine_speeds
+from peerloom.services.selector.belief.movement import counted_delay_s
 from peerloom.services.selector.belief.track import HALF_LIFE_S, TRACK, Track, observe
 from peerloom.services.selector.catalog.entries import CatalogEntry, open_online_s
 
@@ -104,7 +105,7 @@ class BeliefTransaction:
             before,
             evidence.kind,
             self._weights,
-            delay_s=evidence.delay_s,
+            delay_s=counted_delay_s(evidence.delay_s),
             online_s=evidence.online_s,
             open_online_s=open_online_s(self._entries[node_id].session_start_s, now_s),
         )

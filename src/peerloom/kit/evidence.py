@@ -9,12 +9,12 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
-from peerloom.errors import PeerloomError, UnavailableError
+from peerloom.errors import InvalidArgumentError, PeerloomError, UnavailableError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.clock import to_timestamp
 from peerloom.kit.dialing import SelectorPeer
 from peerloom.kit.ids import new_request_id
-from peerloom.kit.limits import MAX_DETAIL_CHARACTERS
+from peerloom.kit.limits import MAX_DELAY_S, MAX_DETAIL_CHARACTERS, MAX_TRANSFER_BYTES
 from peerloom.kit.logs import get_logger
 from peerloom.v1.selector_pb2 import Evidence, EvidenceKind, ReportEvidenceRequest
 
@@ -26,7 +26,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
 def transferred(witness: str, node_id: str, wall_s: float, delay_s: float, size_bytes: int) -> Evidence:
     """Bytes moved to or from the node in `delay_s` seconds; `witness` begins the evidence's id."""
     fact = _fact(witness, node_id, EvidenceKind.EVIDENCE_KIND_TRANSFER, wall_s)
-    fact.delay_s, fact.transfer_bytes = delay_s, size_bytes
+    fact.delay_s, fact.transfer_bytes = min(delay_s, MAX_DELAY_S), min(size_bytes, MAX_TRANSFER_BYTES)
     return fact
 
 
@@ -134,8 +134,17 @@ class EvidenceReporter:
         """Reports one batch; returns how many facts it had. Raises a PeerloomError when it can't."""
         batch = await self._outbox.oldest(BATCH)
         if batch:
-            selector = await self._selector()
-            request = ReportEvidenceRequest(evidence=batch)
-            await selector.call(selector.stub.ReportEvidence, request, 10.0)
+            await self._hand_over(await self._selector(), batch)
             await self._outbox.forget([fact.evidence_id for fact in batch])
         return len(batch)
+
+    async def _hand_over(self, selector: SelectorPeer, batch: Sequence[Evidence]) -> None:
+        try:
+            await selector.call(selector.stub.ReportEvidence, ReportEvidenceRequest(evidence=batch), 10.0)
+        except InvalidArgumentError as error:
+            # All of a report is refused for one fact: without it the others would wait behind it for ever.
+            if len(batch) == 1:
+                _log.error("evidence_refused", evidence_id=batch[0].evidence_id, reason=error.message)
+                return
+            for fact in batch:
+                await self._hand_over(selector, [fact])

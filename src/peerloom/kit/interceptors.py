@@ -16,6 +16,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.kit.status import code_of, details_of, message_of
 
 _log = get_logger()
+ANONYMOUS = "anonymous"
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,15 @@ class Caller:
     identity: str
     peer: str
 
+    @property
+    def key(self) -> str:
+        """Who it is, for whoever counts: its identity, or while it has none, its host."""
+        host = self.peer.rpartition(":")[0]
+        return self.identity if self.identity != ANONYMOUS else f"{ANONYMOUS} {host}"
 
-caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
+
+NOBODY = Caller(ANONYMOUS, "")  # outside a call
+caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller", default=NOBODY)
 
 
 @dataclass
@@ -80,7 +88,7 @@ def _refusing(error: PeerloomError, method: str) -> Any:
 
 def _guard_unary(behaviour: Any, method: str) -> Any:
     async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
-        caller.set(Caller("anonymous", context.peer()))
+        caller.set(Caller(ANONYMOUS, context.peer()))
         try:
             return await behaviour(request, context)
         except Exception as error:
@@ -91,7 +99,7 @@ def _guard_unary(behaviour: Any, method: str) -> Any:
 
 def _guard_stream(behaviour: Any, method: str) -> Any:
     async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        caller.set(Caller("anonymous", context.peer()))
+        caller.set(Caller(ANONYMOUS, context.peer()))
         try:
             async for response in behaviour(request, context):
                 with _sent_in_time(method):

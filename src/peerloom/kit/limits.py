@@ -9,6 +9,8 @@ MAX_BATCH_SIZE = 2**24
 MAX_SLOTS = 1024  # of one node
 MAX_ACCELERATORS = 64
 MAX_DETAIL_CHARACTERS = 512  # of one piece of evidence
+MAX_DELAY_S = 86_400.0  # of one transfer, which is given up long before that
+MAX_TRANSFER_BYTES = 2**50  # a petabyte a day is more than any machine's link carries
 # A slot with an exaflop a second: beyond it the number is wrong, not the machine strong.
 MAX_SPEED_GFLOPS = 1e9
 

@@ -35,9 +35,9 @@ class _EvidenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Evidence
     EVIDENCE_KIND_UNFINISHED: _EvidenceKind.ValueType  # 3
     """It was asked for work, and refused or didn't finish what it took."""
     EVIDENCE_KIND_SESSION_ENDED: _EvidenceKind.ValueType  # 4
-    """A session ended with notice; `online_s` tells how long it was."""
+    """A session ended with notice; `online_s` tells how long it was. Only the registry's events tell of it."""
     EVIDENCE_KIND_INTERRUPTION: _EvidenceKind.ValueType  # 5
-    """A session ended without notice; `online_s` tells how long it was."""
+    """A session ended without notice; `online_s` tells how long it was. Only the registry's events tell of it."""
 
 class EvidenceKind(_EvidenceKind, metaclass=_EvidenceKindEnumTypeWrapper):
     """A fact that moves a belief."""
@@ -51,9 +51,9 @@ EVIDENCE_KIND_TRAINING: EvidenceKind.ValueType  # 2
 EVIDENCE_KIND_UNFINISHED: EvidenceKind.ValueType  # 3
 """It was asked for work, and refused or didn't finish what it took."""
 EVIDENCE_KIND_SESSION_ENDED: EvidenceKind.ValueType  # 4
-"""A session ended with notice; `online_s` tells how long it was."""
+"""A session ended with notice; `online_s` tells how long it was. Only the registry's events tell of it."""
 EVIDENCE_KIND_INTERRUPTION: EvidenceKind.ValueType  # 5
-"""A session ended without notice; `online_s` tells how long it was."""
+"""A session ended without notice; `online_s` tells how long it was. Only the registry's events tell of it."""
 Global___EvidenceKind: _TypeAlias = EvidenceKind  # noqa: Y015
 
 @_typing.final
@@ -296,22 +296,22 @@ class Evidence(_message.Message):
     kind: Global___EvidenceKind.ValueType
     """What happened."""
     delay_s: _builtins.float
-    """Seconds that a transfer took, 0 or more."""
+    """Seconds that a transfer took, 0 to 86,400."""
     online_s: _builtins.float
-    """Seconds that a session lasted, 0 or more."""
+    """Seconds that a session lasted; 0 in a report."""
     transfer_bytes: _builtins.int
-    """Bytes that a transfer moved."""
+    """Bytes that a transfer moved, 0 to 2^50."""
     job_id: _builtins.str
     """The job it belongs to, if any."""
     detail: _builtins.str
     """What happened in words; at most 512 characters."""
     speed_gflops: _builtins.float
-    """Speed of one slot in this training, in 1e9 floating-point operations a second; 0: not measured. It
+    """Speed of one slot in this training, in 1e9 floating-point operations a second, at most 1e9; 0: not measured. It
     depends on the model, so it only tells how fast the node is beside the others of its job: all of a job's
     trainings belong into one report.
     """
     slots: _builtins.int
-    """Slots that it gave to the training; 0: not told."""
+    """Slots that it gave to the training, at most 1024; 0: not told."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""

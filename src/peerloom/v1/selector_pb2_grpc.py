@@ -103,7 +103,8 @@ class SelectorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportEvidence(self, request, context):
-        """Hands over evidence. Each evidence_id counts once however often it is reported.
+        """Hands over evidence. Each evidence_id counts once however often it is reported. Of one reporter only so
+        many facts about one node count in an hour, and what is over is forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,9 @@ class SelectorServiceStub:
     ListBeliefHistory: _grpc.UnaryUnaryMultiCallable[_selector_pb2.ListBeliefHistoryRequest, _selector_pb2.ListBeliefHistoryResponse]
     """Every update of a node's belief, newest first, in pages."""
     ReportEvidence: _grpc.UnaryUnaryMultiCallable[_selector_pb2.ReportEvidenceRequest, _selector_pb2.ReportEvidenceResponse]
-    """Hands over evidence. Each evidence_id counts once however often it is reported."""
+    """Hands over evidence. Each evidence_id counts once however often it is reported. Of one reporter only so
+    many facts about one node count in an hour, and what is over is forgotten.
+    """
     ListPolicies: _grpc.UnaryUnaryMultiCallable[_selector_pb2.ListPoliciesRequest, _selector_pb2.ListPoliciesResponse]
     """The policies one can ask for."""
 
@@ -68,7 +70,9 @@ class SelectorServiceAsyncStub(SelectorServiceStub):
     ListBeliefHistory: _aio.UnaryUnaryMultiCallable[_selector_pb2.ListBeliefHistoryRequest, _selector_pb2.ListBeliefHistoryResponse]  # type: ignore[assignment]
     """Every update of a node's belief, newest first, in pages."""
     ReportEvidence: _aio.UnaryUnaryMultiCallable[_selector_pb2.ReportEvidenceRequest, _selector_pb2.ReportEvidenceResponse]  # type: ignore[assignment]
-    """Hands over evidence. Each evidence_id counts once however often it is reported."""
+    """Hands over evidence. Each evidence_id counts once however often it is reported. Of one reporter only so
+    many facts about one node count in an hour, and what is over is forgotten.
+    """
     ListPolicies: _aio.UnaryUnaryMultiCallable[_selector_pb2.ListPoliciesRequest, _selector_pb2.ListPoliciesResponse]  # type: ignore[assignment]
     """The policies one can ask for."""
 
@@ -117,7 +121,9 @@ class SelectorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _selector_pb2.ReportEvidenceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_selector_pb2.ReportEvidenceResponse, _abc.Awaitable[_selector_pb2.ReportEvidenceResponse]]:
-        """Hands over evidence. Each evidence_id counts once however often it is reported."""
+        """Hands over evidence. Each evidence_id counts once however often it is reported. Of one reporter only so
+        many facts about one node count in an hour, and what is over is forgotten.
+        """
 
     @_abc_1.abstractmethod
     def ListPolicies(

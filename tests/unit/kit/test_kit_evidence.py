@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from peerloom.errors import UnavailableError
+from peerloom.errors import InvalidArgumentError, UnavailableError
 from peerloom.kit import evidence as ev
 from peerloom.kit.dialing import SelectorPeer
 from peerloom.v1.selector_pb2 import EvidenceKind, ReportEvidenceRequest, ReportEvidenceResponse
@@ -67,6 +67,27 @@ async def test_a_batch_goes_again_as_it_was_until_it_is_acknowledged() -> None:
     ids = [fact.evidence_id for fact in facts]
     assert selector.batches == [ids, ids, ids]
     assert await outbox.oldest(10) == []
+
+
+async def test_a_fact_that_is_refused_does_not_hold_up_the_others() -> None:
+    class Picky(StubSelector):
+        async def call(self, method: str, request: ReportEvidenceRequest, timeout_s: float) -> Any:
+            await super().call(method, request, timeout_s)
+            if any(fact.node_id == "node-1" for fact in request.evidence):
+                raise InvalidArgumentError("evidence is not to its liking")
+
+    selector, outbox = Picky(), ev.MemoryOutbox(10)
+    for number in range(3):
+        outbox.add(ev.unfinished("w", f"node-{number}", 0.0))
+    ids = [fact.evidence_id for fact in await outbox.oldest(10)]
+    assert await reporter_of(selector, outbox).report_once() == 3
+    assert selector.batches == [ids, *([one] for one in ids)]
+    assert await outbox.oldest(10) == []
+
+
+def test_a_transfer_is_told_within_what_the_selector_takes() -> None:
+    fact = ev.transferred("", "node-1", 1.5, 1e6, 2**60)
+    assert (fact.delay_s, fact.transfer_bytes) == (86_400.0, 2**50)
 
 
 async def test_what_a_failed_report_left_is_still_there() -> None:

@@ -20,8 +20,9 @@ from peerloom.services.selector.catalog.writer import CatalogWriter
 from peerloom.services.selector.servicer import SelectorServicer
 from peerloom.services.selector.store import SelectorStore
 from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, NodeEventKind
-from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRAINING
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRAINING, EvidenceKind
 
+KINDS = [kind for kind in EvidenceKind.values() if kind]
 P = ParamSpec("P")
 T = TypeVar("T")
 MIGRATIONS = str(Path(package.__file__).parent / "migrations")

@@ -8,12 +8,11 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_selector import MemorySelector, fact
+from memory_selector import KINDS, MemorySelector, fact
 
 import peerloom.services.selector as package
 from peerloom.errors import ConfigurationError
 from peerloom.services.selector import tables
-from peerloom.services.selector.belief.evidence_report import KINDS
 from peerloom.services.selector.belief.track import (
     TRACK,
     Track,

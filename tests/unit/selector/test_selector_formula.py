@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_selector import KINDS
 
 from peerloom.errors import ConfigurationError
-from peerloom.services.selector.belief.evidence_report import KINDS
 from peerloom.services.selector.belief.formula import Reputation, Terms, Weights, check_weights, update
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_INTERRUPTION,

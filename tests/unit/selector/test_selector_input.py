@@ -16,6 +16,7 @@ from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.selector.messages import event_from_message
 from peerloom.v1 import registry_pb2, selector_pb2
 from peerloom.v1.registry_pb2 import NODE_EVENT_KIND_REGISTERED, NODE_STATE_SUSPECT
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_INTERRUPTION, EVIDENCE_KIND_SESSION_ENDED
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,15 @@ from peerloom.v1.registry_pb2 import NODE_EVENT_KIND_REGISTERED, NODE_STATE_SUSP
         ({"node_id": ""}, "node_id"),
         ({"kind": 0}, "kind"),
         ({"kind": 6}, "kind"),
+        ({"kind": EVIDENCE_KIND_SESSION_ENDED}, "kind"),
+        ({"kind": EVIDENCE_KIND_INTERRUPTION}, "kind"),
         ({"delay_s": -0.1}, "delay_s"),
         ({"delay_s": math.nan}, "delay_s"),
+        ({"delay_s": 86_401.0}, "delay_s"),
+        ({"online_s": 1.0}, "online_s"),
+        ({"speed_gflops": 2e9}, "speed_gflops"),
+        ({"slots": 1025}, "slots"),
+        ({"transfer_bytes": 2**50 + 1}, "transfer_bytes"),
         ({"online_s": math.inf}, "online_s"),
         ({"transfer_bytes": 2**64 - 1}, "transfer_bytes"),
         ({"time_s": -1.0}, "time"),

@@ -8,12 +8,13 @@ import sqlalchemy as sa
 from databases import differences
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_selector import MemorySelector, SqlInPlace, entry, event, fact, node_id
+from memory_selector import KINDS, MemorySelector, SqlInPlace, entry, event, fact, node_id
 
 from peerloom.errors import UnavailableError
 from peerloom.services.selector import tables
-from peerloom.services.selector.belief.evidence_report import KINDS, Evidence
+from peerloom.services.selector.belief.evidence_report import Evidence
 from peerloom.services.selector.belief.formula import Reputation, update
+from peerloom.services.selector.belief.movement import counted_delay_s
 from peerloom.services.selector.catalog.entries import Cursor
 from peerloom.services.selector.catalog.writer import CatalogWriter
 from peerloom.v1.registry_pb2 import (
@@ -80,7 +81,7 @@ def test_beliefs_are_what_the_rules_make_of_the_distinct_facts(reports: list[lis
                     before,
                     one.kind,
                     selector.weights,
-                    delay_s=one.delay_s,
+                    delay_s=counted_delay_s(one.delay_s),
                     online_s=one.online_s,
                 )
                 twin[one.node_id] = after
