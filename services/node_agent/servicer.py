@@ -10,8 +10,8 @@ from typing import Any
 from grpc import aio
 
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import FailedPreconditionError
-from peerloom.kit.checks import check_address, check_name, check_range, check_text
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.kit.checks import check_address, check_name, check_range, check_secret, check_text
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.config import NodeConfig
@@ -120,11 +120,9 @@ class NodeAgentServicer(NodeAgentServiceServicer):
 
     async def StartWorkers(self, request: StartWorkersRequest, context: _Context) -> StartWorkersResponse:
         check_address("trainer_address", request.trainer_address)
-        for worker_id in request.worker_ids:
-            check_name("worker_ids", worker_id)
         workers = await self._agent.pool.start(
             request.reservation_id,
-            tuple(request.worker_ids),
+            _secrets_of(request),
             request.trainer_address,
             self._agent.clock.monotonic_s(),
         )
@@ -203,6 +201,20 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             reason=reason,
             accelerator_kind=self._agent.machine.accelerator_kind,
         )
+
+
+def _secrets_of(request: StartWorkersRequest) -> dict[str, str]:
+    """Each worker's secret by its id. Raises InvalidArgumentError for ids and secrets that don't pair."""
+    ids, secrets = request.worker_ids, request.worker_secrets
+    if len(secrets) != len(ids):
+        limit = f"as many as there are worker_ids, {len(ids)}"
+        raise InvalidArgumentError.of_field("worker_secrets (entries)", len(secrets), limit)
+    for worker_id, secret in zip(ids, secrets, strict=True):
+        check_name("worker_ids", worker_id)
+        check_secret("worker_secrets", secret)
+    if len(set(ids)) < len(ids):
+        raise InvalidArgumentError.of_field("worker_ids", list(ids), "different from each other")
+    return dict(zip(ids, secrets, strict=True))
 
 
 def _process_of(worker: PooledWorker) -> WorkerProcess:

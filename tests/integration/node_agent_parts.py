@@ -103,7 +103,10 @@ async def start_workers(agent: NodeAgentPeer, *worker_ids: str, **fields: Any) -
     held = await request_work(agent, len(worker_ids), **fields)
     assert held.accepted_slots == len(worker_ids), held.reason
     request = StartWorkersRequest(
-        reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=worker_ids
+        reservation_id=held.reservation_id,
+        trainer_address="127.0.0.1:9",
+        worker_ids=worker_ids,
+        worker_secrets=["5" * 64 for _ in worker_ids],
     )
     async with asyncio.timeout(LIMIT_S):
         while True:

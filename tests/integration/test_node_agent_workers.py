@@ -119,6 +119,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "interface": "lo",
         "threads": 2,
         "log_path": str(tmp_path / "state" / "logs" / JOB / "exit-0.log"),
+        "secret": "5" * 64,
         "tls_ca": "",
         "OMP_NUM_THREADS": "2",
     }
@@ -167,7 +168,10 @@ async def logs_until(peer: NodeAgentPeer, worker_id: str) -> None:
 async def test_a_repeated_start_starts_nothing(peer: NodeAgentPeer) -> None:
     held = await request_work(peer, 1)
     request = StartWorkersRequest(
-        reservation_id=held.reservation_id, trainer_address="127.0.0.1:9", worker_ids=["waits"]
+        reservation_id=held.reservation_id,
+        trainer_address="127.0.0.1:9",
+        worker_ids=["waits"],
+        worker_secrets=["5" * 64],
     )
     first, second = await asyncio.gather(
         peer.call(peer.stub.StartWorkers, request), peer.call(peer.stub.StartWorkers, request)
@@ -182,7 +186,12 @@ async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(pee
     with pytest.raises(NotFoundError):
         await peer.call(
             peer.stub.StartWorkers,
-            StartWorkersRequest(reservation_id="x", trainer_address="127.0.0.1:9", worker_ids=["a"]),
+            StartWorkersRequest(
+                reservation_id="x",
+                trainer_address="127.0.0.1:9",
+                worker_ids=["a"],
+                worker_secrets=["5" * 64],
+            ),
         )
     await start_workers(peer, "waits")
     with pytest.raises(AlreadyExistsError):

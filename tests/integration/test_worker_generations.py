@@ -74,7 +74,9 @@ async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others
     add_TrainerServiceServicer_to_server(trainer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    assignment = Assignment("worker-1", "job-1", f"127.0.0.1:{port}", "127.0.0.1:1", 0, "cpu", 0, "", 1, "")
+    assignment = Assignment(
+        "worker-1", "job-1", f"127.0.0.1:{port}", "127.0.0.1:1", 0, "cpu", 0, "", 1, "", "5" * 64
+    )
     try:
         async with asyncio.timeout(60):
             assert await asyncio.to_thread(TrainingWorker(assignment).run) == 0
