@@ -149,6 +149,7 @@ def _assigner(
             interface=interface_of(address.rpartition(":")[0]),
             threads=machine.threads,
             log_path=str(worker.log_path),
+            secret=worker.secret,
             tls_ca=config.tls_ca,
         )
 

@@ -10,8 +10,8 @@ from typing import Any
 from grpc import aio
 
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import FailedPreconditionError
-from peerloom.kit.checks import check_address, check_name, check_range, check_text
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.kit.checks import check_address, check_name, check_range, check_secret, check_text
 from peerloom.kit.clock import Clock
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.logs import get_logger
@@ -123,10 +123,8 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         return self._accepted(held, decision.reason)
 
     async def StartWorkers(self, request: StartWorkersRequest, context: _Context) -> StartWorkersResponse:
-        for worker_id in request.worker_ids:
-            check_name("worker_ids", worker_id)
         now_s = self._agent.clock.monotonic_s()
-        workers = await self._agent.pool.start(request.reservation_id, tuple(request.worker_ids), now_s)
+        workers = await self._agent.pool.start(request.reservation_id, _secrets_of(request), now_s)
         return StartWorkersResponse(workers=[_process_of(worker) for worker in workers])
 
     async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
@@ -217,6 +215,20 @@ def _work_of(request: RequestWorkRequest) -> Work:
         told.code_digest,
         told.initial_model_digest,
     )
+
+
+def _secrets_of(request: StartWorkersRequest) -> dict[str, str]:
+    """Each worker's secret by its id. Raises InvalidArgumentError for ids and secrets that don't pair."""
+    ids, secrets = request.worker_ids, request.worker_secrets
+    if len(secrets) != len(ids):
+        limit = f"as many as there are worker_ids, {len(ids)}"
+        raise InvalidArgumentError.of_field("worker_secrets (entries)", len(secrets), limit)
+    for worker_id, secret in zip(ids, secrets, strict=True):
+        check_name("worker_ids", worker_id)
+        check_secret("worker_secrets", secret)
+    if len(set(ids)) < len(ids):
+        raise InvalidArgumentError.of_field("worker_ids", list(ids), "different from each other")
+    return dict(zip(ids, secrets, strict=True))
 
 
 def _process_of(worker: PooledWorker) -> WorkerProcess:

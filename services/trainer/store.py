@@ -7,19 +7,30 @@ import sqlalchemy as sa
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.database import Database
+from peerloom.kit.limits import ENDED_STATES
 from peerloom.services.trainer.jobs.specs import model_name
-from peerloom.services.trainer.tables import evidence_outbox, job_events, jobs, model_versions
+from peerloom.services.trainer.tables import (
+    evidence_outbox,
+    job_events,
+    jobs,
+    model_versions,
+    worker_secrets,
+)
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
 
 @dataclass
 class Change:
-    """What is written together: a job as it is now, its new events, and evidence it gave rise to."""
+    """What is written together: a job as it is now, its new events, and evidence it gave rise to.
+
+    `secrets` has those of workers that are about to be started, by their ids.
+    """
 
     job: Job
     events: list[WatchJobResponse] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 class TrainerStore:
@@ -55,6 +66,7 @@ class TrainerStore:
                 ]
                 if events:
                     connection.execute(sa.insert(job_events), events)
+                _keep_secrets(connection, change)
                 for item in change.evidence:
                     values = {"evidence_id": item.evidence_id, "evidence": item.SerializeToString()}
                     connection.execute(sa.insert(evidence_outbox).values(values))
@@ -111,6 +123,13 @@ class TrainerStore:
         with self._database.read() as connection:
             return [WatchJobResponse.FromString(data) for data in connection.execute(query).scalars()]
 
+    def worker_secrets(self, job_id: str) -> dict[str, str]:
+        """The secrets of the workers that were started for a job that has not ended, by their ids."""
+        query = sa.select(worker_secrets.c.worker_id, worker_secrets.c.secret)
+        with self._database.read() as connection:
+            found = connection.execute(query.where(worker_secrets.c.job_id == job_id))
+            return {row.worker_id: row.secret for row in found}
+
     def pending_evidence(self, limit: int) -> list[Evidence]:
         """The oldest evidence that the selector has not acknowledged, at most `limit`."""
         query = sa.select(evidence_outbox.c.evidence).order_by(evidence_outbox.c.number).limit(limit)
@@ -129,6 +148,16 @@ class TrainerStore:
             query = query.where(jobs.c.number < before)
         with self._database.read() as connection:
             return [(row.number, Job.FromString(row.record)) for row in connection.execute(query)]
+
+
+def _keep_secrets(connection: sa.Connection, change: Change) -> None:
+    """Keeps new workers' secrets, and forgets all of a job that has ended."""
+    job_id = change.job.job_id
+    if change.secrets:
+        rows = [{"worker_id": w, "job_id": job_id, "secret": secret} for w, secret in change.secrets.items()]
+        connection.execute(sa.insert(worker_secrets), rows)
+    if change.job.state in ENDED_STATES:
+        connection.execute(sa.delete(worker_secrets).where(worker_secrets.c.job_id == job_id))
 
 
 def _name_model(connection: sa.Connection, job: Job) -> None:

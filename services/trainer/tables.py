@@ -32,6 +32,14 @@ job_events = sa.Table(
     sa.Column("event", sa.LargeBinary, nullable=False),
 )
 
+worker_secrets = sa.Table(
+    "worker_secrets",
+    metadata,
+    sa.Column("worker_id", sa.String(64), primary_key=True),
+    sa.Column("job_id", sa.String(64), nullable=False, index=True),
+    sa.Column("secret", sa.String(64), nullable=False),
+)
+
 evidence_outbox = sa.Table(
     "evidence_outbox",
     metadata,

@@ -146,7 +146,11 @@ async def start_workers(agent: NodeAgentPeer, *worker_ids: str, **fields: Any) -
     """Asks for a slot for each worker, starts them, and repeats that until all are there."""
     held = await request_work(agent, len(worker_ids), **fields)
     assert held.accepted_slots == len(worker_ids), held.reason
-    request = StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=worker_ids)
+    request = StartWorkersRequest(
+        reservation_id=held.reservation_id,
+        worker_ids=worker_ids,
+        worker_secrets=["5" * 64 for _ in worker_ids],
+    )
     async with asyncio.timeout(LIMIT_S):
         while True:
             started: StartWorkersResponse = await agent.call(agent.stub.StartWorkers, request)

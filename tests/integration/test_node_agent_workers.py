@@ -132,6 +132,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "interface": "lo",
         "threads": 2,
         "log_path": str(tmp_path / "state" / "logs" / JOB / "exit-0.log"),
+        "secret": "5" * 64,
         "tls_ca": "",
         "OMP_NUM_THREADS": "2",
     }
@@ -179,7 +180,9 @@ async def logs_until(peer: NodeAgentPeer, worker_id: str) -> None:
 
 async def test_a_repeated_start_starts_nothing(peer: NodeAgentPeer) -> None:
     held = await request_work(peer, 1)
-    request = StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=["waits"])
+    request = StartWorkersRequest(
+        reservation_id=held.reservation_id, worker_ids=["waits"], worker_secrets=["5" * 64]
+    )
     first, second = await asyncio.gather(
         peer.call(peer.stub.StartWorkers, request), peer.call(peer.stub.StartWorkers, request)
     )
@@ -193,7 +196,7 @@ async def test_a_start_without_reservation_or_with_a_known_worker_is_refused(pee
     with pytest.raises(NotFoundError):
         await peer.call(
             peer.stub.StartWorkers,
-            StartWorkersRequest(reservation_id="x", worker_ids=["a"]),
+            StartWorkersRequest(reservation_id="x", worker_ids=["a"], worker_secrets=["5" * 64]),
         )
     await start_workers(peer, "waits")
     with pytest.raises(AlreadyExistsError):

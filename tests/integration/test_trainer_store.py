@@ -82,6 +82,17 @@ def test_of_changes_of_which_one_fails_none_is_written(store: TrainerStore) -> N
     assert store.pending_evidence(10) == []
 
 
+def test_secrets_of_workers_are_kept_beside_the_job_until_it_ends(store: TrainerStore) -> None:
+    for name in ("job-a", "job-b"):
+        store.add_job(job(name), f"request-{name}")
+        store.write([Change(job(name), secrets={f"worker-{name}": "5" * 64})])
+    store.write([Change(job("job-a"), secrets={"worker-2": "6" * 64})])
+    assert store.worker_secrets("job-a") == {"worker-job-a": "5" * 64, "worker-2": "6" * 64}
+    store.write([Change(job("job-a", JOB_STATE_SUCCEEDED))])
+    assert store.worker_secrets("job-a") == {}
+    assert store.worker_secrets("job-b") == {"worker-job-b": "5" * 64}
+
+
 def test_a_job_is_found_by_the_beginning_of_its_id(store: TrainerStore) -> None:
     store.add_job(job("job-ab"), "request-1")
     store.add_job(job("job-abc"), "request-2")

@@ -107,7 +107,7 @@ async def test_a_worker_refuses_what_its_node_did_not_agree_to(monkeypatch: pyte
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     work = Work(f"127.0.0.1:{port}", "digits")
-    assignment = Assignment("worker-1", "job-1", work, "127.0.0.1:1", 0, "cpu", 0, "", 1, "")
+    assignment = Assignment("worker-1", "job-1", work, "127.0.0.1:1", 0, "cpu", 0, "", 1, "", "5" * 64)
     try:
         async with asyncio.timeout(60):
             assert await asyncio.to_thread(run_worker, assignment, QuietAgent()) == 1
@@ -128,7 +128,17 @@ async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     assignment = Assignment(
-        "worker-1", "job-1", Work(f"127.0.0.1:{port}", "digits"), "127.0.0.1:1", 0, "cpu", 0, "", 1, ""
+        worker_id="worker-1",
+        job_id="job-1",
+        work=Work(f"127.0.0.1:{port}", "digits"),
+        agent_address="127.0.0.1:1",
+        slot=0,
+        accelerator_kind="cpu",
+        device_index=0,
+        interface="",
+        threads=1,
+        log_path="",
+        secret="5" * 64,
     )
     try:
         async with asyncio.timeout(60):

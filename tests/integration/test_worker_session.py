@@ -95,6 +95,31 @@ class BrokenLine(TrainerServiceServicer):
         self.done.set()
 
 
+class Refusing(TrainerServiceServicer):
+    """Knows no worker with this secret."""
+
+    def __init__(self) -> None:
+        self.secret = ""
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        self.secret = (await anext(aiter(request_iterator))).hello.secret
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, "it is not this worker")
+        yield WorkerSessionResponse()
+
+
+async def test_a_worker_shows_its_secret_and_ends_when_the_trainer_refuses_it() -> None:
+    async with served(Refusing()) as (trainer, session):
+        session.start()
+        async with asyncio.timeout(30):
+            command = await asyncio.to_thread(session.commands.get)
+        assert isinstance(command, EndWorker)
+        assert command.reason.startswith("the trainer refuses this worker: ")
+        assert command.reason.endswith("it is not this worker")
+        assert trainer.secret == "5" * 64
+
+
 async def test_a_worker_that_has_finished_says_so_again_after_each_break() -> None:
     """A trainer that died twice heard of it only once: the answer to "prepare" had taken the word's place."""
     async with served(BrokenLine()) as (trainer, session):
@@ -159,7 +184,8 @@ def no_session_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def assignment_to(port: int) -> Assignment:
     """Of a worker whose trainer is at this port."""
-    return Assignment("worker-1", "job-1", Work(f"127.0.0.1:{port}", "digits"), "", 0, "cpu", 0, "", 1, "")
+    work = Work(f"127.0.0.1:{port}", "digits")
+    return Assignment("worker-1", "job-1", work, "", 0, "cpu", 0, "", 1, "", "5" * 64)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +23,17 @@ _TRIM_INTERVAL_S = 1.0
 
 @dataclass
 class PooledWorker:
-    """One worker of a job. `exit_code` is None while it runs; negative: the signal that killed it."""
+    """One worker of a job. `exit_code` is None while it runs; negative: the signal that killed it.
+
+    `secret` is what it proves itself to the trainer with.
+    """
 
     worker_id: str
     job_id: str
     slot: int
     process: WorkerHandle
     log_path: Path
+    secret: str = field(repr=False)
     exit_code: int | None = None
 
 
@@ -74,13 +78,16 @@ class LocalWorkerPool:
         self._starting = asyncio.Lock()
         self._closed = asyncio.Event()
 
-    async def start(self, reservation_id: str, worker_ids: Sequence[str], now_s: float) -> list[PooledWorker]:
+    async def start(
+        self, reservation_id: str, secrets: Mapping[str, str], now_s: float
+    ) -> list[PooledWorker]:
         """Starts one worker in each reserved slot; a repeat gets those started before. Goes on if cancelled.
 
+        `secrets` has each worker's id, with what it proves itself to the trainer with.
         Raises what `SlotTable.start` raises, AlreadyExistsError for a worker that the job has had, and
         FailedPreconditionError when a process can't be started; then none of them runs.
         """
-        starting = self._start(reservation_id, worker_ids, now_s)
+        starting = self._start(reservation_id, secrets, now_s)
         return await asyncio.shield(self._own(asyncio.create_task(starting)))
 
     async def stop(self, job_id: str, grace_s: float) -> int:
@@ -138,8 +145,9 @@ class LocalWorkerPool:
             job.changed.set()
 
     async def _start(
-        self, reservation_id: str, worker_ids: Sequence[str], now_s: float
+        self, reservation_id: str, secrets: Mapping[str, str], now_s: float
     ) -> list[PooledWorker]:
+        worker_ids = tuple(secrets)
         async with self._starting:
             if self._closed.is_set():
                 raise UnavailableError("This node is being stopped and starts no workers.", reason="STOPPING")
@@ -150,20 +158,20 @@ class LocalWorkerPool:
             started: list[PooledWorker] = []
             try:
                 _refuse_known(held.job_id, job, worker_ids)
-                for worker_id, slot in zip(worker_ids, held.slots, strict=True):
-                    started.append(await self._start_one(held, worker_id, slot))
+                for (worker_id, secret), slot in zip(secrets.items(), held.slots, strict=True):
+                    started.append(await self._start_one(held, worker_id, secret, slot))
             except PeerloomError:
                 self._slots.undo(held, len(started))
                 await asyncio.gather(*(worker.process.stop(0) for worker in started))
                 raise
             return started
 
-    async def _start_one(self, held: Reservation, worker_id: str, slot: int) -> PooledWorker:
+    async def _start_one(self, held: Reservation, worker_id: str, secret: str, slot: int) -> PooledWorker:
         job_id = held.job_id
         running = {worker.job_id for worker in self.running()}
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
         process = await self._starter.start()
-        worker = PooledWorker(worker_id, job_id, slot, process, log_path)
+        worker = PooledWorker(worker_id, job_id, slot, process, log_path, secret)
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker

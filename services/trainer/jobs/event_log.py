@@ -5,13 +5,16 @@ one, so a fast job costs no more writes than the disk can make (group commit).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.services.trainer.store import Change
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
+
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,19 @@ class EventLog:
         self._appended = self._taken = self._written = 0
         self._events: list[WatchJobResponse] = []
         self._evidence: list[Evidence] = []
+        self._secrets: dict[str, str] = {}
         self._clock = clock
         self._wake = wake
 
-    def append(self, event: WatchJobResponse | None = None, evidence: Iterable[Evidence] = ()) -> None:
+    def append(
+        self,
+        event: WatchJobResponse | None = None,
+        evidence: Iterable[Evidence] = (),
+        secrets: Mapping[str, str] = NO_SECRETS,
+    ) -> None:
         """Puts a change of the record, its event (numbered and timed here) and evidence in the next write.
 
+        `secrets` of workers, by id, go there too: they are no part of the record, which clients may see.
         Without an event the change itself is written all the same.
         """
         self._appended += 1
@@ -53,6 +63,7 @@ class EventLog:
             event.time.CopyFrom(to_timestamp(self._clock.wall_s()))
             self._events.append(event)
         self._evidence.extend(evidence)
+        self._secrets.update(secrets)
         self._wake()
 
     @property
@@ -65,8 +76,8 @@ class EventLog:
         if self._taken >= self._appended:
             return None
         self._taken = self._appended
-        change = Change(job, self._events, self._evidence)
-        self._events, self._evidence = [], []
+        change = Change(job, self._events, self._evidence, self._secrets)
+        self._events, self._evidence, self._secrets = [], [], {}
         return change
 
     def put_back(self, change: Change) -> None:
@@ -74,6 +85,7 @@ class EventLog:
         self._taken = self._written
         self._events = [*change.events, *self._events]
         self._evidence = [*change.evidence, *self._evidence]
+        self._secrets = {**change.secrets, **self._secrets}
         self._wake()
 
     async def confirm(self, change: Change) -> None:

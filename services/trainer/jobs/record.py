@@ -5,11 +5,11 @@ without the other. Some changes are of no interest to a watcher and have no even
 the same, so that they become durable. Everybody else reads `job`, a copy as of now.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.logs import get_logger
-from peerloom.services.trainer.jobs.event_log import EventLog
+from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
 from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back
 from peerloom.services.trainer.store import Change
 from peerloom.v1.selector_pb2 import Evidence, RankedNode
@@ -104,6 +104,10 @@ class JobRecord:
         """Enough slots were given, and they decide on the collective library."""
         self._job.backend = backend
         self.state_changed(JobState.JOB_STATE_STARTING, reason)
+
+    def workers_admitted(self, secrets: Mapping[str, str]) -> None:
+        """These workers, by id, are about to be started; each proves itself with its secret."""
+        self._append(secrets=secrets)
 
     def workers_added(self, workers: Iterable[Worker]) -> None:
         """These were started."""
@@ -268,6 +272,11 @@ class JobRecord:
         worker.ended, worker.end_reason = True, reason
         return worker
 
-    def _append(self, event: WatchJobResponse | None = None, evidence: Iterable[Evidence] = ()) -> None:
+    def _append(
+        self,
+        event: WatchJobResponse | None = None,
+        evidence: Iterable[Evidence] = (),
+        secrets: Mapping[str, str] = NO_SECRETS,
+    ) -> None:
         self._snapshot = None
-        self.log.append(event, evidence)
+        self.log.append(event, evidence, secrets)

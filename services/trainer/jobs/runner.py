@@ -6,7 +6,7 @@ nothing of the job goes on after it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -47,9 +47,9 @@ class JobDependencies:
 
 
 class JobRunner:
-    """Drives one job from wherever it is to its end."""
+    """Drives one job from wherever it is to its end; `secrets` are those of its workers, by their ids."""
 
-    def __init__(self, record: JobRecord, dependencies: JobDependencies) -> None:
+    def __init__(self, record: JobRecord, dependencies: JobDependencies, secrets: Mapping[str, str]) -> None:
         config, clock = dependencies.config, dependencies.clock
         self.record = record
         self._dependencies = dependencies
@@ -66,7 +66,7 @@ class JobRunner:
             record, self._pool, former, self._checkpoints, collector, self._witness, config, clock
         )
         self._nodes = JobNodes(record, self._pool, self._sessions, dependencies.recruiter, self._witness)
-        router.listen(record.job_id, self._sessions)
+        router.listen(record.job_id, self._sessions, secrets)
 
     def cancel(self) -> None:
         """Ends the job as soon as possible."""

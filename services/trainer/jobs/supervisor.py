@@ -71,7 +71,7 @@ class JobSupervisor:
     async def _add(self, job: Job, request_id: str) -> Job:
         stored, is_new = await self._sql.run(self._store.add_job, job, request_id)
         if is_new:
-            self._begin(self._queue.open(stored, 0))
+            self._begin(self._queue.open(stored, 0), {})
         return stored
 
     async def resume_all(self) -> None:
@@ -82,7 +82,8 @@ class JobSupervisor:
             for _, job in page:
                 _, last_sequence = await self._sql.run(self._store.find_job, job.job_id)
                 _log.info("job_resumed", job=job.job_id, state=JobState.Name(job.state))
-                self._begin(self._queue.open(job, last_sequence))
+                secrets = await self._sql.run(self._store.worker_secrets, job.job_id)
+                self._begin(self._queue.open(job, last_sequence), secrets)
 
     async def resume(self, job_id: str) -> Job:
         """Goes on with an ended job from its checkpoint. Raises FailedPreconditionError if it can't."""
@@ -94,7 +95,7 @@ class JobSupervisor:
                 raise FailedPreconditionError(why, reason="NOT_RESUMABLE")
             record = self._queue.open(job, last_sequence)
             record.resumed()
-            self._begin(record)
+            self._begin(record, {})
             await record.log.wait_written()  # who asks for the job from now on sees that it goes on
         return record.job
 
@@ -122,8 +123,9 @@ class JobSupervisor:
                 running = await self._begun.get()
                 tasks.create_task(self._run(running), name=running.runner.record.job_id)
 
-    def _begin(self, record: JobRecord) -> None:
-        running = self._running[record.job_id] = _Running(JobRunner(record, self._dependencies))
+    def _begin(self, record: JobRecord, secrets: dict[str, str]) -> None:
+        running = _Running(JobRunner(record, self._dependencies, secrets))
+        self._running[record.job_id] = running
         self._begun.put_nowait(running)
 
     async def _run(self, running: _Running) -> None:

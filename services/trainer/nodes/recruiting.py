@@ -1,6 +1,7 @@
 """One round of asking: whom the selector names, what they answer, and the workers that come of it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from peerloom.errors import PeerloomError
@@ -24,6 +25,8 @@ from peerloom.v1.selector_pb2 import RankedNode, SelectNodesRequest, SelectNodes
 from peerloom.v1.trainer_pb2 import Job, NodeAnswer, Worker
 
 STOP_LIMIT_S = 8.0  # above an agent's grace of 5 s; a dead agent holds the job's end up for so long
+# Makes the secrets of workers that are about to be started, in the order of their ids.
+Admit = Callable[[Sequence[str]], Awaitable[list[str]]]
 
 
 @dataclass
@@ -112,20 +115,25 @@ class Recruiter:
         )
 
     async def start_workers(
-        self, job: Job, answered: list[Answered], wanted: int, witness: Witness
+        self, job: Job, answered: list[Answered], wanted: int, witness: Witness, admit: Admit
     ) -> list[Worker]:
-        """Starts a worker in each slot, `wanted` at most, in the order of the ranking."""
+        """Starts a worker in each slot, `wanted` at most, in the order of the ranking; `admit` lets it in."""
         offers = [
             Offer(a.answer.node.node_id, a.answer.accepted_slots, a.response.accelerator_kind)
             for a in answered
         ]
         counts = take_slots(offers, wanted)
         started = await asyncio.gather(
-            *(self._start_on(job, a, count, witness) for a, count in zip(answered, counts, strict=True))
+            *(
+                self._start_on(job, a, count, witness, admit)
+                for a, count in zip(answered, counts, strict=True)
+            )
         )
         return [worker for workers in started for worker in workers]
 
-    async def _start_on(self, job: Job, answered: Answered, count: int, witness: Witness) -> list[Worker]:
+    async def _start_on(
+        self, job: Job, answered: Answered, count: int, witness: Witness, admit: Admit
+    ) -> list[Worker]:
         node = answered.answer.node
         if count == 0:
             # StopWorkers would end the job's other workers there; then the reservation ends by itself.
@@ -134,7 +142,11 @@ class Recruiter:
                 await self.stop_on(job.job_id, node.address)
             return []
         ids = [new_worker_id() for _ in range(count)]
-        request = StartWorkersRequest(reservation_id=answered.response.reservation_id, worker_ids=ids)
+        request = StartWorkersRequest(
+            reservation_id=answered.response.reservation_id,
+            worker_ids=ids,
+            worker_secrets=await admit(ids),
+        )
         try:
             for digest in inputs_of(job.spec):
                 await self._distributor.give(job.job_id, node, digest, witness)

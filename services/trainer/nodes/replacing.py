@@ -17,7 +17,7 @@ from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Finished
 from peerloom.v1.node_agent_pb2 import WatchWorkersRequest
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesResponse
-from peerloom.v1.trainer_pb2 import Backend, JobState
+from peerloom.v1.trainer_pb2 import Backend, JobState, Worker
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 1.0  # before a selector or an agent that was away is asked again
 REINFORCE_MIN_S, REINFORCE_MAX_S = 0.5, 3.0  # between rounds of asking for more workers
@@ -63,7 +63,7 @@ class JobNodes:
         backend, why = choose_backend(job.spec.backend, kinds)
         name = Backend.Name(backend).removeprefix("BACKEND_").lower()
         self._record.slots_found(backend, f"{reason}, with {name}: {why}")
-        workers = await self._recruiter.start_workers(job, answered, wanted, self._witness)
+        workers = await self._start(answered, wanted)
         if len(workers) < job.spec.min_workers:
             return f"{len(workers)} workers could be started, fewer than {job.spec.min_workers}"
         self._sessions.expect(workers)
@@ -134,7 +134,7 @@ class JobNodes:
         for a in accepted:
             self._to_watch.put_nowait(a.answer.node)
         self._note_answers(accepted)
-        workers = await self._recruiter.start_workers(self._record.job, accepted, missing, self._witness)
+        workers = await self._start(accepted, missing)
         self._sessions.expect(workers)
         return bool(workers)
 
@@ -150,6 +150,10 @@ class JobNodes:
                     told = error.message
                     self._record.state_changed(JobState.JOB_STATE_QUEUED, f"waiting for the selector: {told}")
                 await asyncio.sleep(backoff.next_pause_s())
+
+    async def _start(self, answered: list[Answered], wanted: int) -> list[Worker]:
+        job, admit = self._record.job, self._sessions.admit
+        return await self._recruiter.start_workers(job, answered, wanted, self._witness, admit)
 
     def _note_answers(self, answered: list[Answered]) -> None:
         for a in answered:

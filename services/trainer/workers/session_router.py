@@ -1,12 +1,17 @@
-"""The open sessions of all workers: which job a worker belongs to, and over which stream a job reaches it."""
+"""The open sessions of all workers: which job a worker belongs to, and over which stream a job reaches it.
+
+Whoever reaches the trainer can name any worker. So each worker has a secret, which it was given when it was
+started; a session is opened for a worker only with that, and what is said there counts for that one alone.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+import hmac
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from peerloom.errors import FailedPreconditionError
-from peerloom.v1.trainer_pb2 import EndWorker, WorkerSessionRequest, WorkerSessionResponse
+from peerloom.errors import FailedPreconditionError, PermissionDeniedError
+from peerloom.v1.trainer_pb2 import EndWorker, WorkerHello, WorkerSessionRequest, WorkerSessionResponse
 
 
 class SessionListener(Protocol):
@@ -28,23 +33,43 @@ class _Stream:
     outbox: "asyncio.Queue[WorkerSessionResponse | None]"
 
 
+@dataclass
+class _Job:
+    listener: SessionListener
+    secrets: dict[str, str] = field(repr=False)
+
+    def check(self, hello: WorkerHello) -> None:
+        """Raises PermissionDeniedError unless it is one of the job's workers who says this."""
+        expected = self.secrets.get(hello.worker_id, "")
+        if not expected or not hmac.compare_digest(expected.encode(), hello.secret.encode()):
+            raise PermissionDeniedError(
+                f"{hello.worker_id[:80]!r} did not prove that it is a worker of this job: only a process "
+                "that an agent started for the job may open a session.",
+                reason="NOT_THIS_WORKER",
+            )
+
+
 class SessionRouter:
     """Routes messages between workers' streams and their jobs."""
 
     def __init__(self) -> None:
-        self._listeners: dict[str, SessionListener] = {}
+        self._jobs: dict[str, _Job] = {}
         self._streams: dict[str, _Stream] = {}
 
-    def listen(self, job_id: str, listener: SessionListener) -> None:
-        """From now on this job hears of its workers."""
-        self._listeners[job_id] = listener
+    def listen(self, job_id: str, listener: SessionListener, secrets: Mapping[str, str]) -> None:
+        """From now on this job hears of its workers; `secrets` has those that were started before, by id."""
+        self._jobs[job_id] = _Job(listener, dict(secrets))
+
+    def admit(self, job_id: str, secrets: Mapping[str, str]) -> None:
+        """These workers, by id, may open sessions with their secrets."""
+        self._jobs[job_id].secrets.update(secrets)
 
     def forget(self, job_id: str) -> None:
         """This job is over: it hears no more, and whoever is connected for it is told so.
 
         That may be a worker which the job doesn't know: the trainer died before it wrote that it was started.
         """
-        self._listeners.pop(job_id, None)
+        self._jobs.pop(job_id, None)
         for stream in self._streams.values():
             if stream.hello.hello.job_id == job_id:
                 stream.outbox.put_nowait(_over(job_id))
@@ -78,16 +103,23 @@ class SessionRouter:
     async def serve(
         self, requests: AsyncIterator[WorkerSessionRequest]
     ) -> AsyncIterator[WorkerSessionResponse]:
-        """One worker's session from its hello until either side ends it."""
+        """One worker's session from its hello until either side ends it, or the worker opens another.
+
+        Raises PermissionDeniedError for a hello that isn't the worker's.
+        """
         hello = await anext(aiter(requests), None)
         if hello is None or not hello.HasField("hello"):
             raise FailedPreconditionError("A worker's session begins with hello.", reason="NO_HELLO")
         worker_id, job_id = hello.hello.worker_id, hello.hello.job_id
-        listener = self._listeners.get(job_id)
-        if listener is None:
+        job = self._jobs.get(job_id)
+        if job is None:
             yield _over(job_id)
             return
+        job.check(hello.hello)
+        if worker_id in self._streams:
+            self._streams[worker_id].outbox.put_nowait(None)
         stream = self._streams[worker_id] = _Stream(hello, asyncio.Queue())
+        listener = job.listener
         listener.session_opened(hello)
         reader = asyncio.create_task(self._read(listener, worker_id, requests, stream))
         try:
@@ -108,7 +140,8 @@ class SessionRouter:
     ) -> None:
         try:
             async for request in requests:
-                listener.session_message(worker_id, request)
+                if self._streams.get(worker_id) is stream:
+                    listener.session_message(worker_id, request)
         finally:
             stream.outbox.put_nowait(None)
 

@@ -1,8 +1,9 @@
 """What a job makes of its workers' sessions: a message gives a worker's next state, or enters the record."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from peerloom.kit.clock import Clock
+from peerloom.kit.ids import new_secret
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
@@ -42,6 +43,15 @@ class WorkerSessions:
         self._router = router
         self._clock = clock
         self._checkpoint_interval_s = checkpoint_interval_s
+
+    async def admit(self, worker_ids: Sequence[str]) -> list[str]:
+        """Makes a secret for each worker that is about to be started; they may open sessions from now on."""
+        secrets = {worker_id: new_secret() for worker_id in worker_ids}
+        self._router.admit(self._record.job_id, secrets)
+        self._record.workers_admitted(secrets)
+        # A trainer that is started again must know whom this one started.
+        await self._record.log.wait_written()
+        return list(secrets.values())
 
     def expect(self, workers: Iterable[Worker]) -> None:
         """These workers were started; one may have been faster than the answers of the other nodes."""

@@ -36,6 +36,13 @@ def check_digest(field: str, value: str) -> None:
         raise InvalidArgumentError.of_field(field, value[:80], "64 lower-case hexadecimal digits")
 
 
+def check_secret(field: str, value: str) -> None:
+    """Raises InvalidArgumentError, which doesn't show the value, unless it is a secret of `new_secret`."""
+    if not _DIGEST.fullmatch(value):
+        limit = "64 lower-case hexadecimal digits"
+        raise InvalidArgumentError.of_field(field, f"{len(value)} characters", limit)
+
+
 def check_address(field: str, value: str) -> None:
     """Raises InvalidArgumentError unless the text is host:port with a port from 1 to 65535."""
     match = _ADDRESS.fullmatch(value)

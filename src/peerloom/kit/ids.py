@@ -50,5 +50,5 @@ def new_request_id() -> str:
 
 
 def new_secret() -> str:
-    """A node's key, 64 hexadecimal digits."""
+    """A node's key, or what a worker proves itself with: 64 hexadecimal digits."""
     return entropy.randbytes(32).hex()

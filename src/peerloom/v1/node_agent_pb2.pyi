@@ -300,21 +300,29 @@ class StartWorkersRequest(_message.Message):
 
     RESERVATION_ID_FIELD_NUMBER: _builtins.int
     WORKER_IDS_FIELD_NUMBER: _builtins.int
+    WORKER_SECRETS_FIELD_NUMBER: _builtins.int
     reservation_id: _builtins.str
     """From RequestWorkResponse."""
     @_builtins.property
     def worker_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """One id for each slot to use, chosen by the trainer, at most as many as were reserved."""
 
+    @_builtins.property
+    def worker_secrets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What each worker shows the trainer to prove that it was started for it, in the order of the ids; 64
+        hexadecimal digits each, known to the trainer, this agent and the worker alone.
+        """
+
     def __init__(
         self,
         *,
         reservation_id: _builtins.str = ...,
         worker_ids: _abc.Iterable[_builtins.str] | None = ...,
+        worker_secrets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id", "worker_ids", b"worker_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id", "worker_ids", b"worker_ids", "worker_secrets", b"worker_secrets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1643,6 +1643,7 @@ class WorkerHello(_message.Message):
     COMMITTED_STEP_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     STORE_ADDRESS_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Given to it by the agent."""
     job_id: _builtins.str
@@ -1655,6 +1656,8 @@ class WorkerHello(_message.Message):
     """The generation it is working in; 0 for a fresh process or one that waits."""
     store_address: _builtins.str
     """host:port of its own key-value store, in which a generation that it belongs to may meet; empty: it has none."""
+    secret: _builtins.str
+    """Given to it by the agent, which has it from the trainer: it proves that it is this worker."""
     def __init__(
         self,
         *,
@@ -1664,10 +1667,11 @@ class WorkerHello(_message.Message):
         committed_step: _builtins.int = ...,
         generation: _builtins.int = ...,
         store_address: _builtins.str = ...,
+        secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "job_id", b"job_id", "store_address", b"store_address", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "job_id", b"job_id", "secret", b"secret", "store_address", b"store_address", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

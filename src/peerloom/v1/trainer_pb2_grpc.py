@@ -158,7 +158,8 @@ class TrainerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WorkerSession(self, request_iterator, context):
-        """The line between a worker and the trainer; a worker whose line breaks connects again.
+        """The line between a worker and the trainer; a worker whose line breaks connects again. PERMISSION_DENIED
+        for a hello without the secret that the trainer gave to this worker of this job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,9 @@ class TrainerServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.ListModelsRequest, _trainer_pb2.ListModelsResponse]
     """The models that finished jobs left, newest first, in pages."""
     WorkerSession: _grpc.StreamStreamMultiCallable[_trainer_pb2.WorkerSessionRequest, _trainer_pb2.WorkerSessionResponse]
-    """The line between a worker and the trainer; a worker whose line breaks connects again."""
+    """The line between a worker and the trainer; a worker whose line breaks connects again. PERMISSION_DENIED
+    for a hello without the secret that the trainer gave to this worker of this job.
+    """
 
 @_typing.type_check_only
 class TrainerServiceAsyncStub(TrainerServiceStub):
@@ -90,7 +92,9 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     ListModels: _aio.UnaryUnaryMultiCallable[_trainer_pb2.ListModelsRequest, _trainer_pb2.ListModelsResponse]  # type: ignore[assignment]
     """The models that finished jobs left, newest first, in pages."""
     WorkerSession: _aio.StreamStreamMultiCallable[_trainer_pb2.WorkerSessionRequest, _trainer_pb2.WorkerSessionResponse]  # type: ignore[assignment]
-    """The line between a worker and the trainer; a worker whose line breaks connects again."""
+    """The line between a worker and the trainer; a worker whose line breaks connects again. PERMISSION_DENIED
+    for a hello without the secret that the trainer gave to this worker of this job.
+    """
 
 class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Takes a job from submission to a model. It also serves ArtifactService, for the models it keeps."""
@@ -179,6 +183,8 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_trainer_pb2.WorkerSessionRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_trainer_pb2.WorkerSessionResponse], _abc.AsyncIterator[_trainer_pb2.WorkerSessionResponse]]:
-        """The line between a worker and the trainer; a worker whose line breaks connects again."""
+        """The line between a worker and the trainer; a worker whose line breaks connects again. PERMISSION_DENIED
+        for a hello without the secret that the trainer gave to this worker of this job.
+        """
 
 def add_TrainerServiceServicer_to_server(servicer: TrainerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

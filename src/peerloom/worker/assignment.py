@@ -36,7 +36,8 @@ class Assignment:
     """One line of JSON on the process's standard input.
 
     `interface` is the network interface that the collectives use, `threads` the number of threads that
-    one operator may use, `device_index` the GPU where `accelerator_kind` is "cuda".
+    one operator may use, `device_index` the GPU where `accelerator_kind` is "cuda". With `secret` the worker
+    proves to the trainer that it is the one that was started.
     """
 
     worker_id: str
@@ -49,6 +50,7 @@ class Assignment:
     interface: str
     threads: int
     log_path: str
+    secret: str = dataclasses.field(repr=False)
     tls_ca: str = ""
 
     @classmethod

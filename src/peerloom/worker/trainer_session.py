@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from functools import partial
 
-from peerloom.errors import PeerloomError
+from peerloom.errors import PeerloomError, PermissionDeniedError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.channel import open_channel
 from peerloom.kit.dialing import Dialer
@@ -186,6 +186,9 @@ class TrainerSession:
                     away_since, told = self._loop.time(), ""
                     self._handle(response)
                 reason = "the trainer closed the stream"
+            except PermissionDeniedError as error:
+                self._end(f"the trainer refuses this worker: {error.message}")
+                reason = error.message
             except PeerloomError as error:
                 reason = error.message
             self._outbox = None
@@ -198,8 +201,7 @@ class TrainerSession:
                 _log.warning("stream_broken", reason=reason, away_s=round(away_s, 1))
                 told = reason
             if away_s > self._patience_s():
-                self._on_abort(AbortGeneration(reason="the trainer is gone"))
-                self.commands.put(EndWorker(reason=f"no trainer for {away_s:.0f} s"))
+                self._end(f"no trainer for {away_s:.0f} s")
                 return
             await asyncio.sleep(backoff.next_pause_s())
 
@@ -226,6 +228,7 @@ class TrainerSession:
                 committed_step=step,
                 generation=generation,
                 store_address=self._store_address,
+                secret=self._assignment.secret,
             )
         )
         for message in pending:
@@ -253,9 +256,12 @@ class TrainerSession:
         elif kind == "save":
             self.commands.put(response.save)
         elif kind == "end":
-            self._is_over = True
-            self._on_abort(AbortGeneration(reason=response.end.reason))
-            self.commands.put(response.end)
+            self._end(response.end.reason)
+
+    def _end(self, reason: str) -> None:
+        self._is_over = True
+        self._on_abort(AbortGeneration(reason=reason))
+        self.commands.put(EndWorker(reason=reason))
 
     def _configure(self, config: ConfigureGeneration) -> None:
         if config.beside:

@@ -30,6 +30,11 @@ MACHINE = LentMachine(
 )
 
 
+def secrets_of(*worker_ids: str) -> dict[str, str]:
+    """What these workers prove themselves to their trainer with, by their ids."""
+    return {worker_id: worker_id[0] * 64 for worker_id in worker_ids}
+
+
 class ScriptedWorker:
     """A worker without a process: it ends when the test says so, or when it is stopped."""
 
@@ -135,7 +140,7 @@ class World:
         """Reserves slots and starts these workers in them."""
         before, now_s = len(self.starter.workers), self.clock.monotonic_s()
         held = self.slots.reserve(job_id, f"request-{before}", WORK, len(worker_ids), 0, now_s, 30.0)
-        await self.pool.start(held.reservation_id, worker_ids, now_s)
+        await self.pool.start(held.reservation_id, secrets_of(*worker_ids), now_s)
         return self.starter.workers[before:]
 
     async def _apply_withheld(self, reason: str) -> None:
@@ -155,6 +160,7 @@ def _assign(worker: PooledWorker, work: Work) -> Assignment:
         interface="lo",
         threads=2,
         log_path=str(worker.log_path),
+        secret=worker.secret,
     )
 
 

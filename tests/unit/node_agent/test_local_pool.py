@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from agent_parts import LIMIT_S, WORK, ScriptedWorker, World
+from agent_parts import LIMIT_S, WORK, ScriptedWorker, World, secrets_of
 
 from peerloom.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, UnavailableError
 
@@ -48,8 +48,8 @@ async def test_an_end_frees_the_slot_and_is_told_with_its_status_to_late_watcher
 
 async def test_a_repeated_start_starts_nothing(world: World) -> None:
     held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
-    first = await world.pool.start(held.reservation_id, ["a"], 0.0)
-    second = await world.pool.start(held.reservation_id, ["a"], 0.0)
+    first = await world.pool.start(held.reservation_id, secrets_of("a"), 0.0)
+    second = await world.pool.start(held.reservation_id, secrets_of("a"), 0.0)
     assert [worker.worker_id for worker in first] == [worker.worker_id for worker in second] == ["a"]
     assert len(world.starter.workers) == 1
 
@@ -58,7 +58,7 @@ async def test_without_a_reservation_or_after_its_time_nothing_is_started(world:
     held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
     for reservation_id, now_s in (("unknown", 0.0), (held.reservation_id, 30.0)):
         with pytest.raises(NotFoundError):
-            await world.pool.start(reservation_id, ["a"], now_s)
+            await world.pool.start(reservation_id, secrets_of("a"), now_s)
     assert world.starter.workers == []
 
 
@@ -94,7 +94,7 @@ async def test_stopping_a_job_ends_its_workers_and_frees_what_it_holds_but_not_o
 async def test_a_start_goes_on_when_its_caller_gives_up(world: World) -> None:
     held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
     world.status.beat_due.clear()
-    starting = asyncio.create_task(world.pool.start(held.reservation_id, ["a"], 0.0))
+    starting = asyncio.create_task(world.pool.start(held.reservation_id, secrets_of("a"), 0.0))
     await world.status.beat_due.wait()  # the slot is taken, the worker isn't there yet
     assert world.starter.workers == []
     starting.cancel()
@@ -110,7 +110,7 @@ async def test_closing_ends_all_workers_and_watches_and_nothing_starts_any_more(
     assert sorted(name for name, ended, _ in seen if ended) == ["a", "b"]
     held = world.slots.reserve("job-2", "request-7", WORK, 1, 0, 0.0, 30.0)
     with pytest.raises(UnavailableError):
-        await world.pool.start(held.reservation_id, ["c"], 0.0)
+        await world.pool.start(held.reservation_id, secrets_of("c"), 0.0)
 
 
 async def test_whoever_keeps_the_pool_sees_what_ended_one_of_its_own_tasks(

@@ -70,7 +70,10 @@ class Bench(World):
 
     async def start(self, *worker_ids: str, held: RequestWorkResponse) -> list[ScriptedWorker]:
         before = len(self.starter.workers)
-        request = StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=worker_ids)
+        secrets = ["5" * 64 for _ in worker_ids]
+        request = StartWorkersRequest(
+            reservation_id=held.reservation_id, worker_ids=worker_ids, worker_secrets=secrets
+        )
         await self.service.StartWorkers(request, CONTEXT)
         return self.starter.workers[before:]
 
@@ -204,9 +207,13 @@ async def test_what_the_owner_withholds_is_refused_with_the_reason(tmp_path: Pat
 async def test_workers_are_started_watched_and_stopped(bench: Bench) -> None:
     held = await bench.request_work(2)
     started = await bench.service.StartWorkers(
-        StartWorkersRequest(reservation_id=held.reservation_id, worker_ids=["a", "b"]),
+        StartWorkersRequest(
+            reservation_id=held.reservation_id, worker_ids=["a", "b"], worker_secrets=["5" * 64, "6" * 64]
+        ),
         CONTEXT,
     )
+    assigned = [worker.assignment.secret for worker in bench.starter.workers if worker.assignment]
+    assert assigned == ["5" * 64, "6" * 64], "each is told its own, in the order of the ids"
     assert [(worker.worker_id, worker.slot, worker.pid) for worker in started.workers] == [
         ("a", 0, 100),
         ("b", 1, 101),
@@ -224,6 +231,25 @@ async def test_workers_are_started_watched_and_stopped(bench: Bench) -> None:
     assert told == [("a", False, 0), ("b", False, 0), ("a", True, 3), ("b", True, -15)]
     assert stopped == 1
     assert await bench.free() == 3
+
+
+@pytest.mark.parametrize(
+    ("ids", "secrets", "field"),
+    [
+        (["a", "b"], ["5" * 64], "worker_secrets (entries)"),
+        (["a"], ["5" * 63], "worker_secrets"),
+        (["a", "a"], ["5" * 64, "6" * 64], "worker_ids"),
+        (["a" * 64], ["5" * 64], "worker_ids"),
+    ],
+)
+async def test_a_start_whose_ids_and_secrets_do_not_pair_is_refused(
+    bench: Bench, ids: list[str], secrets: list[str], field: str
+) -> None:
+    request = StartWorkersRequest(reservation_id="x", worker_ids=ids, worker_secrets=secrets)
+    with pytest.raises(InvalidArgumentError) as caught:
+        await bench.service.StartWorkers(request, CONTEXT)
+    assert caught.value.metadata["field"] == field
+    assert secrets[0] not in caught.value.message
 
 
 async def test_a_jobs_output_is_read_with_the_worker_that_printed_it(bench: Bench) -> None:

@@ -198,7 +198,8 @@ async def test_a_worker_that_its_job_does_not_know_is_told_when_the_job_is_over(
     async with Site().serving() as site:
         job_id = await site.submit()
         worker = await site.working()
-        unknown = ScriptedWorker(site.room.router, "worker-9", job_id)
+        site.room.router.admit(job_id, {"worker-9": "9" * 64})
+        unknown = ScriptedWorker(site.room.router, "worker-9", job_id, "9" * 64)
         unknown.connect()
         finish(worker)
         await site.ended(job_id)

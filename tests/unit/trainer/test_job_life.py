@@ -194,7 +194,7 @@ async def test_jobs_go_on_where_they_were_when_the_trainer_comes_back() -> None:
     assert site.job(job_id).state == JobState.JOB_STATE_RUNNING, "a stop of the trainer ends no job"
     again = await site.restarted()
     async with again.serving():
-        back = ScriptedWorker(again.room.router, worker.worker_id, job_id)
+        back = ScriptedWorker(again.room.router, worker.worker_id, job_id, worker.secret)
         back.connect(step=3, generation=1)
         await back.hear("recorded")
         finish(back)
@@ -226,7 +226,7 @@ async def test_a_failed_job_is_resumed_once_and_a_running_one_isn_t() -> None:
 async def test_a_trainer_that_stops_while_a_job_s_end_is_decided_stops_and_decides_it_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The stop came while the tasks were ended: it was forgotten, and the job waited for a writer gone."""
+    """The stop came while the job's tasks were ended: it was forgotten, and the job waited for a writer."""
     site = Site(slots=0)
     stop: list[asyncio.Task[Any]] = []
 

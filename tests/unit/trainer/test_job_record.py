@@ -83,6 +83,7 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         lambda j: (j.state, j.backend, j.state_reason),
         (JobState.JOB_STATE_STARTING, Backend.BACKEND_GLOO, "2 slots, with gloo"),
     ),
+    "workers_admitted": (lambda r: r.workers_admitted({"worker-3": "3" * 64}), None, lambda j: None, None),
     "workers_added": (
         lambda r: r.workers_added([worker(3)]),
         None,

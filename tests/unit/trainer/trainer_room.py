@@ -210,6 +210,7 @@ class Agent:
     fails_to_start: bool = False
     asked: list[RequestWorkRequest] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
+    secrets: dict[str, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     on_start: Callable[[str], object] = lambda worker_id: None
     ends: "asyncio.Queue[WatchWorkersResponse | Exception]" = field(default_factory=asyncio.Queue)
@@ -251,6 +252,7 @@ class Agent:
         if self.fails_to_start:
             raise UnavailableError("no process could be started")
         self.started += request.worker_ids
+        self.secrets.update(zip(request.worker_ids, request.worker_secrets, strict=True))
         for worker_id in request.worker_ids:
             self.on_start(worker_id)
         return StartWorkersResponse()
@@ -310,8 +312,9 @@ class Neighbours(Dialer):
 class ScriptedWorker:
     """A worker's side of its session: says what a test tells it to, and notes what it hears."""
 
-    def __init__(self, router: SessionRouter, worker_id: str, job_id: str) -> None:
-        self.worker_id, self._job_id, self._router = worker_id, job_id, router
+    def __init__(self, router: SessionRouter, worker_id: str, job_id: str, secret: str = "") -> None:
+        self.worker_id, self.secret = worker_id, secret
+        self._job_id, self._router = job_id, router
         self._said: asyncio.Queue[WorkerSessionRequest | None] = asyncio.Queue()
         self._heard: asyncio.Queue[WorkerSessionResponse] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
@@ -325,6 +328,7 @@ class ScriptedWorker:
             committed_step=step,
             generation=generation,
             store_address=f"{self.worker_id}:29500",
+            secret=self.secret,
         )
         self.say(WorkerSessionRequest(hello=hello))
         self._task = asyncio.create_task(self._listen(self._requests(self._said)))

@@ -93,7 +93,7 @@ class Site:
 
     def _start(self, worker_id: str) -> None:
         [job_id] = {request.job_id for request in self.agent.asked}
-        worker = ScriptedWorker(self.room.router, worker_id, job_id)
+        worker = ScriptedWorker(self.room.router, worker_id, job_id, self.agent.secrets[worker_id])
         self.workers.append(worker)
         worker.connect()
 

@@ -37,7 +37,7 @@ def test_anything_else_is_refused_and_named(wanted: dict[str, Any], name: str) -
 
 
 def test_an_assignment_comes_over_the_line_as_it_was() -> None:
-    told = Assignment("worker-1", "job-1", WORK, "127.0.0.1:1", 0, "cpu", 0, "lo", 2, "/a/log")
+    told = Assignment("worker-1", "job-1", WORK, "127.0.0.1:1", 0, "cpu", 0, "lo", 2, "/a/log", "5" * 64)
     line = told.to_json()
     assert Assignment.from_json(line) == told
     assert json.loads(line)["work"]["task"] == "mnist"
