@@ -159,7 +159,8 @@ async def test_a_worker_gets_the_work_that_was_decided_on_and_no_other_trainer(b
     [worker] = await bench.start("a", held=held)
     assert worker.assignment is not None
     assert worker.assignment.work == assignment.Work(TRAINER, "mnist", code_digest="", **told)  # type: ignore[arg-type]  # a test's table
-    assert set(StartWorkersRequest.DESCRIPTOR.fields_by_name) == {"reservation_id", "worker_ids"}
+    fields = set(StartWorkersRequest.DESCRIPTOR.fields_by_name)
+    assert fields == {"reservation_id", "worker_ids", "worker_secrets"}
 
 
 async def test_without_a_word_of_the_registry_a_trainer_is_refused_for_now(bench: Bench) -> None:
