@@ -11,6 +11,7 @@ from peerloom.artifacts.fetch.bulk_server import OpenChunk
 from peerloom.artifacts.fetch.fetcher import Fetcher
 from peerloom.artifacts.fetch.outcomes import Gave, Lied
 from peerloom.artifacts.fetch.partial import Partial
+from peerloom.artifacts.fetch_room import FetchRoom
 from peerloom.artifacts.manifest import chunk_bytes_for, chunk_count
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -38,7 +39,6 @@ class _SharedFetch:
     progress: FetchProgress = FetchProgress(0, 0, 0)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     watchers: int = 0
-    reserved_bytes: int | None = None
 
     def tell(self, progress: FetchProgress) -> None:
         self.progress = progress
@@ -180,14 +180,7 @@ class ArtifactCache:
         if self._fetcher is None:
             raise FailedPreconditionError("This service doesn't fetch artifacts.", reason="NO_FETCHER")
         path = self._store.fetch_path(digest)
-        whole = path.with_suffix(".whole.part")
-
-        def reserve(manifest: Manifest) -> None:
-            if order.reserved_bytes is not None:
-                self._store.unreserve(digest, order.reserved_bytes)
-                order.reserved_bytes = None
-            self._store.reserve(digest, manifest.artifact.size_bytes)
-            order.reserved_bytes = manifest.artifact.size_bytes
+        whole, room = path.with_suffix(".whole.part"), FetchRoom(self._store, digest)
 
         def begin(partial: Partial) -> None:
             self._partials[digest] = partial
@@ -205,13 +198,14 @@ class ArtifactCache:
                     whole,
                     holders=holders,
                     partial_path=path,
-                    on_manifest=reserve,
+                    on_manifest=room.begin,
+                    make_room=room.grow,
                     on_begin=begin,
                     on_chunk=tell,
                     report=report,
                 )
-            order.reserved_bytes, admitted = None, fetched.manifest
-            artifact = await asyncio.to_thread(self._store.admit, whole, admitted)
+            artifact = await asyncio.to_thread(self._store.admit, whole, fetched.manifest)
+            room.hand_over()
             sources = [one.name or one.address for one in fetched.givers]
             _log.info(
                 "artifact_fetched",
@@ -224,8 +218,7 @@ class ArtifactCache:
         finally:
             self._partials.pop(digest, None)
             self._orders.pop(digest, None)
-            if order.reserved_bytes is not None:
-                self._store.unreserve(digest, order.reserved_bytes)
+            room.leave()
 
 
 def _opened(descriptor: int, size_bytes: int, index: int) -> OpenChunk:

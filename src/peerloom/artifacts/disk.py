@@ -17,6 +17,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact, Manifest
 
 _log = get_logger()
+_BLOCK_BYTES = 512
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -58,7 +59,7 @@ class ArtifactFolder:
             elif path.suffix == ".json":
                 sidecars[path.stem] = path
             elif path.suffix == ".fetch":
-                leftovers[path.stem] = path.stat().st_size
+                leftovers[path.stem] = path.stat().st_blocks * _BLOCK_BYTES  # it may be full of holes
         for digest, sidecar in sorted(sidecars.items(), key=lambda item: item[1].stat().st_mtime_ns):
             try:
                 artifact = json_format.Parse(sidecar.read_bytes(), Artifact())

@@ -61,7 +61,7 @@ class ArtifactStore:
         """
         self._check_room(header.size_bytes)
         temporary = self._folder / f"{secrets.token_hex(8)}.part"
-        return Upload(header, temporary, self._make_room, self._publish, self._release)
+        return Upload(header, temporary, self.make_room, self._publish, self._release)
 
     def add_file(self, path: Path, header: Artifact) -> Artifact:
         """Copies a file in; digest and size are found here, the rest of `header` is kept."""
@@ -135,15 +135,14 @@ class ArtifactStore:
         check_digest("digest", digest)
         return self._files.fetch_path(digest)
 
-    def reserve(self, digest: str, size_bytes: int) -> None:
-        """Makes room for a fetch. Raises ResourceExhaustedError."""
+    def begin_fetch(self, digest: str, size_bytes: int) -> None:
+        """Bytes are about to come, and nothing goes before they do. Raises ResourceExhaustedError."""
         with self._lock:
-            self._leftovers.pop(digest, None)
             self._check_room(size_bytes)
-            self._make_room(size_bytes)
+            self._leftovers.pop(digest, None)
 
-    def unreserve(self, digest: str, size_bytes: int) -> None:
-        """The fetch has failed; what it left is kept until room is needed."""
+    def end_fetch(self, digest: str, size_bytes: int) -> None:
+        """The fetch has failed; what came of it is kept until room is needed."""
         with self._lock:
             self._release(size_bytes)
             if self._files.fetch_path(digest).exists():
@@ -237,7 +236,8 @@ class ArtifactStore:
             reason="ARTIFACT_DAMAGED",
         )
 
-    def _make_room(self, size_bytes: int) -> None:
+    def make_room(self, size_bytes: int) -> None:
+        """Takes room for bytes that are here, or about to be. Raises ResourceExhaustedError."""
         with self._lock:
             while self.used_bytes + size_bytes > self._limit_bytes:
                 if self._leftovers:

@@ -5,6 +5,7 @@ The SDK and the command line run where Python does; nothing here may need more t
 
 import errno
 import os
+import shutil
 import threading
 from importlib import import_module
 from pathlib import Path
@@ -56,14 +57,11 @@ def read_at(descriptor: int, size_bytes: int, offset_bytes: int) -> bytes:
         return os.read(descriptor, size_bytes)
 
 
-def reserve(descriptor: int, size_bytes: int) -> None:
-    """Takes the disk's room for a file now, where the system can. Raises OSError when there is too little."""
-    try:
-        if size_bytes and hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size_bytes)
-    except OSError as error:
-        if error.errno not in _NOT_OFFERED:
-            raise
+def check_free(descriptor: int, folder: Path, size_bytes: int) -> None:
+    """Raises OSError when `folder`'s disk hasn't the room that an open file in it needs to grow so large."""
+    here_bytes = getattr(os.fstat(descriptor), "st_blocks", 0) * 512
+    if size_bytes - here_bytes > shutil.disk_usage(folder).free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def has_data(descriptor: int, offset_bytes: int, size_bytes: int) -> bool:

@@ -16,7 +16,7 @@ from peerloom.artifacts.fetch.peers import FindHolders, Peers
 from peerloom.artifacts.fetch.sources import PeerChannels, Source, most_told
 from peerloom.artifacts.fetch.threads import run_to_end
 from peerloom.artifacts.manifest import same_content, span_of
-from peerloom.errors import DataLossError, PeerloomError, ResourceExhaustedError
+from peerloom.errors import DataLossError, PeerloomError, ResourceExhaustedError, UnavailableError
 from peerloom.kit.checks import check_digest
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.logs import get_logger
@@ -56,6 +56,7 @@ class Fetcher:
         holders: Sequence[ArtifactHolder] = (),
         partial_path: Path | None = None,
         on_manifest: Callable[[Manifest], None] = _ignore,
+        make_room: Callable[[int], None] = _ignore,
         on_begin: Callable[[Partial], None] = _ignore,
         on_chunk: Callable[[int, int, int], None] = lambda received, size, peers: None,
         report: Callable[[Gave | Lied], object] | None = None,
@@ -64,9 +65,10 @@ class Fetcher:
 
         `holders` are asked besides those that `find_holders` names. What has come so far lies at
         `partial_path` (by default a hidden file beside `destination`), also after a failure: the next attempt
-        goes on from there. `on_manifest` is told in a thread what is about to come, and may refuse by an
-        error; `on_begin` is given the partial file once there is one; `on_chunk` is told the bytes that are
-        here, those in all, and the number of peers; `report` hears of the peers instead of the fetcher's own.
+        goes on from there. `on_manifest` is told in a thread what is about to come, `make_room` the bytes of
+        each chunk that is here, and both may refuse by an error; `on_begin` is given the partial file once
+        there is one; `on_chunk` is told the bytes that are here, those in all, and the number of peers;
+        `report` hears of the peers instead of the fetcher's own.
 
         Raises NotFoundError when nobody holds it, DataLossError when all who do sent wrong bytes,
         UnavailableError when they can't be reached, ResourceExhaustedError when the disk is full,
@@ -82,6 +84,7 @@ class Fetcher:
             partial_path or beside,
             holders,
             on_manifest,
+            make_room,
             on_begin,
             on_chunk,
         )
@@ -109,6 +112,7 @@ class ArtifactFetch:
         partial_path: Path,
         holders: Sequence[ArtifactHolder],
         on_manifest: Callable[[Manifest], None],
+        make_room: Callable[[int], None],
         on_begin: Callable[[Partial], None],
         on_chunk: Callable[[int, int, int], None],
     ) -> None:
@@ -117,7 +121,8 @@ class ArtifactFetch:
         self._peers = Peers(
             digest, holders, dependencies.find_holders, dependencies.channels, dependencies.options.clock
         )
-        self._on_manifest, self._on_begin, self._on_chunk = on_manifest, on_begin, on_chunk
+        self._on_manifest, self._make_room = on_manifest, make_room
+        self._on_begin, self._on_chunk = on_begin, on_chunk
         self._received_bytes = self._discarded_bytes = 0
         self._accused: set[str] = set()
 
@@ -132,7 +137,7 @@ class ArtifactFetch:
                 try:
                     kept_bytes = await self._fetch_by(manifest)
                     break
-                except (DataLossError, ResourceExhaustedError) as error:
+                except (DataLossError, ResourceExhaustedError, UnavailableError) as error:
                     await self._disown(manifest, error)
             for source in self._others(manifest):
                 self._accuse(source, "told a manifest that isn't the artifact's")
@@ -151,7 +156,7 @@ class ArtifactFetch:
         """Returns how many bytes were here from an earlier attempt."""
         threads = self._dependencies.channels.threads
         await run_to_end(threads, lambda: self._on_manifest(manifest))
-        partial = await run_to_end(threads, lambda: Partial(self._partial_path, manifest))
+        partial = await run_to_end(threads, lambda: Partial(self._partial_path, manifest, self._make_room))
         try:
             await run_to_end(threads, partial.take_up)
             kept_bytes = sum(span_of(manifest, index).size_bytes for index in partial.held)
@@ -168,11 +173,15 @@ class ArtifactFetch:
             await run_to_end(threads, partial.close)
 
     async def _disown(self, manifest: Manifest, error: PeerloomError) -> None:
-        """The manifest lied, or promises more than fits: those who told it are dropped, others tried."""
+        """The manifest lied, promises more than fits, or its chunks don't come.
+
+        Those who told it are dropped, and others tried, who tell another.
+        """
         has_lied = error.reason == "MANIFEST_LIES"
-        tellers = [s for s in self._peers.sources.values() if same_content(s.manifest, manifest)]
-        if not has_lied and len(tellers) == len(self._peers.sources):
+        others = [s for s in self._peers.sources.values() if not same_content(s.manifest, manifest)]
+        if not has_lied and not others:
             raise error
+        tellers = [s for s in self._peers.all_met() if same_content(s.manifest, manifest)]
         for source in tellers:
             self._peers.drop(source.holder.address, error.message, for_ever=True)
             if has_lied and source.held is None:  # a partial holder may have been told the lie itself

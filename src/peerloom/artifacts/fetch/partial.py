@@ -7,7 +7,7 @@ there and keeps the chunks that have their digests. Holes are skipped, they were
 import hashlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from peerloom.artifacts.manifest import span_of
 from peerloom.errors import DataLossError, FailedPreconditionError, PeerloomError
 from peerloom.kit.files import (
     MOVES_OPEN_FILES,
+    check_free,
     has_data,
     open_for_update,
     read_at,
-    reserve,
     sync_folder,
     try_lock,
     write_at,
@@ -64,22 +64,28 @@ class ChunkSink:
         self._at += len(data)
 
     def finish(self) -> None:
-        """Raises ChunkDamagedError unless the bytes are the chunk."""
+        """Raises ChunkDamagedError unless the bytes are the chunk, OwnDiskError without room for them."""
         if self.left_bytes:
             raise ChunkDamagedError(f"chunk {self._index} ended {self.left_bytes:,} bytes early")
         if self._hash.digest() != self._partial.manifest.chunk_digests[self._index]:
             raise ChunkDamagedError(f"chunk {self._index} doesn't have the digest that the manifest gives")
-        self._partial.keep(self._index, self._hash.digest())
+        try:
+            self._partial.keep(self._index, self._hash.digest())
+        except PeerloomError as error:
+            raise OwnDiskError(error) from error
 
 
 class Partial:
     """A fetch's file at `path`. Safe for threads; all methods but `held` may wait for the disk.
 
-    A file that is there already is taken up: `take_up` finds what is good of it.
+    A file that is there already is taken up: `take_up` finds what is good of it. `make_room` is asked for the
+    bytes of each chunk that is here, and may refuse them by a PeerloomError.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self.manifest = path, manifest
+    def __init__(
+        self, path: Path, manifest: Manifest, make_room: Callable[[int], None] = lambda _: None
+    ) -> None:
+        self.path, self.manifest, self._make_room = path, manifest, make_room
         self._held: set[int] = set()
         self._lock = threading.Lock()
         self._whole = hashlib.sha256()
@@ -90,7 +96,7 @@ class Partial:
                 self._take_lock()
                 os.ftruncate(self._file, manifest.artifact.size_bytes)
                 # Whether the disk has the room is found now, not after an hour of fetching.
-                reserve(self._file, manifest.artifact.size_bytes)
+                check_free(self._file, path.parent, manifest.artifact.size_bytes)
             except BaseException as error:
                 os.close(self._file)
                 if isinstance(error, OSError):
@@ -131,8 +137,9 @@ class Partial:
         return read_at(self._file, size_bytes, span_of(self.manifest, index).offset_bytes + offset_bytes)
 
     def keep(self, index: int, digest: bytes) -> None:
-        """Notes a chunk as here; `digest` is what its bytes hashed to."""
+        """Notes a chunk as here; `digest` is what its bytes hashed to. Raises what `make_room` raises."""
         assert digest == self.manifest.chunk_digests[index], "only what was verified is kept"
+        self._make_room(span_of(self.manifest, index).size_bytes)
         with self._lock:
             self._held.add(index)
 
