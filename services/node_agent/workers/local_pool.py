@@ -12,6 +12,7 @@ from peerloom.errors import AlreadyExistsError, PeerloomError, UnavailableError
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerHandle, WorkerStarter
+from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.worker.assignment import Assignment, Work
 
@@ -30,6 +31,7 @@ class PooledWorker:
     slot: int
     process: WorkerHandle
     log_path: Path
+    folder: Path
     exit_code: int | None = None
 
 
@@ -65,9 +67,11 @@ class LocalWorkerPool:
         slots: SlotTable,
         starter: WorkerStarter,
         logs: LogFolder,
+        folders: WorkerFolders,
         assign: Callable[[PooledWorker, Work], Assignment],
     ) -> None:
         self._slots, self._starter, self._logs, self._assign = slots, starter, logs, assign
+        self._folders = folders
         self._jobs: OrderedDict[str, _JobWorkers] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
@@ -136,6 +140,7 @@ class LocalWorkerPool:
         await asyncio.gather(*(self._end(worker, grace_s) for worker in self.running()))
         for job in self._jobs.values():
             job.changed.set()
+        await asyncio.to_thread(self._folders.clear)
 
     async def _start(
         self, reservation_id: str, worker_ids: Sequence[str], now_s: float
@@ -163,7 +168,8 @@ class LocalWorkerPool:
         running = {worker.job_id for worker in self.running()}
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
         process = await self._starter.start()
-        worker = PooledWorker(worker_id, job_id, slot, process, log_path)
+        folder = await asyncio.to_thread(self._folders.make, worker_id)
+        worker = PooledWorker(worker_id, job_id, slot, process, log_path, folder)
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker
@@ -179,6 +185,7 @@ class LocalWorkerPool:
         job.tell(PoolEvent(worker, ended=True))
         ids = {"job_id": worker.job_id, "worker_id": worker.worker_id}
         _log.info("worker_ended", **ids, exit_code=worker.exit_code)
+        await asyncio.to_thread(self._folders.remove, worker.folder)
 
     async def _end(self, worker: PooledWorker, grace_s: float) -> None:
         await worker.process.stop(grace_s)
