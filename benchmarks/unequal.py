@@ -76,7 +76,9 @@ def _system(workers: int) -> Iterator[tuple[Client, Path]]:
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     with (
         tempfile.TemporaryDirectory() as folder,
-        Embedded(Path(folder) / "state", slots=(1,) * workers, log_level="error") as system,
+        Embedded(
+            Path(folder) / "state", slots=(1,) * workers, log_level="error", data_roots=(Path(folder),)
+        ) as system,
         Client(system.address) as client,
     ):
         yield client, Path(folder)

@@ -41,6 +41,7 @@ from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentSe
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker
 from peerloom.services.node_agent.workers.slots import SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerStarter
+from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 from peerloom.v1.common_pb2 import SlotCount
@@ -74,7 +75,8 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
 
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
     logs = LogFolder(state / "logs", config.log_limit_bytes, config.log_jobs)
-    pool = LocalWorkerPool(slots, runtime.starter, logs, _assigner(config, machine, spec.address))
+    assign = _assigner(config, machine, spec.address)
+    pool = LocalWorkerPool(slots, runtime.starter, logs, WorkerFolders(state / "workers"), assign)
     inference = _inference(config, runtime, server.address, spec.address)
     policy = _policy(config, runtime, pool, status, inference)
 
@@ -150,6 +152,8 @@ def _assigner(
             threads=machine.threads,
             log_path=str(worker.log_path),
             secret=worker.secret,
+            folder=str(worker.folder),
+            data_roots=config.data_roots(),
             tls_ca=config.tls_ca,
         )
 

@@ -65,6 +65,11 @@ class NodeConfig:
         "whether jobs may bring code along. True lets whoever reaches the trainer run anything here as this "
         "user",
     )
+    data_root: tuple[str, ...] = knob(
+        (),
+        "folder whose files jobs may name in task arguments, e.g. /data; may be given several times; none: "
+        "jobs train on artifacts alone. More lets trainings read more of this machine, as this user",
+    )
     lend_only_idle: bool = knob(
         False, "lend only while nobody types at a terminal and others leave the processor alone"
     )
@@ -139,6 +144,10 @@ class NodeConfig:
     def state_folder(self) -> Path:
         """The state folder, absolute, so that workers find it too."""
         return Path(self.state).absolute()
+
+    def data_roots(self) -> tuple[str, ...]:
+        """The folders that the owner lends, absolute, so that workers find them too."""
+        return tuple(str(Path(root).expanduser().absolute()) for root in self.data_root)
 
     def owner_limits(self) -> OwnerLimits:
         """When the owner lends. Raises InvalidArgumentError for hours that can't be read."""

@@ -1,7 +1,7 @@
 """NodeAgentService: translates between messages and the agent's own types."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -45,6 +45,7 @@ from peerloom.v1.node_agent_pb2 import (
 from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceServicer
 from peerloom.v1.registry_pb2 import NodeSpec
 from peerloom.worker.assignment import Work
+from peerloom.worker.data_roots import foreign_paths
 
 _log = get_logger()
 _Context = aio.ServicerContext[Any, Any]
@@ -100,6 +101,8 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         check_text("request_id", request.request_id, low=1, high=128)
         work = _work_of(request)
         task_known = await asyncio.to_thread(is_known_task, work.task)
+        roots = self._agent.config.data_roots()
+        foreign = await asyncio.to_thread(foreign_paths, work.task, work.task_arguments, roots)
         trainer_doubt = await self._agent.trainers.why_not(work.trainer_address)
         slots, now_s = self._agent.slots, self._agent.clock.monotonic_s()
         held = slots.find_request(request.request_id, now_s)
@@ -112,7 +115,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             request.memory_bytes,
             work,
         )
-        decision = decide(wanted, self._view(request.job_id, task_known, trainer_doubt, now_s))
+        decision = decide(wanted, self._view(request.job_id, task_known, foreign, trainer_doubt, now_s))
         _log.info("work_answered", job_id=request.job_id, accepted=decision.slots, reason=decision.reason)
         if not decision.slots:
             return RequestWorkResponse(refusal=decision.refusal, reason=decision.reason)
@@ -174,7 +177,14 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         address, start_s = await agent.inference.start()
         return StartInferenceResponse(address=address, start_s=start_s)
 
-    def _view(self, job_id: str, task_known: bool, trainer_doubt: str, now_s: float) -> NodeView:
+    def _view(
+        self,
+        job_id: str,
+        task_known: bool,
+        foreign: Mapping[str, str],
+        trainer_doubt: str,
+        now_s: float,
+    ) -> NodeView:
         agent = self._agent
         return NodeView(
             total_slots=agent.slots.total,
@@ -190,6 +200,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             torch_installed=is_installed("torch"),
             task_known=task_known,
             allow_code=agent.config.allow_code,
+            foreign_paths=foreign,
             trainer_doubt=trainer_doubt,
         )
 

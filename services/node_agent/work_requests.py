@@ -1,5 +1,6 @@
 """Whether a request for work is accepted, and with how many slots: pure, each answer with its reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from peerloom.v1.node_agent_pb2 import Refusal
@@ -24,6 +25,7 @@ class NodeView:
     `waiting_bytes` is the memory of accepted workers that haven't started, so it isn't yet missing from
     `available_bytes`; `promised_bytes` is that of all accepted workers. `memory_limit_bytes` 0: no limit.
     `withheld` says why the owner lends nothing just now; empty while the machine is lent.
+    `foreign_paths` are the work's arguments that name files the owner doesn't lend, by their names.
     `trainer_doubt` says why the job's trainer can't be trusted; empty for one that the registry lists.
     """
 
@@ -40,6 +42,7 @@ class NodeView:
     torch_installed: bool
     task_known: bool
     allow_code: bool
+    foreign_paths: Mapping[str, str]
     trainer_doubt: str
 
 
@@ -94,6 +97,12 @@ def _refuse_at_all(request: WorkRequest, node: NodeView) -> Decision | None:
         return _refusal(
             Refusal.REFUSAL_OWNER_LIMITS,
             "The job brings code, and the node's owner runs only what is installed there (--allow-code).",
+        )
+    for name, value in node.foreign_paths.items():
+        return _refusal(
+            Refusal.REFUSAL_OWNER_LIMITS,
+            f"The job reads {value!r} (argument {name}), and the node's owner lends no folder that holds it "
+            "(--data-root). Name one that is lent, or bring the data as an artifact.",
         )
     if not node.task_known and not request.work.code_digest:
         task = request.work.task

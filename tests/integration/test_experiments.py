@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,11 @@ def test_selection_asks_a_system_of_its_own_and_draws_the_result(tmp_path: Path)
 
 def test_scaling_takes_the_nodes_of_a_system_that_runs(tmp_path: Path) -> None:
     """Its jobs are in that system's trainer afterwards; more workers than it has nodes are refused before."""
-    with Embedded(tmp_path / "state", (1, 1)) as system, Client(system.address) as client:
+    generated = Path(tempfile.gettempdir())
+    with (
+        Embedded(tmp_path / "state", (1, 1), data_roots=(generated,)) as system,
+        Client(system.address) as client,
+    ):
         asked = ("experiment", "scaling", "--workload", "mnist", "--scale", "0.001", "--over", system.address)
         call(*asked, "--workers", "2", "--out", str(tmp_path))
         rows = json.loads((tmp_path / "scaling.json").read_text())["workloads"]["mnist"]["rows"]
@@ -57,7 +62,7 @@ def test_a_live_systems_memory_can_be_drawn(tmp_path: Path) -> None:
         await asker.close()
 
     with (
-        Embedded(tmp_path / "state", (0, 0), services=("registry", "selector")) as system,
+        Embedded(tmp_path / "state", (0, 0)) as system,
         Client(system.address) as client,
     ):
         asyncio.run(ask(system.address))

@@ -86,7 +86,7 @@ def run_struck(
     injector = Injector(folder, faults)
     with contextlib.ExitStack() as stack:
         stack.callback(injector.close)
-        system = stack.enter_context(Embedded(folder / "state", slots))
+        system = stack.enter_context(Embedded(folder / "state", slots, data_roots=(injector.path.parent,)))
         client = stack.enter_context(Client(system.address))
         job = client.train(
             "fault_task:Struck",

@@ -115,7 +115,10 @@ async def test_a_worker_is_told_all_that_it_needs(
     await watch_until(peer, ended=1)
     [(worker_id, line)] = await logs(peer)
     assert worker_id == "exit-0"
-    assert json.loads(line) == {
+    told = json.loads(line)
+    folder = Path(told.pop("folder"))
+    assert (folder.parent, folder.name[:7]) == (tmp_path / "state" / "workers", "exit-0-")
+    assert told == {
         "worker_id": "exit-0",
         "job_id": JOB,
         "work": {
@@ -134,6 +137,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "log_path": str(tmp_path / "state" / "logs" / JOB / "exit-0.log"),
         "secret": "5" * 64,
         "tls_ca": "",
+        "data_roots": [],
         "OMP_NUM_THREADS": "2",
     }
 

@@ -136,6 +136,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "kit",
         "v1",
         "worker.assignment",
+        "worker.data_roots",
         "worker.tasks.built_in",
     ),
     "peerloom.services.trainer": (

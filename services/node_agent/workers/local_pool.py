@@ -12,6 +12,7 @@ from peerloom.errors import AlreadyExistsError, PeerloomError, UnavailableError
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerHandle, WorkerStarter
+from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.worker.assignment import Assignment, Work
 
@@ -33,6 +34,7 @@ class PooledWorker:
     slot: int
     process: WorkerHandle
     log_path: Path
+    folder: Path
     secret: str = field(repr=False)
     exit_code: int | None = None
 
@@ -69,9 +71,11 @@ class LocalWorkerPool:
         slots: SlotTable,
         starter: WorkerStarter,
         logs: LogFolder,
+        folders: WorkerFolders,
         assign: Callable[[PooledWorker, Work], Assignment],
     ) -> None:
         self._slots, self._starter, self._logs, self._assign = slots, starter, logs, assign
+        self._folders = folders
         self._jobs: OrderedDict[str, _JobWorkers] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
@@ -143,6 +147,7 @@ class LocalWorkerPool:
         await asyncio.gather(*(self._end(worker, grace_s) for worker in self.running()))
         for job in self._jobs.values():
             job.changed.set()
+        await asyncio.to_thread(self._folders.clear)
 
     async def _start(
         self, reservation_id: str, secrets: Mapping[str, str], now_s: float
@@ -170,8 +175,9 @@ class LocalWorkerPool:
         job_id = held.job_id
         running = {worker.job_id for worker in self.running()}
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
+        folder = await asyncio.to_thread(self._folders.make, worker_id)
         process = await self._starter.start()
-        worker = PooledWorker(worker_id, job_id, slot, process, log_path, secret)
+        worker = PooledWorker(worker_id, job_id, slot, process, log_path, folder, secret)
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker
@@ -187,6 +193,7 @@ class LocalWorkerPool:
         job.tell(PoolEvent(worker, ended=True))
         ids = {"job_id": worker.job_id, "worker_id": worker.worker_id}
         _log.info("worker_ended", **ids, exit_code=worker.exit_code)
+        await asyncio.to_thread(self._folders.remove, worker.folder)
 
     async def _end(self, worker: PooledWorker, grace_s: float) -> None:
         await worker.process.stop(grace_s)

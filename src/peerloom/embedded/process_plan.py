@@ -28,15 +28,20 @@ class ProcessPlan:
 
 
 def plan_processes(
-    state: Path, slots: Sequence[int], services: Collection[str], log_level: str
+    state: Path,
+    slots: Sequence[int],
+    services: Collection[str],
+    log_level: str,
+    data_roots: Sequence[Path] = (),
 ) -> tuple[ProcessPlan, ...]:
-    """The processes, the registry first; addresses are added when they start.
+    """The processes, the registry first; addresses are added when they start. Nodes lend the `data_roots`.
 
     Raises InvalidArgumentError for more than 64 nodes, slots outside 0 to 1024, an unknown service, or a
     system without a registry.
     """
     _check(slots, services)
     common = ("--log-level", log_level)
+    lent = [flag for root in data_roots for flag in ("--data-root", str(root.expanduser().absolute()))]
     planned = [
         ProcessPlan(name, name, f"peerloom.services.{name}", ("--state", str(state / name), *common))
         for name in SERVICES
@@ -46,7 +51,9 @@ def plan_processes(
         name = f"node-{number}"
         own = ("--name", name, "--slots", str(count), "--threads-per-slot", "1")
         folder = ("--state", str(state / "nodes" / name))
-        planned.append(ProcessPlan(name, "node", "peerloom.services.node_agent", (*folder, *common, *own)))
+        planned.append(
+            ProcessPlan(name, "node", "peerloom.services.node_agent", (*folder, *common, *own, *lent))
+        )
     return tuple(planned)
 
 

@@ -26,7 +26,8 @@ class Embedded:
     """All services and one agent for each entry of `slots`, as processes on loopback.
 
     A context manager: `with Embedded(Path("state")) as system: Client(system.address)`. `services` chooses
-    some of registry, selector and trainer; the registry must be among them. Nothing outlives it: leaving
+    some of registry, selector and trainer; the registry must be among them. Jobs may name files below
+    `data_roots`. Nothing outlives it: leaving
     the block stops every process in order, and a SIGKILL of this process ends them too.
     """
 
@@ -37,9 +38,10 @@ class Embedded:
         *,
         services: Collection[str] = SERVICES,
         log_level: str = "info",
+        data_roots: Sequence[Path] = (),
     ) -> None:
         self.folder = StateFolder(Path(state))
-        plans = plan_processes(self.folder.path, slots, services, log_level)
+        plans = plan_processes(self.folder.path, slots, services, log_level, data_roots)
         self._children = [Child(plan, self.folder.log_path(plan.name)) for plan in plans]
         self._keepers: list[threading.Thread] = []
         self._stopping = threading.Event()

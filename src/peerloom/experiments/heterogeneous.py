@@ -25,7 +25,10 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
     rounds, policy = settings.rounds or ROUNDS, settings.policy or POLICY
     found: dict[str, Any] = {}
     tell(f"starting {len(settings.slots)} nodes, {sum(map(bool, settings.slots))} of them with compute")
-    with scratch_folder() as folder, live_system(settings.slots) as client:
+    with (
+        scratch_folder() as folder,
+        live_system(settings.slots, data_roots=(folder, *settings.data.values())) as client,
+    ):
         for name in settings.workloads:
             workload = WORKLOADS[name]
             data = provide(name, settings.data, settings.scale, settings.seed, folder)

@@ -20,13 +20,15 @@ _NOT_WARM = {"PEERLOOM_NODE_KEEP_WARM": "false"}
 
 
 @contextmanager
-def live_system(slots: Sequence[int], services: Sequence[str] = ()) -> Iterator[Client]:
-    """A fresh system of nodes node-1, node-2, ... with these slots, and a client of it; gone at the end."""
-    chosen = {"services": services} if services else {}
+def live_system(slots: Sequence[int], data_roots: Sequence[Path] = ()) -> Iterator[Client]:
+    """A fresh system of nodes node-1, node-2, ... with these slots, and a client of it; gone at the end.
+
+    Its jobs may name files below the `data_roots`.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="peerloom-experiment-") as folder,
         _environment(_NOT_WARM),
-        Embedded(Path(folder) / "state", slots, log_level="error", **chosen) as system,
+        Embedded(Path(folder) / "state", slots, log_level="error", data_roots=data_roots) as system,
         Client(system.address) as client,
     ):
         yield client

@@ -6,6 +6,7 @@ loopback interface, unless a system that runs is given: a testbed's, whose nodes
 is n times the workload's, as DDP scripts count it, so n workers make an n-th of the steps.
 """
 
+import contextlib
 from typing import Any
 
 from peerloom.client.client import Client
@@ -21,8 +22,12 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
     nodes = f"taking the nodes at {settings.over}" if settings.over else f"starting {most} nodes with 1 slot"
     tell(f"{nodes}, and starting beside them one machine with {most}")
     found: dict[str, Any] = {}
-    nodes_of = running_system(settings.over, most) if settings.over else live_system((1,) * most)
-    with scratch_folder() as folder, nodes_of as network, live_system((most,)) as machine:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(scratch_folder())
+        lent = (folder, *settings.data.values())
+        over = running_system(settings.over, most) if settings.over else live_system((1,) * most, lent)
+        network = stack.enter_context(over)
+        machine = stack.enter_context(live_system((most,), lent))
         for name in settings.workloads:
             workload = WORKLOADS[name]
             data = provide(name, settings.data, settings.scale, settings.seed, folder)

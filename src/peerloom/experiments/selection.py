@@ -23,7 +23,6 @@ from peerloom.experiments.live import live_system, scratch_folder
 from peerloom.experiments.repeats import repeats
 from peerloom.experiments.settings import Settings, Tell
 
-SERVICES = ("registry", "selector")
 POLICY = "thesis"
 
 
@@ -68,7 +67,7 @@ def _run_once(
     settings: Settings, places: Sequence[int], budget: int, rounds: int, policy: str
 ) -> list[SelectionRound]:
     slots = [settings.slots[node] for node in places]
-    with scratch_folder() as folder, live_system(slots, SERVICES) as client:
+    with scratch_folder() as folder, live_system(slots) as client:
         model = folder / "model"
         model.write_bytes(secrets.token_bytes(MODEL_BYTES))
         return asyncio.run(_ask(client.address, budget, rounds, policy, settings.seed, model))

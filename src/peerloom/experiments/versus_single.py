@@ -24,7 +24,10 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
     most = sum(sorted(slots)[-BUDGET:])
     found: dict[str, Any] = {}
     tell(f"starting {len(slots)} nodes with {', '.join(map(str, slots))} slots")
-    with scratch_folder() as folder, live_system(slots) as client:
+    with (
+        scratch_folder() as folder,
+        live_system(slots, data_roots=(folder, *settings.data.values())) as client,
+    ):
         for name in settings.workloads:
             workload = WORKLOADS[name]
             data = provide(name, settings.data, settings.scale, settings.seed, folder)

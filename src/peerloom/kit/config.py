@@ -60,6 +60,8 @@ def _parser(cls: type[Any], section: str) -> argparse.ArgumentParser:
     for field in _fields(cls):
         text = f"{field.metadata.get('help', '')} (default: {field.default!r})".replace("%", "%%")
         metavar = getattr(field.type, "__name__", str(field.type)).upper()
+        # A list may be given part by part: --data-root /a --data-root /b.
+        many: dict[str, Any] = {"action": "append"} if typing.get_origin(field.type) is tuple else {}
         parser.add_argument(
             f"--{field.name.replace('_', '-')}",
             dest=field.name,
@@ -67,6 +69,7 @@ def _parser(cls: type[Any], section: str) -> argparse.ArgumentParser:
             help=text,
             nargs="?" if field.type is bool else None,
             const="true" if field.type is bool else None,
+            **many,
         )
     return parser
 
@@ -108,8 +111,9 @@ def _convert(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
         if kind is bool:
             return value if isinstance(value, bool) else _WORDS[str(value).lower()]
         if typing.get_origin(kind) is tuple:
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(str(part).strip() for part in parts if str(part).strip())
+            given = [value] if isinstance(value, str) else value
+            parts = [part for each in given for part in str(each).split(",")]
+            return tuple(part.strip() for part in parts if part.strip())
         if kind in (str, int) and not isinstance(value, str) and type(value) is not kind:
             raise TypeError("a file's 2.5 is no whole number, and its 7 no text")
         return kind(value)  # type: ignore[operator]  # what it is, only runtime knows

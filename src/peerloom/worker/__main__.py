@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from peerloom.worker.agent_commands import AgentCommands
@@ -43,6 +44,8 @@ def work() -> int:
         return 0
     assignment = Assignment.from_json(line)
     _redirect_output(Path(assignment.log_path))
+    # Both: a library may have asked for the temporary folder before the fork.
+    os.environ["TMPDIR"] = tempfile.tempdir = assignment.folder
     agent = AgentCommands()
     if assignment.interface:  # else no interface carries the node's address (NAT): let the library choose
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = assignment.interface

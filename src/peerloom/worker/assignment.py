@@ -37,7 +37,8 @@ class Assignment:
 
     `interface` is the network interface that the collectives use, `threads` the number of threads that
     one operator may use, `device_index` the GPU where `accelerator_kind` is "cuda". With `secret` the worker
-    proves to the trainer that it is the one that was started.
+    proves to the trainer that it is the one that was started. `folder` is the worker's own, for all that it
+    writes; `data_roots` are the folders whose files it may read.
     """
 
     worker_id: str
@@ -51,13 +52,15 @@ class Assignment:
     threads: int
     log_path: str
     secret: str = dataclasses.field(repr=False)
+    folder: str = ""
+    data_roots: tuple[str, ...] = ()
     tls_ca: str = ""
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":
         """Reads the line. Raises KeyError, TypeError or ValueError for one that isn't an assignment."""
         told = json.loads(line)
-        return cls(**{**told, "work": Work(**told["work"])})
+        return cls(**{**told, "work": Work(**told["work"]), "data_roots": tuple(told["data_roots"])})
 
     def to_json(self) -> str:
         """The line, without its end."""

@@ -74,13 +74,7 @@ class TrainingWorker:
         self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
 
     def run(self) -> int:
-        """Follows the trainer's commands until the job is over; removes then what it unpacked."""
-        try:
-            return self._follow_trainer()
-        finally:
-            self._inputs.close()
-
-    def _follow_trainer(self) -> int:
+        """Follows the trainer's commands until the job is over."""
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
         self._session.start()

@@ -14,6 +14,7 @@ from peerloom.services.node_agent.owner.inventory import LentMachine
 from peerloom.services.node_agent.owner.policy import HostUsage, OwnerLimits
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker
 from peerloom.services.node_agent.workers.slots import SlotTable
+from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.common_pb2 import Accelerator
 from peerloom.worker.assignment import Assignment, Work
@@ -122,7 +123,8 @@ class World:
         self.starter, self.meter = ScriptedStarter(room), ScriptedMeter()
         self.slots = SlotTable(MACHINE.slots, on_change=self.status.beat_due.set)
         self.logs = LogFolder(folder, 4096, jobs_kept=5)
-        self.pool = LocalWorkerPool(self.slots, self.starter, self.logs, _assign)
+        self.folders = WorkerFolders(folder.with_name(f"{folder.name}-workers"))
+        self.pool = LocalWorkerPool(self.slots, self.starter, self.logs, self.folders, _assign)
         self.withheld: list[str] = []
         self.policy = PolicyEnforcer(
             self.pool,
@@ -161,6 +163,7 @@ def _assign(worker: PooledWorker, work: Work) -> Assignment:
         threads=2,
         log_path=str(worker.log_path),
         secret=worker.secret,
+        folder=str(worker.folder),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from agent_parts import LIMIT_S, WORK, ScriptedWorker, World, secrets_of
 
 from peerloom.errors import AlreadyExistsError, FailedPreconditionError, NotFoundError, UnavailableError
+from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
 
 
 @pytest.fixture
@@ -35,6 +36,30 @@ async def test_each_reserved_slot_gets_a_worker_with_its_assignment(world: World
     assert told[0] is not None
     assert (told[0].work, told[0].log_path) == (WORK, str(tmp_path / "job-1" / "a.log"))
     assert world.slots.free(0.0) == [2]
+
+
+async def test_each_worker_has_a_folder_of_its_own_that_goes_with_it(world: World) -> None:
+    first, second = await world.start("a", "b")
+    assert first.assignment is not None
+    assert second.assignment is not None
+    folders = [Path(each.assignment.folder) for each in (first, second) if each.assignment]
+    assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700, 0o700]
+    (folders[0] / "inputs").mkdir()
+    (folders[0] / "inputs" / "data").write_text("unpacked")
+    first.end(-9)
+    async with asyncio.timeout(LIMIT_S):
+        while folders[0].exists():  # noqa: ASYNC110  # nobody tells when a folder has gone
+            await asyncio.sleep(0)
+    assert folders[1].exists()
+    await world.pool.close(6.0)
+    assert not folders[1].exists()
+
+
+async def test_what_a_killed_agents_workers_left_goes_when_the_next_begins(tmp_path: Path) -> None:
+    left = WorkerFolders(tmp_path / "workers").make("a")
+    (left / "data").write_text("unpacked")
+    WorkerFolders(tmp_path / "workers")
+    assert not left.exists()
 
 
 async def test_an_end_frees_the_slot_and_is_told_with_its_status_to_late_watchers_too(world: World) -> None:

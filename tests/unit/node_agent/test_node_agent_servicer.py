@@ -121,6 +121,7 @@ async def test_a_repeated_request_reserves_once_and_its_time_passes(bench: Bench
         ({"memory_bytes": 1001}, Refusal.REFUSAL_NO_MEMORY),
         ({"work": {"code_digest": "c" * 64}}, Refusal.REFUSAL_OWNER_LIMITS),
         ({"work": {"trainer_address": "127.0.0.1:10"}}, Refusal.REFUSAL_UNKNOWN_TRAINER),
+        ({"work": {"task": "text", "task_arguments": {"data": "/etc/shadow"}}}, Refusal.REFUSAL_OWNER_LIMITS),
     ],
 )
 async def test_a_refusal_is_an_answer_with_a_reason(

@@ -28,6 +28,7 @@ NODE = NodeView(
     torch_installed=True,
     task_known=True,
     allow_code=False,
+    foreign_paths={},
     trainer_doubt="",
 )
 WORK = Work(trainer_address="127.0.0.1:9", task="digits")
@@ -131,3 +132,10 @@ def test_a_trainer_in_doubt_gets_nothing_and_hears_why() -> None:
     decision = decide(REQUEST, replace(NODE, trainer_doubt="The registry lists no trainer at that address."))
     assert (decision.slots, decision.refusal) == (0, Refusal.REFUSAL_UNKNOWN_TRAINER)
     assert decision.reason == "The registry lists no trainer at that address."
+
+
+def test_files_that_the_owner_does_not_lend_are_refused_with_the_setting_that_would() -> None:
+    decision = decide(REQUEST, replace(NODE, foreign_paths={"data": "/etc/shadow"}))
+    assert (decision.slots, decision.refusal) == (0, Refusal.REFUSAL_OWNER_LIMITS)
+    assert "'/etc/shadow' (argument data)" in decision.reason
+    assert "--data-root" in decision.reason

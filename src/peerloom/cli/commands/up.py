@@ -25,7 +25,16 @@ _POLL_S = 0.05
 @click.option(
     "--log-level", default="info", show_default=True, help="Of all services: debug, info or warning."
 )
-def up(slots: tuple[int, ...], state: Path, detach: bool, log_level: str) -> None:
+@click.option(
+    "--data-root",
+    "data_roots",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Folder whose files jobs may name; may be given several times.",
+)
+def up(
+    slots: tuple[int, ...], state: Path, detach: bool, log_level: str, data_roots: tuple[Path, ...]
+) -> None:
     """Start registry, selector, trainer and some nodes as processes on this machine.
 
     Stops them all on Ctrl-C. Logs lie in DIR/logs.
@@ -33,15 +42,15 @@ def up(slots: tuple[int, ...], state: Path, detach: bool, log_level: str) -> Non
     check_linux("peerloom up")
     with stop_signals():
         if detach:
-            _start_detached(slots, state, log_level)
+            _start_detached(slots, state, log_level, data_roots)
         else:
-            _run(slots, state, log_level)
+            _run(slots, state, log_level, data_roots)
 
 
-def _run(slots: tuple[int, ...], state: Path, log_level: str) -> None:
+def _run(slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...]) -> None:
     from peerloom.embedded import Embedded
 
-    system = Embedded(state, slots, log_level=log_level)
+    system = Embedded(state, slots, log_level=log_level, data_roots=data_roots)
     click.echo(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
     with system:
         try:
@@ -68,7 +77,9 @@ def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...],
     click.echo(f"address  {address}    (export PEERLOOM_ADDRESS={address})")
 
 
-def _start_detached(slots: tuple[int, ...], state: Path, log_level: str) -> None:
+def _start_detached(
+    slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...]
+) -> None:
     from peerloom.embedded.folder import StateFolder
 
     folder = StateFolder(state)
@@ -84,6 +95,7 @@ def _start_detached(slots: tuple[int, ...], state: Path, log_level: str) -> None
         log_level,
     ]
     command += ["--nodes", ",".join(str(count) for count in slots)]
+    command += [word for root in data_roots for word in ("--data-root", str(root))]
     log = folder.log_path("up")
     with log.open("wb") as out:
         process = subprocess.Popen(

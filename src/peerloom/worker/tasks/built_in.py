@@ -15,7 +15,7 @@ class TaskEntry:
 
     `path` is "module:Class"; `epochs`, `batch_size` (samples a step over all workers) and `learning_rate`
     are the task's defaults; `arguments` maps the name of each argument to its help, and `required` names
-    those that can't be left out.
+    those that can't be left out; `paths` names those that are files or folders of the node.
     """
 
     name: str
@@ -26,6 +26,7 @@ class TaskEntry:
     description: str
     arguments: Mapping[str, str] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
+    paths: frozenset[str] = frozenset()
 
 
 BUILT_IN: Mapping[str, TaskEntry] = {
@@ -52,6 +53,7 @@ BUILT_IN: Mapping[str, TaskEntry] = {
                 "above 0 and below 1, is tested on; the rest is trained on.",
             },
             required=frozenset({"data"}),
+            paths=frozenset({"data"}),
         ),
         TaskEntry(
             name="cifar10",
@@ -64,6 +66,7 @@ BUILT_IN: Mapping[str, TaskEntry] = {
                 "data": "Folder on the nodes that holds data_batch_1.bin to _5.bin and test_batch.bin."
             },
             required=frozenset({"data"}),
+            paths=frozenset({"data"}),
         ),
         TaskEntry(
             name="text",
@@ -79,6 +82,7 @@ BUILT_IN: Mapping[str, TaskEntry] = {
                 "depth": "Blocks of attention, 3 unless given.",
                 "heads": "Heads of a block's attention, 4 unless given; a divisor of width.",
             },
+            paths=frozenset({"data"}),
         ),
     )
 }

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError
+from peerloom.worker.data_roots import inside
 from peerloom.worker.task import Samples, Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
 from peerloom.worker.tasks.images import data_folder, image_split, normalise
@@ -43,7 +44,7 @@ class Cifar10(Task):
         """Looked for when it is read: a node that only answers with the model needs no data."""
         folder = data_folder(self._data)
         inner = folder / "cifar-10-batches-bin"
-        return inner if inner.is_dir() else folder
+        return inside(folder, inner) if inner.is_dir() else folder
 
     def model(self) -> nn.Module:
         """A CNN of 62,006 parameters: two convolutions, each halved by pooling, and three linear layers."""
@@ -82,7 +83,7 @@ class Cifar10(Task):
         return normalise(images, MEAN, DEVIATION), labels
 
     def _read(self, names: tuple[str, ...]) -> Split:
-        records = np.concatenate([read_records(self.folder / name) for name in names])
+        records = np.concatenate([read_records(inside(self.folder, self.folder / name)) for name in names])
         return image_split(records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError
+from peerloom.worker.data_roots import inside
 
 _GZIP = b"\x1f\x8b"
 _UNSIGNED_BYTES = 8
@@ -23,11 +24,14 @@ _MOST_BYTES = 2**31
 
 
 def find_file(folder: Path, names: Sequence[str]) -> Path:
-    """The first of `names`, plain or with .gz, in `folder`; NotFoundError names all that were looked for."""
+    """The first of `names`, plain or with .gz, in `folder`; NotFoundError names all that were looked for.
+
+    Raises PermissionDeniedError for a link that leads out of the folder.
+    """
     candidates = [f"{name}{ending}" for name in names for ending in ("", ".gz")]
     for candidate in candidates:
         if (folder / candidate).is_file():
-            return folder / candidate
+            return inside(folder, folder / candidate)
     raise NotFoundError(
         f"The folder {folder} holds none of {', '.join(candidates)}.",
         reason="DATA_FILE_NOT_FOUND",

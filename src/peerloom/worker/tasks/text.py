@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.worker.data_roots import inside
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
 
@@ -176,7 +177,7 @@ def read_text(path: Path | None) -> bytes:
     if path is None:
         topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
         return "\n".join(topics[name] for name in sorted(topics)).encode()
-    files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
+    files = [inside(path, file) for file in sorted(path.glob("*.txt"))] if path.is_dir() else [path]
     try:
         size_bytes = sum(file.stat().st_size for file in files)
         if size_bytes > _LIMIT_BYTES:
