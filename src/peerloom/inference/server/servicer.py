@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from grpc import aio
 
+from peerloom.artifacts.named_holders import check_holders
 from peerloom.errors import (
     AlreadyExistsError,
     DeadlineError,
@@ -26,7 +27,7 @@ from peerloom.inference.server.model_cache import LoadedPart, ModelCache
 from peerloom.inference.server.stage_sessions import StageSession
 from peerloom.inference.server.torch_tensors import check_inputs, message_of_tensor, tensor_of
 from peerloom.kit.call_limits import CallSlots
-from peerloom.kit.checks import check_address, check_digest, check_text
+from peerloom.kit.checks import check_address, check_digest, check_line
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
 from peerloom.v1.inference_pb2 import (
@@ -81,8 +82,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def LoadModel(self, request: LoadModelRequest, context: _Context) -> LoadModelResponse:
         check_digest("digest", request.digest)
-        if len(request.holders) > 100:
-            raise InvalidArgumentError.of_field("holders", len(request.holders), "at most 100")
+        check_holders("holders", request.holders)
         blueprint, fetch_s = await self._models.blueprint(request.digest, request.holders)
         if request.digest not in self._descriptions:
             found = await self._executor.run(lambda: describe(blueprint, self._device, self._clock))
@@ -95,7 +95,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def Infer(self, request: InferRequest, context: _Context) -> InferResponse:
         check_digest("digest", request.digest)
-        check_text("caller", request.caller, high=64)
+        check_line("caller", request.caller, high=64)
         inputs = tensor_of(request.inputs)
         blueprint, _ = await self._models.blueprint(request.digest)
         check_inputs(inputs, blueprint.origin)
@@ -178,8 +178,9 @@ class InferenceServicer(InferenceServiceServicer):
         return answer
 
     async def _open(self, request: OpenStage) -> StageSession:
-        check_text("session_id", request.session_id, low=1, high=64)
-        check_text("caller", request.caller, high=64)
+        check_line("session_id", request.session_id, low=1, high=64)
+        check_line("caller", request.caller, high=64)
+        check_line("next_session_id", request.next_session_id, high=64)
         check_digest("digest", request.digest)
         if request.next_address:
             check_address("next_address", request.next_address)
@@ -214,7 +215,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def _session(self, session_id: str) -> StageSession:
         """Nobody waits until all stages are open: the first activation may be here before the session."""
-        check_text("session_id", session_id, low=1, high=64)
+        check_line("session_id", session_id, low=1, high=64)
         try:
             async with asyncio.timeout(OPEN_LIMIT_S), self._opened:
                 await self._opened.wait_for(lambda: session_id in self._sessions)

@@ -113,8 +113,8 @@ class StageSession:
         if self._kept_bytes > KEPT_LIMIT_BYTES:
             raise ResourceExhaustedError(
                 f"The session {self.session_id} would keep {self._kept_bytes:,} bytes of outputs that may be "
-                f"needed again, and the limit is {KEPT_LIMIT_BYTES:,}. Acknowledge them sooner, or continue a "
-                "shorter sequence.",
+                f"needed again, and the limit is {KEPT_LIMIT_BYTES:,}. Acknowledge them sooner, or continue "
+                "a shorter sequence.",
                 reason="TOO_MUCH_UNACKNOWLEDGED",
             )
         self._kept[output.sequence] = output
