@@ -22,6 +22,7 @@ from peerloom.errors import (
     PeerloomError,
     ResourceExhaustedError,
 )
+from peerloom.inference.server.building import read_blueprint
 from peerloom.worker.task import load_task
 
 LIMIT_S = 60.0
@@ -273,6 +274,16 @@ async def test_a_file_that_is_no_model_is_named(swarm: Swarm, client: AsyncClien
     digest = await store(swarm.system.addresses["node-1"], path)
     with pytest.raises(DataLossError, match="isn't a safetensors file"):
         await client.infer(digest, swarm.inputs, "remote")
+
+
+def test_a_header_beyond_the_limit_is_refused_unread(tmp_path: Path) -> None:
+    """9 MiB of header, in a file that is larger still."""
+    path = tmp_path / "headed.safetensors"
+    with path.open("wb") as file:
+        file.write((9 * 2**20).to_bytes(8, "little"))
+        file.truncate(10 * 2**20)
+    with pytest.raises(InvalidArgumentError, match="header's size"):
+        read_blueprint(path, "d" * 64)
 
 
 async def test_a_model_too_large_says_how_much_is_missing(tmp_path: Path) -> None:

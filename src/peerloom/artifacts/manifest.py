@@ -73,6 +73,8 @@ def check_manifest(manifest: Manifest, digest: str) -> None:
         problem = "a chunk's digest isn't 32 bytes long"
     elif any(len(getattr(manifest.artifact, word)) > _WORD_LIMIT for word in ("name", "job_id", "maker")):
         problem = f"a name in it has more than {_WORD_LIMIT} characters"
+    elif not all(getattr(manifest.artifact, word).isprintable() for word in ("name", "job_id", "maker")):
+        problem = "a name in it has characters that can't be printed"
     elif size_bytes <= manifest.chunk_bytes and _digest_of_single(manifest) != digest:
         problem = "its only chunk has another digest"
     if problem:

@@ -12,12 +12,13 @@ from peerloom.artifacts.disk import disk_errors
 from peerloom.artifacts.fetch.bulk_server import BulkServer
 from peerloom.artifacts.fetch.sources import packed
 from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.named_holders import check_holders
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.artifacts.transfer import patience_s
 from peerloom.errors import DeadlineError, InvalidArgumentError
 from peerloom.kit.call_limits import CallSlots
 from peerloom.kit.channel import CHUNK_BYTES
-from peerloom.kit.checks import check_address, check_choice, check_digest, check_range, check_text
+from peerloom.kit.checks import check_choice, check_digest, check_line, check_range
 from peerloom.kit.paging import decode_token, page_size_of, page_token_after
 from peerloom.v1.artifact_pb2 import (
     Artifact,
@@ -47,7 +48,6 @@ from peerloom.v1.artifact_pb2_grpc import ArtifactServiceServicer
 
 _CHUNK_LIMIT_BYTES = 1024 * 1024
 _DIGESTS_LIMIT = 1000
-_HOLDERS_LIMIT = 100
 _Context = aio.ServicerContext[Any, Any]
 
 
@@ -161,10 +161,8 @@ class ArtifactServicer(ArtifactServiceServicer):
         self, request: FetchArtifactRequest, context: _Context
     ) -> AsyncIterator[FetchArtifactResponse]:
         check_digest("digest", request.digest)
-        check_range("holders' length", len(request.holders), 0, _HOLDERS_LIMIT)
-        check_text("job_id", request.job_id, high=128)
-        for holder in request.holders:
-            check_address("holders.address", holder.address)
+        check_holders("holders", request.holders)
+        check_line("job_id", request.job_id, high=128)
         async for progress in self._cache.follow(request.digest, list(request.holders), request.job_id):
             if progress.artifact is not None:
                 await self._settle()
@@ -222,9 +220,9 @@ def _checked_header(part: PutArtifactRequest | None) -> Artifact:
     if part is None or part.WhichOneof("part") != "header":
         raise InvalidArgumentError.of_field("the first part", "no header", "the header, with digest and size")
     check_digest("header.digest", part.header.digest)
-    check_text("header.name", part.header.name, high=128)
-    check_text("header.job_id", part.header.job_id, high=128)
-    check_text("header.maker", part.header.maker, high=128)
+    check_line("header.name", part.header.name, high=128)
+    check_line("header.job_id", part.header.job_id, high=128)
+    check_line("header.maker", part.header.maker, high=128)
     check_choice("header.kind", part.header.kind, ArtifactKind.values(), "a known kind of artifact")
     part.header.ClearField("pinned")  # what is so there, not here
     part.header.ClearField("used_by")

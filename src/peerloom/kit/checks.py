@@ -7,7 +7,13 @@ from peerloom.errors import InvalidArgumentError
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):([0-9]{1,5})")
+# A name, IPv4, or IPv6 in brackets. Without a letter of a path or scheme: gRPC takes "unix:80" for a file.
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_ADDRESS = re.compile(rf"(\[[0-9a-fA-F:]{{2,39}}\]|{_LABEL}(?:\.{_LABEL})*):([0-9]{{1,5}})")
+_LONGEST_ADDRESS = 253 + len(":65535")
+_SCHEMES = frozenset(
+    {"dns", "google-c2p", "ipv4", "ipv6", "passthrough", "unix", "unix-abstract", "vsock", "xds"}
+)
 
 
 def check_range(field: str, value: float, low: float, high: float) -> None:
@@ -21,6 +27,13 @@ def check_text(field: str, value: str, *, low: int = 0, high: int) -> None:
     if not low <= len(value) <= high:
         shown = value if len(value) <= 80 else value[:77] + "..."
         raise InvalidArgumentError.of_field(field, shown, f"{low} to {high} characters long")
+
+
+def check_line(field: str, value: str, *, low: int = 0, high: int) -> None:
+    """As `check_text`, and refuses what a terminal would obey: control characters, line ends, directions."""
+    check_text(field, value, low=low, high=high)
+    if not value.isprintable():
+        raise InvalidArgumentError.of_field(field, value[:80], "one line of printable characters")
 
 
 def check_name(field: str, value: str) -> None:
@@ -44,9 +57,12 @@ def check_secret(field: str, value: str) -> None:
 
 
 def check_address(field: str, value: str) -> None:
-    """Raises InvalidArgumentError unless the text is host:port with a port from 1 to 65535."""
-    match = _ADDRESS.fullmatch(value)
-    if not match or not 1 <= int(match[2]) <= 65535:
+    """Raises InvalidArgumentError unless the text is host:port with a port from 1 to 65535.
+
+    Whatever is dialled was checked by this: paths, control characters and gRPC's schemes are no hosts.
+    """
+    match = _ADDRESS.fullmatch(value) if len(value) <= _LONGEST_ADDRESS else None
+    if not match or not 1 <= int(match[2]) <= 65535 or match[1].lower() in _SCHEMES:
         raise InvalidArgumentError.of_field(field, value[:80], "host:port with a port from 1 to 65535")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,9 +101,10 @@ def _guard_stream(behaviour: Any, method: str) -> Any:
     async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         caller.set(Caller(ANONYMOUS, context.peer()))
         try:
-            async for response in behaviour(request, context):
-                with _sent_in_time(method):
-                    yield response
+            async with aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    with _sent_in_time(method):
+                        yield response
         except Exception as error:
             await _abort(context, error, method)
 

@@ -5,6 +5,8 @@ import sys
 
 import structlog
 
+from peerloom.kit.printable import printable
+
 
 def configure_logs(service: str, level: str = "info") -> None:
     """Sends all logs of this process to standard error, each bound to `service`."""
@@ -17,12 +19,18 @@ def configure_logs(service: str, level: str = "info") -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _escape,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def _escape(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """On a terminal, what others sent must not move its cursor or set its title."""
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def get_logger(**bound: object) -> structlog.typing.FilteringBoundLogger:

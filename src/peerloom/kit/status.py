@@ -8,6 +8,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from peerloom.errors import BY_STATUS, DOMAIN, InternalError, PeerloomError, UnavailableError
+from peerloom.kit.printable import printable
 
 _DETAILS_KEY = "grpc-status-details-bin"
 # gRPC bounds a call's headers to 8 KiB. The message travels twice there: as base64, and with every byte
@@ -47,20 +48,20 @@ def details_of(error: PeerloomError) -> tuple[tuple[str, bytes], ...]:
 def error_from_rpc(error: grpc.RpcError, address: str, service: str) -> PeerloomError:
     """The exception that the service raised, or one that names who couldn't be reached."""
     code: grpc.StatusCode = error.code()
-    info = _info(error)
+    info, details = _info(error), printable(error.details() or "")
     cls = BY_STATUS.get(code.name, InternalError)
     if info is not None:
-        return cls(error.details() or code.name, reason=info.reason, metadata=dict(info.metadata))
+        return cls(details or code.name, reason=info.reason, metadata=dict(info.metadata))
     if code is grpc.StatusCode.UNAVAILABLE:
         return UnavailableError(
-            f"The {service} at {address} can't be reached ({error.details()}). Is it running?",
+            f"The {service} at {address} can't be reached ({details}). Is it running?",
             reason="UNREACHABLE",
             metadata={"service": service, "address": address},
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return cls(f"The {service} at {address} did not answer in time.", reason="NO_ANSWER_IN_TIME")
     where = {"service": service, "address": address}
-    return cls(f"{service} at {address}: {error.details()}", metadata=where)
+    return cls(f"{service} at {address}: {details}", metadata=where)
 
 
 def _cut(text: str, limit_bytes: int) -> str:

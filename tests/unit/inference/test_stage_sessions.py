@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from peerloom.inference.server import stage_sessions
 from peerloom.inference.server.building import Part
 from peerloom.inference.server.executor import BatchQueue, TorchExecutor
 from peerloom.inference.server.layers import Layer
@@ -16,7 +17,7 @@ from peerloom.inference.server.model_cache import LoadedPart
 from peerloom.inference.server.stage_sessions import StageSession
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.tensors import array_of, message_of
-from peerloom.v1.inference_pb2 import Activation, LinkLost
+from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse
 
 LIMIT_S = 60.0
 
@@ -83,6 +84,48 @@ async def bench() -> AsyncIterator[Bench]:
     yield made
     await made.session.close()
     made.executor.close()
+
+
+async def test_nothing_is_computed_for_a_client_that_reads_no_answers(bench: Bench) -> None:
+    """16 answers wait to be read, one is about to, 32 inputs behind it; the next input waits outside."""
+    tensor = message_of(np.array([1.0]))
+    for sequence in range(1, 1 + 16 + 1 + 32):
+        await asyncio.wait_for(bench.session.take(Activation(sequence=sequence, tensor=tensor)), LIMIT_S)
+    following = asyncio.create_task(bench.session.take(Activation(sequence=50, tensor=tensor)))
+    await asyncio.sleep(0)
+    assert (bench.session.responses.qsize(), following.done()) == (16, False)
+    for sequence in range(1, 51):
+        response = await asyncio.wait_for(bench.session.responses.get(), LIMIT_S)
+        assert isinstance(response, RunStageResponse)
+        assert response.output.sequence == sequence
+    await following
+
+
+async def test_what_nobody_acknowledges_is_kept_up_to_a_limit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_sessions, "KEPT_LIMIT_BYTES", 60)  # an output takes 26 to 30
+    bench.session.link("one:1", "t")
+    await bench.give(1, 2)
+    await bench.sent(0, 2)
+    bench.session.acknowledge(1)
+    await bench.give(3)
+    assert await bench.sent(0, 3) == [1, 2, 3]
+    await bench.give(4)
+    refusal = await asyncio.wait_for(bench.session.responses.get(), LIMIT_S)
+    assert isinstance(refusal, ResourceExhaustedError)
+    assert "Acknowledge" in refusal.message
+
+
+async def test_a_batch_leaves_out_who_is_gone(bench: Bench) -> None:
+    loaded = LoadedPart(bench.part)
+    queue = BatchQueue(loaded, bench.executor, 8, 0.0, ManualClock())
+    gone = asyncio.create_task(queue.infer(torch.tensor([[1.0]])))
+    stays = asyncio.create_task(queue.infer(torch.tensor([[2.0]])))
+    await asyncio.sleep(0)
+    gone.cancel()
+    answer = await asyncio.wait_for(stays, LIMIT_S)
+    assert (answer.outputs.tolist(), answer.batch_samples) == ([[4.0]], 1)
 
 
 async def test_the_last_stage_answers_the_client(bench: Bench) -> None:

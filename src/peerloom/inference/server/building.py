@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PeerloomError
 from peerloom.inference.server.layers import IncrementalModel, Layer, layers_of, run_layers
+from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
 from peerloom.worker.description import ModelOrigin, read_origin
 from peerloom.worker.task import load_task
 
+_HEADER_LIMIT_BYTES = 8 * 2**20  # 80,000 tensors
 _REPEATS = 3  # of a measurement; the median counts
 
 
@@ -49,10 +51,12 @@ class Part:
 def read_blueprint(path: Path, digest: str) -> Blueprint:
     """What the artifact says of itself.
 
-    Raises DataLossError for a file that isn't safetensors or has no origin, and FailedPreconditionError when
-    the task that builds it can't be made on this node.
+    Raises DataLossError for a file that isn't safetensors or has no origin, InvalidArgumentError for a header
+    or origin beyond its limits, and FailedPreconditionError when the task that builds it can't be made on
+    this node.
     """
     try:
+        _check_header(path)
         with safe_open(path, framework="pt") as file:
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
@@ -138,6 +142,15 @@ def describe(blueprint: Blueprint, device: torch.device, clock: Clock) -> ModelD
         if inputs is not None:
             inputs = _measure(build(blueprint, index, index + 1, device), inputs, described, clock)
     return answer
+
+
+def _check_header(path: Path) -> None:
+    """A header of 100 MB, the library's own limit, takes gigabytes when it is read."""
+    with path.open("rb") as file:
+        header_bytes = int.from_bytes(file.read(8), "little")
+    # Of a file that isn't safetensors the first bytes are anything, and the library says so.
+    if _HEADER_LIMIT_BYTES < header_bytes < path.stat().st_size:
+        check_range("header's size", header_bytes, 2, _HEADER_LIMIT_BYTES)
 
 
 def _model_of(origin: ModelOrigin, digest: str) -> nn.Module:

@@ -90,6 +90,10 @@ class BatchQueue:
     async def _work(self) -> None:
         while self._waiting:
             await self._gather()
+            # Nothing is computed for those who are gone.
+            self._waiting = deque(one for one in self._waiting if not one.answer.done())
+            if not self._waiting:
+                return
             sizes = [len(request.inputs) for request in self._waiting]
             batch = [self._waiting.popleft() for _ in range(take_batch(sizes, self._batch_samples))]
             self._last_requests = len(batch)

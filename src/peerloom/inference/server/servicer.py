@@ -1,15 +1,17 @@
 """InferenceService: translates between messages and the server's own types."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
 from typing import Any
 
 import torch
 from grpc import aio
 
+from peerloom.artifacts.named_holders import check_holders
 from peerloom.errors import (
     AlreadyExistsError,
+    DeadlineError,
     InvalidArgumentError,
     NotFoundError,
     PeerloomError,
@@ -24,7 +26,8 @@ from peerloom.inference.server.links import StageChannels, StageLink, StreamLink
 from peerloom.inference.server.model_cache import LoadedPart, ModelCache
 from peerloom.inference.server.stage_sessions import StageSession
 from peerloom.inference.server.torch_tensors import check_inputs, message_of_tensor, tensor_of
-from peerloom.kit.checks import check_address, check_digest, check_range, check_text
+from peerloom.kit.call_limits import CallSlots
+from peerloom.kit.checks import check_address, check_digest, check_line
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
 from peerloom.v1.inference_pb2 import (
@@ -45,6 +48,7 @@ from peerloom.v1.inference_pb2 import (
 )
 from peerloom.v1.inference_pb2_grpc import InferenceServiceServicer
 
+SESSION_IDLE_S = 600.0  # between two messages of a session's client
 OPEN_LIMIT_S = 60.0  # for a session whose first activation has come; its model may have to be loaded again
 _Context = aio.ServicerContext[Any, Any]
 
@@ -69,6 +73,8 @@ class InferenceServicer(InferenceServiceServicer):
         self._sessions: dict[str, StageSession] = {}
         self._opened = asyncio.Condition()
         self._channels = StageChannels(dialer)
+        limit = config.session_limit
+        self._slots = CallSlots("sessions of split models", limit, limit_of_host=max(1, limit // 2))
 
     async def close(self) -> None:
         """Closes the channels to other servers."""
@@ -76,8 +82,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def LoadModel(self, request: LoadModelRequest, context: _Context) -> LoadModelResponse:
         check_digest("digest", request.digest)
-        if len(request.holders) > 100:
-            raise InvalidArgumentError.of_field("holders", len(request.holders), "at most 100")
+        check_holders("holders", request.holders)
         blueprint, fetch_s = await self._models.blueprint(request.digest, request.holders)
         if request.digest not in self._descriptions:
             found = await self._executor.run(lambda: describe(blueprint, self._device, self._clock))
@@ -90,7 +95,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def Infer(self, request: InferRequest, context: _Context) -> InferResponse:
         check_digest("digest", request.digest)
-        check_text("caller", request.caller, high=64)
+        check_line("caller", request.caller, high=64)
         inputs = tensor_of(request.inputs)
         blueprint, _ = await self._models.blueprint(request.digest)
         check_inputs(inputs, blueprint.origin)
@@ -113,10 +118,18 @@ class InferenceServicer(InferenceServiceServicer):
     async def RunStage(
         self, request_iterator: AsyncIterator[RunStageRequest], context: _Context
     ) -> AsyncIterator[RunStageResponse]:
-        first = await anext(aiter(request_iterator), None)
-        if first is None or first.WhichOneof("message") != "open":
-            raise InvalidArgumentError.of_field("message", "not open", "open in the first message")
-        session = await self._open(first.open)
+        with self._slots.taken_by(context.peer()):
+            first = await _next(aiter(request_iterator))
+            if first is None or first.WhichOneof("message") != "open":
+                raise InvalidArgumentError.of_field("message", "not open", "open in the first message")
+            session = await self._open(first.open)
+            async with aclosing(self._responses(session, request_iterator)) as responses:
+                async for response in responses:
+                    yield response
+
+    async def _responses(
+        self, session: StageSession, request_iterator: AsyncIterator[RunStageRequest]
+    ) -> AsyncGenerator[RunStageResponse]:
         following = asyncio.create_task(self._follow(session, request_iterator))
         try:
             yield RunStageResponse(opened=StageOpened())
@@ -165,19 +178,20 @@ class InferenceServicer(InferenceServiceServicer):
         return answer
 
     async def _open(self, request: OpenStage) -> StageSession:
-        check_text("session_id", request.session_id, low=1, high=64)
-        check_text("caller", request.caller, high=64)
+        check_line("session_id", request.session_id, low=1, high=64)
+        check_line("caller", request.caller, high=64)
+        check_line("next_session_id", request.next_session_id, high=64)
         check_digest("digest", request.digest)
         if request.next_address:
             check_address("next_address", request.next_address)
-        if request.session_id in self._sessions:
-            raise AlreadyExistsError(f"The session {request.session_id} is open here already.")
-        check_range("sessions", len(self._sessions) + 1, 0, self._config.session_limit)
         blueprint, _ = await self._models.blueprint(request.digest)
         if request.incremental and not blueprint.incremental:
             limit = "false for a model that doesn't continue sequences"
             raise InvalidArgumentError.of_field("incremental", True, limit)
         loaded, _, _ = await self._models.load(request.digest, request.first_layer, request.end_layer)
+
+        if request.session_id in self._sessions:  # asked now: others may have opened it meanwhile
+            raise AlreadyExistsError(f"The session {request.session_id} is open here already.")
 
         def open_link(address: str, session_id: str, on_lost: Callable[[LinkLost], None]) -> StageLink:
             return StreamLink(session_id, address, self._channels, on_lost)
@@ -201,7 +215,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def _session(self, session_id: str) -> StageSession:
         """Nobody waits until all stages are open: the first activation may be here before the session."""
-        check_text("session_id", session_id, low=1, high=64)
+        check_line("session_id", session_id, low=1, high=64)
         try:
             async with asyncio.timeout(OPEN_LIMIT_S), self._opened:
                 await self._opened.wait_for(lambda: session_id in self._sessions)
@@ -211,7 +225,7 @@ class InferenceServicer(InferenceServiceServicer):
 
     async def _follow(self, session: StageSession, requests: AsyncIterator[RunStageRequest]) -> None:
         try:
-            async for request in requests:
+            while (request := await _next(aiter(requests))) is not None:
                 match request.WhichOneof("message"):
                     case "input":
                         await session.take(request.input)
@@ -223,8 +237,8 @@ class InferenceServicer(InferenceServiceServicer):
                     case other:
                         raise InvalidArgumentError.of_field("message", other, "input, relink or acknowledge")
         except PeerloomError as error:
-            session.responses.put_nowait(error)
-        session.responses.put_nowait(None)
+            await session.responses.put(error)
+        await session.responses.put(None)
 
     def _queue(self, loaded: LoadedPart) -> BatchQueue:
         kept = self._models.loaded
@@ -244,3 +258,14 @@ class InferenceServicer(InferenceServiceServicer):
                 reason="INFERENCE_BUSY",
                 metadata={"retry_after_s": f"{decision.retry_after_s:.3f}"},
             )
+
+
+async def _next(requests: AsyncIterator[RunStageRequest]) -> RunStageRequest | None:
+    try:
+        async with asyncio.timeout(SESSION_IDLE_S):
+            return await anext(requests, None)
+    except TimeoutError:
+        raise DeadlineError(
+            f"Nothing came in this session for {SESSION_IDLE_S:g} s, so it has ended. Open another one.",
+            reason="SESSION_IDLE",
+        ) from None

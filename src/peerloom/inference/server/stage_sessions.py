@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from peerloom.errors import InvalidArgumentError, PeerloomError
+from peerloom.errors import InvalidArgumentError, PeerloomError, ResourceExhaustedError
 from peerloom.inference.server.building import Part, run_part
 from peerloom.inference.server.executor import TorchExecutor
 from peerloom.inference.server.links import StageLink
@@ -19,12 +19,17 @@ from peerloom.inference.server.torch_tensors import message_of_tensor, tensor_of
 from peerloom.kit.clock import Clock
 from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse, Tensor
 
-WAITING_LIMIT = 256
+WAITING_LIMIT = 32
+UNREAD_LIMIT = 16
+KEPT_LIMIT_BYTES = 256 * 2**20
 OpenLink = Callable[[str, str, Callable[[LinkLost], None]], StageLink]
 
 
 class StageSession:
-    """Computes one stage for one client; `responses` are for the client, None ends them."""
+    """Computes one stage for one client; `responses` are for the client, None ends them.
+
+    A client that doesn't read them is waited for: nothing more is computed for it.
+    """
 
     def __init__(
         self,
@@ -38,12 +43,12 @@ class StageSession:
     ) -> None:
         self.session_id = session_id
         self.part = part
-        self.responses: asyncio.Queue[RunStageResponse | PeerloomError | None] = asyncio.Queue()
+        self.responses: asyncio.Queue[RunStageResponse | PeerloomError | None] = asyncio.Queue(UNREAD_LIMIT)
         self._executor = executor
         self._caches: dict[str, Any] | None = {} if incremental else None
         self._waiting: asyncio.Queue[Activation] = asyncio.Queue(WAITING_LIMIT)
         self._kept: OrderedDict[int, Activation] = OrderedDict()
-        self._seen = 0
+        self._seen = self._kept_bytes = 0
         self._open_link, self._clock = open_link, clock
         self._link: StageLink | None = None
         self._working = asyncio.create_task(self._work())
@@ -65,7 +70,7 @@ class StageSession:
         if self._caches is not None:
             return
         while self._kept and next(iter(self._kept)) <= sequence:
-            self._kept.popitem(last=False)
+            self._kept_bytes -= self._kept.popitem(last=False)[1].ByteSize()
 
     async def close(self) -> None:
         """Ends the session's work and its link."""
@@ -84,7 +89,7 @@ class StageSession:
                 self._check_next(activation.sequence)
                 await self._pass(activation)
         except PeerloomError as error:
-            self.responses.put_nowait(error)
+            await self.responses.put(error)
 
     def _check_next(self, sequence: int) -> None:
         # A stage that replaces another begins where the client's acknowledgement stood.
@@ -98,10 +103,21 @@ class StageSession:
         output = Activation(sequence=activation.sequence, tensor=tensor)
         self._seen = activation.sequence
         if self._link is None:
-            self.responses.put_nowait(RunStageResponse(output=output, compute_s=compute_s))
+            await self.responses.put(RunStageResponse(output=output, compute_s=compute_s))
             return
-        self._kept[output.sequence] = output
+        self._keep(output)
         self._link.send(output)
+
+    def _keep(self, output: Activation) -> None:
+        self._kept_bytes += output.ByteSize()
+        if self._kept_bytes > KEPT_LIMIT_BYTES:
+            raise ResourceExhaustedError(
+                f"The session {self.session_id} would keep {self._kept_bytes:,} bytes of outputs that may be "
+                f"needed again, and the limit is {KEPT_LIMIT_BYTES:,}. Acknowledge them sooner, or continue "
+                "a shorter sequence.",
+                reason="TOO_MUCH_UNACKNOWLEDGED",
+            )
+        self._kept[output.sequence] = output
 
     def _compute(self, activation: Activation) -> tuple[Tensor, float]:
         inputs, started_s = tensor_of(activation.tensor, "activation.tensor"), self._clock.monotonic_s()
@@ -109,4 +125,5 @@ class StageSession:
         return message_of_tensor(outputs), self._clock.monotonic_s() - started_s
 
     def _tell_lost(self, lost: LinkLost) -> None:
-        self.responses.put_nowait(RunStageResponse(link_lost=lost))
+        with suppress(asyncio.QueueFull):  # who reads nothing hears of no further loss
+            self.responses.put_nowait(RunStageResponse(link_lost=lost))

@@ -1,0 +1,63 @@
+"""What a model's file says of itself is believed within limits; beyond them the field is named."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from peerloom.errors import DataLossError, InvalidArgumentError
+from peerloom.worker.description import ModelOrigin, read_origin
+
+DIGEST = "d" * 64
+GOOD = ModelOrigin("digits", {"hidden": "32"}, (8, 8), "float32")
+
+
+def written(**changes: Any) -> Mapping[str, str]:
+    """The metadata of a good file, but for these fields."""
+    told = {"task": GOOD.task, "arguments": GOOD.arguments, "input_shape": GOOD.input_shape}
+    return {"peerloom": json.dumps({**told, "input_dtype": GOOD.input_dtype, **changes})}
+
+
+def test_what_was_written_is_read() -> None:
+    assert read_origin(GOOD.to_metadata(), DIGEST) == GOOD == read_origin(written(), DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"task": ""}, "metadata.task"),
+        ({"task": "t" * 257}, "metadata.task"),
+        ({"task": "a\u001b[2J"}, "metadata.task"),
+        ({"arguments": {str(number): "" for number in range(257)}}, "metadata.arguments' number"),
+        ({"arguments": {"n" * 129: ""}}, "metadata.arguments' name"),
+        ({"arguments": {"hidden": "1" * 4097}}, "metadata.arguments[hidden]"),
+        ({"input_shape": [1] * 8}, "metadata.input_shape's length"),
+        ({"input_shape": [-1]}, "metadata.input_shape"),
+        ({"input_shape": [2**40]}, "metadata.input_shape"),
+        ({"input_shape": [2**12, 2**13]}, "metadata.input_shape's product"),
+        ({"input_dtype": "manual_seed"}, "metadata.input_dtype"),
+        ({"task": "t" * 65_536}, "metadata[peerloom]"),
+    ],
+)
+def test_a_value_beyond_its_limit_is_refused_with_its_field(changes: Mapping[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refusal:
+        read_origin(written(**changes), DIGEST)
+    assert refusal.value.metadata["field"] == field
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {},
+        {"peerloom": "no json"},
+        {"peerloom": "[" * 50_000},
+        {"peerloom": "[]"},
+        written(arguments=[]),
+        {"peerloom": '{"task": "a", "arguments": {}, "input_shape": [1e999], "input_dtype": "float32"}'},
+    ],
+)
+def test_what_cannot_be_read_is_no_model_s_file(metadata: Mapping[str, str] | None) -> None:
+    with pytest.raises(DataLossError, match="doesn't say which task built it"):
+        read_origin(metadata, DIGEST)
