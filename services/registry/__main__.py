@@ -41,7 +41,7 @@ async def serve(config: RegistryConfig, server: Server, database: Database, runt
 
     `database` has the newest tables, and this process holds its lease.
     """
-    limits = RegistryLimits(config.timing(), config.service_lease_s, config.node_limit)
+    limits = RegistryLimits(config.timing(), config.service_lease_s, config.retention())
     with SqlThread(database) as sql:
         core = await load_core(Store(database), sql.run, limits, runtime.clock)
         servicer = RegistryServicer(core, runtime.chance)
@@ -49,6 +49,7 @@ async def serve(config: RegistryConfig, server: Server, database: Database, runt
         async with server:
             server.start_task("commit queue", core.commits.write_forever)
             server.start_task("failure detector", core.detector.keep)
+            server.start_task("retention", core.retention.keep)
             server.start_task("end of streams", partial(_end_streams, server, servicer))
             await server.start({"database": sql.probe})
             await server.serve_until_stopped()

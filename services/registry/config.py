@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from peerloom.errors import ConfigurationError, nearest
 from peerloom.kit.config import knob
 from peerloom.services.registry.membership.decisions import Timing
+from peerloom.services.registry.membership.node_retention import RetentionLimits
 
+MAX_RETENTION_DAYS = 36_500.0
 PRESETS = {
     "local": Timing(1.0, 4.0, 10.0, 5.0),
     "lan": Timing(1.0, 5.0, 15.0, 10.0),
@@ -52,7 +54,18 @@ class RegistryConfig:
     )
     node_limit: int = knob(
         100_000,
-        "nodes it accepts at most; raising costs about 4 kB of memory a node, lowering refuses newcomers",
+        "nodes it knows at most; a newcomer takes the place of the node that is gone for longest, and is "
+        "refused when none is gone; raising costs up to 10 kB of memory a node, lowering forgets sooner",
+    )
+    retention_days: float = knob(
+        30.0,
+        "days after which a node that is gone is forgotten, and sessions are; raising keeps beliefs of nodes "
+        "that come back late, lowering saves room",
+    )
+    event_limit: int = knob(
+        20_000,
+        "newest events that are kept in any case, so that those who watch may go on where they were; raising "
+        "costs about 1 kB of disk an event, lowering makes late ones start anew",
     )
     tls_certificate: str = knob("", "PEM file; with it and the key the registry speaks TLS only")
     tls_key: str = knob("", "PEM file of the certificate's key")
@@ -69,6 +82,20 @@ class RegistryConfig:
     def check(self) -> None:
         """Raises ConfigurationError for anything that can't be used, before anything starts."""
         self.timing()
+        self.retention()
+
+    def retention(self) -> RetentionLimits:
+        """What is remembered. Raises ConfigurationError for what is no limit."""
+        if self.node_limit < 1 or self.event_limit < 1:
+            raise ConfigurationError(
+                f"node_limit ({self.node_limit}) and event_limit ({self.event_limit}) must be 1 or more."
+            )
+        if not 0 < self.retention_days <= MAX_RETENTION_DAYS:
+            raise ConfigurationError(
+                f"retention_days is {self.retention_days:g}, but must be above 0, and at most "
+                f"{MAX_RETENTION_DAYS:,.0f}."
+            )
+        return RetentionLimits(self.node_limit, self.retention_days, self.event_limit)
 
     def timing(self) -> Timing:
         """The preset with the explicit knobs put over it. Raises ConfigurationError for a wrong order."""

@@ -11,6 +11,7 @@ from peerloom.services.registry.events.transition_queue import TransitionQueue
 from peerloom.services.registry.membership.decisions import Timing
 from peerloom.services.registry.membership.failure_detector import FailureDetector
 from peerloom.services.registry.membership.node_records import Event
+from peerloom.services.registry.membership.node_retention import NodeRetention, RetentionLimits
 from peerloom.services.registry.membership.registrar import Registrar
 from peerloom.services.registry.membership.table import MembershipTable, moment_of
 from peerloom.services.registry.store import RunSql, Store
@@ -18,11 +19,11 @@ from peerloom.services.registry.store import RunSql, Store
 
 @dataclass(frozen=True)
 class RegistryLimits:
-    """How patient the registry is, how long an announcement stands (seconds), and how many nodes it takes."""
+    """How patient the registry is, how long an announcement stands (seconds), and what is remembered."""
 
     timing: Timing
     service_lease_s: float
-    node_limit: int
+    retention: RetentionLimits
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Core:
     table: MembershipTable
     registrar: Registrar
     detector: FailureDetector
+    retention: NodeRetention
     feed: Feed
     announcements: Announcements
     artifacts: ArtifactIndex
@@ -54,16 +56,20 @@ async def load_core(store: Store, run_sql: RunSql, limits: RegistryLimits, clock
     loaded = await run_sql(store.load, moment_of(clock))
     artifacts, work = ArtifactIndex(), ShieldedWork()
     table = MembershipTable(loaded.records, loaded.sessions, on_session_end=artifacts.forget)
-    feed = Feed(loaded.newest_sequence, read_past)
+    feed = Feed(loaded.newest_sequence, read_past, forgotten=loaded.forgotten_sequence)
     commits = TransitionQueue(store, run_sql, feed)
     detector = FailureDetector(table, commits, work, limits.timing, clock)
-    registrar = Registrar(table, commits, detector, work, store, run_sql, clock, node_limit=limits.node_limit)
+    retention = NodeRetention(table, commits, feed, store, run_sql, clock, limits.retention)
+    registrar = Registrar(
+        table, commits, detector, work, store, run_sql, clock, retention, limits.retention.nodes
+    )
     announcements = Announcements(limits.service_lease_s, clock)
     return Core(
         registry_id=loaded.registry_id,
         table=table,
         registrar=registrar,
         detector=detector,
+        retention=retention,
         feed=feed,
         announcements=announcements,
         artifacts=artifacts,

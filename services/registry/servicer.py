@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-from peerloom.kit.checks import check_choice
+from peerloom.kit.checks import check_choice, check_labels, check_range
 from peerloom.services.registry.answers import node_messages
 from peerloom.services.registry.answers.pages import node_page, session_page
 from peerloom.services.registry.core import Core
@@ -14,6 +14,7 @@ from peerloom.services.registry.membership.table import HeartbeatStream, moment_
 from peerloom.v1 import registry_pb2 as pb
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer
 
+MAX_STATES = 16
 STATES = (pb.NODE_STATE_ALIVE, pb.NODE_STATE_SUSPECT, pb.NODE_STATE_DEAD, pb.NODE_STATE_LEFT)
 
 
@@ -83,13 +84,19 @@ class RegistryServicer(RegistryServiceServicer):
         member = await self._core.registrar.drain(request.node, undo=request.undo)
         return pb.DrainResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
 
+    async def RemoveNode(self, request: pb.RemoveNodeRequest, context: Any) -> pb.RemoveNodeResponse:
+        member = await self._core.registrar.remove(request.node, force=request.force)
+        return pb.RemoveNodeResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
+
     async def GetNode(self, request: pb.GetNodeRequest, context: Any) -> pb.GetNodeResponse:
         member = self._core.table.find(request.node)
         return pb.GetNodeResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
 
     async def ListNodes(self, request: pb.ListNodesRequest, context: Any) -> pb.ListNodesResponse:
+        check_range("number of states", len(request.states), 0, MAX_STATES)
         for state in request.states:
             check_choice("states", state, STATES, "ALIVE, SUSPECT, DEAD or LEFT")
+        check_labels("labels", request.labels)
         return await node_page(self._core.table, self._core.clock, request)
 
     async def WatchNodes(

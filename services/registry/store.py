@@ -34,12 +34,13 @@ class Store:
         """
         with self._database.write() as connection:
             registry_id = _registry_id(connection, now.wall_s)
+            forgotten = connection.scalar(sa.select(tables.registry.c.forgotten_sequence)) or 0
             newest = connection.scalar(sa.select(sa.func.max(tables.events.c.sequence))) or 0
             records = [tables.record(row) for row in connection.execute(sa.select(tables.nodes))]
             is_open = tables.sessions.c.end_s.is_(None)
             found = connection.execute(sa.select(tables.sessions).where(is_open))
             return LoadedRegistry(
-                registry_id, newest, records, [tables.open_session(row, now) for row in found]
+                registry_id, newest, forgotten, records, [tables.open_session(row, now) for row in found]
             )
 
     def append(self, transitions: Sequence[Transition], after_sequence: int) -> list[Event]:
@@ -61,6 +62,27 @@ class Store:
                 reason="DATABASE_SHARED",
             ) from error
         return events
+
+    def forget_events(self, through: int) -> None:
+        """Forgets events up to and with number `through`, but the newest of each node that there is.
+
+        So whoever reads the log from its beginning learns of all nodes.
+        """
+        events, nodes = tables.events, tables.nodes
+        later = events.alias()
+        has_later = sa.exists().where(
+            later.c.node_id == events.c.node_id, later.c.sequence > events.c.sequence
+        )
+        is_known = sa.exists().where(nodes.c.node_id == events.c.node_id)
+        gone = sa.delete(events).where(events.c.sequence <= through, sa.or_(has_later, ~is_known))
+        with self._database.write() as connection:
+            connection.execute(gone)
+            connection.execute(sa.update(tables.registry).values(forgotten_sequence=through))
+
+    def forget_sessions(self, ended_before_s: float) -> None:
+        """Forgets sessions that ended before a time (seconds since 1970)."""
+        with self._database.write() as connection:
+            connection.execute(sa.delete(tables.sessions).where(tables.sessions.c.end_s < ended_before_s))
 
     def events_after(self, sequence: int, limit: int) -> list[Event]:
         """The first `limit` events beyond `sequence`, oldest first."""
@@ -121,3 +143,6 @@ def _write_nodes_and_sessions(connection: sa.Connection, transitions: Sequence[T
         connection.execute(close, closed)
     if known := [tables.node_change(t.record) for t in transitions if not t.is_first]:
         connection.execute(sa.update(nodes).where(nodes.c.node_id == sa.bindparam("of_node")), known)
+    if removed := [{"of_node": t.record.node_id} for t in transitions if t.is_last]:
+        for table in (sessions, nodes):
+            connection.execute(sa.delete(table).where(table.c.node_id == sa.bindparam("of_node")), removed)

@@ -21,6 +21,8 @@ registry = sa.Table(
     metadata,
     sa.Column("registry_id", sa.String(36), primary_key=True),
     sa.Column("created_s", sa.Double, nullable=False),
+    # Beyond it every event is there; up to it only the newest of each node.
+    sa.Column("forgotten_sequence", sa.BigInteger, nullable=False, server_default="0"),
 )
 
 nodes = sa.Table(
@@ -58,17 +60,19 @@ sessions = sa.Table(
     sa.Index("ix_sessions_end_s", "end_s"),
 )
 
-# The sequence is given by the only writer, so that it has no gaps on any database.
+# The sequence is given by the only writer, so that it has no gaps on any database but where events were
+# forgotten. No foreign key: an event outlives its node.
 events = sa.Table(
     "events",
     metadata,
     sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("kind", sa.SmallInteger, nullable=False),
-    sa.Column("node_id", sa.ForeignKey("nodes.node_id"), nullable=False),
+    sa.Column("node_id", sa.String(17), nullable=False),
     sa.Column("time_s", sa.Double, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("online_s", sa.Double, nullable=False),
     sa.Column("snapshot", sa.LargeBinary, nullable=False),
+    sa.Index("ix_events_node_id_sequence", "node_id", "sequence"),
 )
 
 

@@ -1,12 +1,13 @@
 """The selector's calls: checks requests, translates between messages and our types; decides nothing."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from peerloom.errors import InvalidArgumentError
+from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_labels, check_range, check_text
 from peerloom.kit.clock import Clock
@@ -14,12 +15,12 @@ from peerloom.kit.database import SqlThread
 from peerloom.kit.interceptors import caller
 from peerloom.kit.limits import MAX_SLOTS
 from peerloom.kit.logs import get_logger
-from peerloom.kit.paging import decode_token, encode_token, page_size_of
+from peerloom.kit.paging import decode_token, encode_token, fitting, foreign_token, number_key, page_size_of
 from peerloom.services.selector.belief.evidence_report import check_report
 from peerloom.services.selector.belief.explanations import Explanations
 from peerloom.services.selector.belief.movement import counting
 from peerloom.services.selector.belief.track import HALF_LIFE_S
-from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.columns import FREE, NodeColumns
 from peerloom.services.selector.catalog.writer import CatalogWriter
 from peerloom.services.selector.choosing.choice import candidates_of, choose
 from peerloom.services.selector.choosing.last_choices import LastChoices
@@ -38,6 +39,7 @@ from peerloom.v1.selector_pb2_grpc import SelectorServiceServicer
 MAX_BUDGET = 1000
 MAX_EXCLUDED = 10_000
 MAX_WANTED_SLOTS = 1_000_000
+MAX_NAME_CHARACTERS = 64
 MAX_HORIZON_S = 1e9
 _log = get_logger()
 
@@ -64,7 +66,7 @@ class SelectorServicer(SelectorServiceServicer):
 
     async def SelectNodes(self, request: pb.SelectNodesRequest, context: Any) -> pb.SelectNodesResponse:
         wish = _wish(request)
-        policy = find_policy(request.policy or self.default_policy, self.policies)
+        policy = self._policy(request.policy)
         rng = np.random.default_rng(request.seed) if request.HasField("seed") else self.chance
         now_s = self.clock.wall_s()
         choice = choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
@@ -73,32 +75,35 @@ class SelectorServicer(SelectorServiceServicer):
 
     async def GetBelief(self, request: pb.GetBeliefRequest, context: Any) -> pb.GetBeliefResponse:
         node_id = self._node_id(request.node)
-        policy = find_policy(request.policy or self.default_policy, self.policies)
+        policy = self._policy(request.policy)
         explanation = await self.sql.run(self.explanations.of_node, node_id)
         row = self.columns.find(node_id)
-        assert row is not None, "rows are never removed"
-        seen = candidates_of(
-            self.columns, np.arange(len(self.columns)), self.clock.wall_s(), self.half_life_s
-        )
-        terms = policy.explain(seen, SelectionRequest(budget=1), row)
-        return explained_message(explanation, policy.name, terms, self.last.of(row))
+        if row is None or explanation is None:
+            raise NotFoundError.of_name("node", node_id, ())  # it was forgotten just now
+        rows = np.flatnonzero(self.columns.state != FREE)
+        seen = candidates_of(self.columns, rows, self.clock.wall_s(), self.half_life_s)
+        terms = policy.explain(seen, SelectionRequest(budget=1), int(np.searchsorted(rows, row)))
+        return explained_message(explanation, policy.name, terms, self.last.of(row, self.columns))
 
     async def ListBeliefs(self, request: pb.ListBeliefsRequest, context: Any) -> pb.ListBeliefsResponse:
         size, after = page_size_of(request.page_size), _belief_key(request.page_token)
         found = await self.sql.run(self.explanations.highest_first, size + 1, after)
-        token = encode_token([found[size - 1].belief, found[size - 1].node_id]) if len(found) > size else ""
         beliefs = [belief_message(one) for one in found[:size]]
-        return pb.ListBeliefsResponse(beliefs=beliefs, next_page_token=token)
+        count = fitting(beliefs)
+        last = beliefs[count - 1] if len(found) > count else None
+        token = encode_token([last.belief, last.node_id]) if last else ""
+        return pb.ListBeliefsResponse(beliefs=beliefs[:count], next_page_token=token)
 
     async def ListBeliefHistory(
         self, request: pb.ListBeliefHistoryRequest, context: Any
     ) -> pb.ListBeliefHistoryResponse:
         node_id = self._node_id(request.node)
-        size, before = page_size_of(request.page_size), _number_key(request.page_token)
+        size, before = page_size_of(request.page_size), number_key(request.page_token)
         found = await self.sql.run(self.explanations.newest_first, node_id, size + 1, before)
-        token = encode_token(found[size - 1].updates) if len(found) > size else ""
         updates = [belief_message(one) for one in found[:size]]
-        return pb.ListBeliefHistoryResponse(updates=updates, next_page_token=token)
+        count = fitting(updates)
+        token = encode_token(updates[count - 1].updates) if len(found) > count else ""
+        return pb.ListBeliefHistoryResponse(updates=updates[:count], next_page_token=token)
 
     async def ReportEvidence(
         self, request: pb.ReportEvidenceRequest, context: Any
@@ -123,8 +128,12 @@ class SelectorServicer(SelectorServiceServicer):
         ]
         return pb.ListPoliciesResponse(policies=policies)
 
+    def _policy(self, name: str) -> Policy:
+        check_text("policy", name, high=MAX_NAME_CHARACTERS)
+        return find_policy(name or self.default_policy, self.policies)
+
     def _node_id(self, node: str) -> str:
-        check_text("node", node, low=1, high=64)
+        check_text("node", node, low=1, high=MAX_NAME_CHARACTERS)
         return self.columns.node_id_of(node)
 
 
@@ -139,6 +148,8 @@ def _wish(request: pb.SelectNodesRequest) -> SelectionRequest:
     if len(request.excluded_nodes) > MAX_EXCLUDED:
         count, limit = f"{len(request.excluded_nodes)} entries", f"at most {MAX_EXCLUDED} entries"
         raise InvalidArgumentError.of_field("excluded_nodes", count, limit)
+    for number, node in enumerate(request.excluded_nodes):
+        check_text(f"excluded_nodes[{number}]", node, high=MAX_NAME_CHARACTERS)
     return SelectionRequest(
         budget=request.request_budget,
         min_slots=needs.min_slots,
@@ -154,21 +165,6 @@ def _belief_key(token: str) -> tuple[float, str] | None:
     match decode_token(token):
         case None:
             return None
-        case [float(belief), str(node_id)]:
+        case [float(belief), str(node_id)] if math.isfinite(belief):
             return belief, node_id
-    raise _foreign(token)
-
-
-def _number_key(token: str) -> int | None:
-    match decode_token(token):
-        case None:
-            return None
-        case int(number) if 0 < number < 2**63:
-            return number
-    raise _foreign(token)
-
-
-def _foreign(token: str) -> InvalidArgumentError:
-    return InvalidArgumentError.of_field(
-        "page_token", token[:80], "a next_page_token from an earlier answer to the same call"
-    )
+    raise foreign_token(token)

@@ -18,18 +18,22 @@ from peerloom.services.selector.belief.transaction import (
     record_from_row,
 )
 from peerloom.services.selector.catalog.entries import CatalogEntry, Cursor, NodeEvent, evidence_of
-from peerloom.v1.registry_pb2 import NODE_STATE_UNSPECIFIED
+from peerloom.v1.registry_pb2 import NODE_EVENT_KIND_REMOVED, NODE_STATE_UNSPECIFIED
 
 _CURSOR_ID = 1
 
 
 @dataclass(frozen=True)
 class CatalogChange:
-    """What a transaction changed: catalog entries, records by node id, and how many facts were new."""
+    """What a transaction changed: catalog entries, records by node id, and ids of nodes that are forgotten.
+
+    `applied` is how many facts were new.
+    """
 
     entries: list[CatalogEntry]
     records: dict[str, Record]
     applied: int = 0
+    forgotten: Sequence[str] = ()
 
     @property
     def beliefs(self) -> dict[str, float]:
@@ -73,7 +77,7 @@ class SelectorStore:
             transaction.compare(evidence)
             applied = sum(transaction.count(one, clock_s()) for one in evidence)
             transaction.write()
-        return CatalogChange(transaction.entries, transaction.records, applied)
+        return _change_of(transaction, applied)
 
     def follow(self, events: Sequence[NodeEvent], clock_s: Callable[[], float]) -> CatalogChange:
         """Applies one or more consecutive events of one registry's log, and moves the cursor behind them."""
@@ -86,11 +90,14 @@ class SelectorStore:
             )
             applied = 0
             for event, one in zip(events, found, strict=True):
+                if event.kind == NODE_EVENT_KIND_REMOVED:
+                    transaction.forget(event.entry.node_id)
+                    continue
                 transaction.set_entry(event.entry)
                 applied += one is not None and transaction.count(one, clock_s())
             transaction.write()
             _move_cursor(connection, Cursor(events[-1].registry_id, events[-1].sequence))
-        return CatalogChange(transaction.entries, transaction.records, applied)
+        return _change_of(transaction, applied)
 
     def start_again(self) -> CatalogChange:
         """Forgets where nodes are and how far we read, since another log begins; beliefs stay."""
@@ -100,6 +107,10 @@ class SelectorStore:
             _move_cursor(connection, Cursor())
             rows = connection.execute(sa.select(tables.nodes).order_by(tables.nodes.c.number)).all()
         return CatalogChange([entry_from_row(row) for row in rows], {})
+
+
+def _change_of(transaction: BeliefTransaction, applied: int) -> CatalogChange:
+    return CatalogChange(transaction.entries, transaction.records, applied, transaction.forgotten)
 
 
 def _move_cursor(connection: sa.Connection, to: Cursor) -> None:

@@ -68,6 +68,7 @@ evidence = sa.Table(
     sa.Column("detail", sa.String(512), nullable=False),
     sa.Column("speed_gflops", sa.Double, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
+    sa.Index("evidence_by_node", "node_id"),
 )
 
 # Update `number` of a node, with every term of the formula and the weights in force.
@@ -95,6 +96,7 @@ history = sa.Table(
     sa.Column("weight_train", sa.Double, nullable=False),
     sa.Column("weight_delay", sa.Double, nullable=False),
     sa.Column("weight_time_score_cap", sa.Double, nullable=False),
+    sa.Index("history_by_evidence", "evidence_id"),
 )
 
 # One row: how far the registry's log has been read.

@@ -7,7 +7,7 @@ from typing import Any
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.checks import check_text
 from peerloom.kit.database import SqlThread
-from peerloom.kit.paging import decode_token, page_size_of, page_token_after
+from peerloom.kit.paging import number_key, page_size_of, page_token_after
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.sample_ledger import show_verdict
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
@@ -73,7 +73,7 @@ class TrainerServicer(TrainerServiceServicer):
         return GetJobResponse(job=show_verdict(job))
 
     async def ListJobs(self, request: ListJobsRequest, context: Any) -> ListJobsResponse:
-        size, before = page_size_of(request.page_size), decode_token(request.page_token)
+        size, before = page_size_of(request.page_size), number_key(request.page_token)
         page = await self._sql.run(self._store.list_jobs, list(request.states), size, before)
         return ListJobsResponse(
             jobs=[job for _, job in page],
@@ -110,7 +110,7 @@ class TrainerServicer(TrainerServiceServicer):
             yield line
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
-        size, before = page_size_of(request.page_size), decode_token(request.page_token)
+        size, before = page_size_of(request.page_size), number_key(request.page_token)
         page = await self._sql.run(self._store.list_models, size, before)
         return ListModelsResponse(
             models=[_model(job, name, version) for _, job, name, version in page],

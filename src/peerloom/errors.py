@@ -20,9 +20,17 @@ and what to do next.
 """
 
 import difflib
+import heapq
+import re
 from collections.abc import Iterable, Mapping
+from itertools import islice
 
 DOMAIN = "peerloom"
+# A question after a name costs the service that answers it so many names at most.
+_NAME_CHARACTERS = 128
+_SCANNED = 5000
+_COMPARED = 100
+_DIGEST = re.compile(r"[0-9a-f]{16,}")
 
 
 class PeerloomError(Exception):
@@ -162,5 +170,18 @@ BY_STATUS: dict[str, type[PeerloomError]] = {
 
 
 def nearest(name: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
-    """The `known` names most like `name`, best first, at most `limit`."""
-    return difflib.get_close_matches(name, list(known), n=limit, cutoff=0.5)
+    """The `known` names most like `name`, best first, at most `limit`.
+
+    Comparing is slow, so only a hundred are compared; none with a digest, which nobody mistypes, and which
+    would be told of others by guessing.
+    """
+    if len(name) > _NAME_CHARACTERS or _DIGEST.fullmatch(name):
+        return []
+    return difflib.get_close_matches(name, _plausible(name, known), n=limit, cutoff=0.5)
+
+
+def _plausible(name: str, known: Iterable[str]) -> list[str]:
+    """Names that may be like `name` by their length; those with its first two characters come first."""
+    scanned = islice(known, _SCANNED)
+    fitting = [one for one in scanned if len(name) <= 3 * len(one) and len(one) <= 3 * len(name)]
+    return heapq.nsmallest(_COMPARED, fitting, key=lambda one: (one[:1] != name[:1]) + (one[:2] != name[:2]))

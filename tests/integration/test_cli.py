@@ -126,6 +126,13 @@ def test_bad_input_ends_with_one_line_that_names_it(shell: Shell, command: str, 
     assert told in answer.stderr
 
 
+def test_a_node_that_is_there_is_not_removed_unasked(shell: Shell) -> None:
+    refused = shell("nodes", "remove", "node-2")
+    assert refused.returncode == 2
+    assert "node-2 has an open session. Stop its agent first" in refused.stderr
+    assert "node-2" in shell("nodes", "list").stdout
+
+
 def test_a_drained_node_says_so_until_it_is_undone(shell: Shell) -> None:
     assert "alive, draining" in shell("nodes", "drain", "node-2").stdout
     assert "draining" not in shell("nodes", "drain", "node-2", "--undo").stdout

@@ -36,7 +36,14 @@ from peerloom.kit.dialing import Dialer, RegistryPeer
 from peerloom.kit.interceptors import caller
 from peerloom.kit.server import Endpoint, Probe, Server
 from peerloom.v1 import registry_pb2, registry_pb2_grpc
-from peerloom.v1.registry_pb2 import GetNodeRequest, GetNodeResponse, WatchNodesRequest, WatchNodesResponse
+from peerloom.v1.registry_pb2 import (
+    GetNodeRequest,
+    GetNodeResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    WatchNodesRequest,
+    WatchNodesResponse,
+)
 
 NAME = registry_pb2.DESCRIPTOR.services_by_name["RegistryService"].full_name
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -59,6 +66,12 @@ class Behaviour(registry_pb2_grpc.RegistryServiceServicer):
         return GetNodeResponse(
             node=registry_pb2.Node(node_id=request.node, state_reason=caller.get().identity)
         )
+
+    async def Heartbeat(  # noqa: N802  # the schema's
+        self, request_iterator: AsyncIterator[HeartbeatRequest], context: Any
+    ) -> AsyncIterator[HeartbeatResponse]:
+        async for _ in request_iterator:
+            yield HeartbeatResponse()
 
     async def WatchNodes(  # noqa: N802  # the schema's
         self, request: WatchNodesRequest, context: Any
@@ -100,6 +113,27 @@ async def get_node(address: str, **options: str) -> GetNodeResponse:
     async with peer_at(address, **options) as peer:
         response: GetNodeResponse = await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
         return response
+
+
+async def test_bytes_that_are_no_message_are_the_callers_fault_and_no_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Sent raw; one by one, and in a stream of requests."""
+    async with serving() as (_, address, _), open_channel(address, retries=False) as channel:
+        one = channel.unary_unary(f"/{NAME}/GetNode", request_serializer=bytes)
+        many = channel.stream_stream(f"/{NAME}/Heartbeat", request_serializer=bytes)
+        for wrong in (b"\xff\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x7f"):
+            with pytest.raises(aio.AioRpcError) as refused:
+                await one(wrong)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "request is 'undecodable'" in (refused.value.details() or "")
+        call = many(iter([b"\x0a\x02\xff\xfe"]))
+        with pytest.raises(aio.AioRpcError) as refused:
+            await call.read()
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await get_node(address)).node.node_id == "a", "it serves on"
+    told = capfd.readouterr()
+    assert "Traceback" not in told.out + told.err
 
 
 async def test_a_call_without_retries_fails_at_its_first_attempt() -> None:

@@ -1,19 +1,23 @@
 """Lists of nodes and sessions in pages, bounded in number, in bytes and in the time they hold the loop."""
 
 import asyncio
-from typing import Any, TypeVar
 
-from peerloom.errors import InvalidArgumentError
 from peerloom.kit.clock import Clock
-from peerloom.kit.paging import decode_token, encode_token, page_size_of, page_token_after
+from peerloom.kit.paging import (
+    PAGE_BYTES,
+    encode_token,
+    fitting,
+    name_key,
+    number_key,
+    page_size_of,
+    page_token_after,
+)
 from peerloom.services.registry.answers import node_messages
 from peerloom.services.registry.core import Core
 from peerloom.services.registry.membership.table import MembershipTable, moment_of, passes
 from peerloom.v1 import registry_pb2 as pb
 
-PAGE_BYTES = 2 * 1024 * 1024
 _SCAN_STEP = 500
-K = TypeVar("K", str, int)
 
 
 async def node_page(
@@ -21,7 +25,7 @@ async def node_page(
 ) -> pb.ListNodesResponse:
     """The nodes that pass the request's filter, ordered by name, at most 2 MiB of them."""
     size, states = page_size_of(request.page_size), frozenset(request.states)
-    name, page_bytes = _key(request.page_token, str, ""), 0
+    name, page_bytes = name_key(request.page_token), 0
     page = pb.ListNodesResponse()
     while members := table.after(name, _SCAN_STEP):
         now = moment_of(clock)
@@ -42,25 +46,21 @@ async def session_page(
     core: Core, request: pb.ListSessionsRequest | pb.ListInterruptionsRequest, *, interrupted_only: bool
 ) -> tuple[list[pb.Session], str]:
     """Sessions of one node or of all, newest first, and the next page's token."""
-    size, before = page_size_of(request.page_size), _key(request.page_token, int, 0)
+    size, before = page_size_of(request.page_size), number_key(request.page_token)
     node_id = core.table.find(request.node).record.node_id if request.node else None
     rows = await core.run_sql(
         core.store.sessions,
         node_id,
         interrupted_only=interrupted_only,
-        before=before or None,
+        before=before,
         limit=size,
     )
-    now = moment_of(core.clock)
-    messages = [node_messages.session_message(row, core.table.by_id[row.node_id], now) for row in rows]
+    now, members = moment_of(core.clock), core.table.by_id
+    # A node may have been forgotten since its sessions were read.
+    known = [(row.number, members[row.node_id], row) for row in rows if row.node_id in members]
+    found = [(number, node_messages.session_message(row, member, now)) for number, member, row in known]
+    count = fitting([message for _, message in found])
+    messages = [message for _, message in found[:count]]
+    if count < len(found):
+        return messages, encode_token(found[count - 1][0])
     return messages, page_token_after(rows, size, rows[-1].number if rows else 0)
-
-
-def _key(token: str, kind: type[K], first: K) -> K:
-    key: Any = decode_token(token)
-    if key is None:
-        return first
-    if not isinstance(key, kind) or isinstance(key, bool):
-        limit = "a next_page_token from an earlier answer to the same list"
-        raise InvalidArgumentError.of_field("page_token", token[:80], limit)
-    return key

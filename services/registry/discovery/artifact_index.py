@@ -15,6 +15,7 @@ from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, AdvertiseArtifactsRequest
 
 NODE_LIMIT = 10_000
 TOTAL_LIMIT = 5_000_000
+MESSAGE_DIGESTS = 100_000  # in one change: a node that has more forgot its own limit
 DEFAULT_HOLDERS = 20
 MAX_HOLDERS = 100
 _DIGEST_BYTES = 32
@@ -102,6 +103,7 @@ class ArtifactIndex:
 
 
 def _check(field: str, digests: Sequence[bytes]) -> None:
+    check_range(f"number of {field}", len(digests), 0, MESSAGE_DIGESTS)
     for digest in digests:
         if len(digest) != _DIGEST_BYTES:
             raise InvalidArgumentError.of_field(field, digest.hex()[:80], "SHA-256 digests of 32 bytes")

@@ -22,6 +22,7 @@ from peerloom.v1.registry_pb2 import (
     NODE_EVENT_KIND_MEASURED,
     NODE_EVENT_KIND_REFUTED,
     NODE_EVENT_KIND_REGISTERED,
+    NODE_EVENT_KIND_REMOVED,
     NODE_EVENT_KIND_SUSPECTED,
     NODE_STATE_ALIVE,
     NODE_STATE_DEAD,
@@ -124,6 +125,14 @@ def measured(member: Member, speed: MachineSpeed, now: Moment) -> Transition:
     spec.CopyFrom(member.record.spec)
     spec.speed.CopyFrom(speed)
     return _changed(member, NODE_EVENT_KIND_MEASURED, "It measured its machine anew.", now, spec=spec)
+
+
+def removed(record: NodeRecord, reason: str, now: Moment) -> Transition:
+    """The registry forgets a node that has no open session."""
+    snapshot = node_message(record, record.spec.slots, 0, record.last_seen_s, 0.0)
+    return Transition(
+        record, NODE_EVENT_KIND_REMOVED, reason, now.wall_s, snapshot.SerializeToString(), is_last=True
+    )
 
 
 def _closed(

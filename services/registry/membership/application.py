@@ -1,19 +1,40 @@
 """What a node may say of itself when it registers, each field with its limits; and why it is refused."""
 
 import hashlib
-import math
 import uuid
 from dataclasses import dataclass
 
-from peerloom.errors import AlreadyExistsError, InvalidArgumentError, ResourceExhaustedError
-from peerloom.kit.checks import check_address, check_labels, check_name, check_range, check_text
+from peerloom.errors import (
+    AlreadyExistsError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+)
+from peerloom.kit.checks import (
+    check_address,
+    check_labels,
+    check_line,
+    check_name,
+    check_range,
+    check_text,
+    check_timestamp,
+)
 from peerloom.kit.clock import to_timestamp
-from peerloom.kit.limits import MAX_ACCELERATORS, MAX_SLOTS, NODE_ID
+from peerloom.kit.limits import MAX_ACCELERATORS, MAX_SLOTS, MAX_SPEED_GFLOPS, NODE_ID
 from peerloom.services.registry.membership.node_records import NodeRecord
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
 from peerloom.v1.registry_pb2 import NodeSpec, RegisterRequest
 
-_SPEEDS = ("matmul_gflops", "memory_bytes_per_s", "disk_bytes_per_s", "training_gflops", "heartbeat_s")
+MAX_SPEC_BYTES = 4096
+_MAX_BYTES_PER_S = 1e15
+_SPEEDS = {
+    "matmul_gflops": MAX_SPEED_GFLOPS,
+    "memory_bytes_per_s": _MAX_BYTES_PER_S,
+    "disk_bytes_per_s": _MAX_BYTES_PER_S,
+    "training_gflops": MAX_SPEED_GFLOPS,
+    "heartbeat_s": 3600.0,
+}
 
 
 @dataclass(frozen=True)
@@ -37,15 +58,15 @@ def check_application(request: RegisterRequest) -> Application:
 
 
 def check_speed(at: str, speed: MachineSpeed) -> None:
-    """Raises InvalidArgumentError naming the field, behind `at`, that is no finite number from 0 on."""
-    for field in _SPEEDS:
-        value = getattr(speed, field)
-        check_range(f"{at}.{field}", value, 0, math.inf)
-        if math.isinf(value):
-            raise InvalidArgumentError.of_field(f"{at}.{field}", value, "finite")
+    """Raises InvalidArgumentError naming the field, behind `at`, that no machine can have measured."""
+    speed.DiscardUnknownFields()
+    for field, limit in _SPEEDS.items():
+        check_range(f"{at}.{field}", getattr(speed, field), 0, limit)
+    check_timestamp(f"{at}.measured_time", speed.measured_time)
 
 
 def _check_spec(spec: NodeSpec) -> None:
+    spec.DiscardUnknownFields()  # they would be stored, whatever their size
     check_name("spec.name", spec.name)
     if NODE_ID.fullmatch(spec.name):
         limit = "a name that can't be taken for a node's id"
@@ -58,11 +79,16 @@ def _check_spec(spec: NodeSpec) -> None:
         _check_accelerator(f"spec.accelerators[{number}]", accelerator)
     check_speed("spec.speed", spec.speed)
     check_labels("spec.labels", spec.labels)
+    # Each field is within its limit; all at their limits would be 50 kB a node.
+    if spec.ByteSize() > MAX_SPEC_BYTES:
+        raise InvalidArgumentError.of_field(
+            "spec", f"{spec.ByteSize():,} bytes", f"at most {MAX_SPEC_BYTES:,} bytes"
+        )
 
 
 def _check_accelerator(field: str, accelerator: Accelerator) -> None:
-    check_text(f"{field}.kind", accelerator.kind, low=1, high=63)
-    check_text(f"{field}.model", accelerator.model, high=128)
+    check_line(f"{field}.kind", accelerator.kind, low=1, high=63)
+    check_line(f"{field}.model", accelerator.model, high=128)
     check_range(f"{field}.count", accelerator.count, 1, MAX_SLOTS)
 
 
@@ -81,7 +107,32 @@ def name_taken(holder: NodeRecord, reason: str) -> AlreadyExistsError:
 def node_limit_reached(limit: int) -> ResourceExhaustedError:
     """The refusal of a newcomer when the registry is full."""
     return ResourceExhaustedError(
-        f"The registry knows {limit:,} nodes, its limit; raise node_limit to admit more.",
+        f"The registry knows {limit:,} nodes, its limit, and none of them is gone; raise node_limit to admit "
+        "more.",
         reason="NODE_LIMIT",
         metadata={"limit": str(limit)},
     )
+
+
+def changes_too_often(record: NodeRecord) -> ResourceExhaustedError:
+    """The refusal of one more change of a node."""
+    return ResourceExhaustedError(
+        f"{record.name} was changed too often just now; try again in a few seconds.",
+        reason="CHANGES_TOO_OFTEN",
+        metadata={"name": record.name},
+    )
+
+
+def still_there(record: NodeRecord) -> FailedPreconditionError:
+    """The refusal to forget a node whose session is open."""
+    return FailedPreconditionError(
+        f"{record.name} has an open session. Stop its agent first; or force it: its session is closed then, "
+        "and if its agent still runs, it comes back as a new node.",
+        reason="NODE_IS_THERE",
+        metadata={"name": record.name},
+    )
+
+
+def was_forgotten(record: NodeRecord) -> NotFoundError:
+    """The refusal to change a node that was forgotten meanwhile."""
+    return NotFoundError.of_name("node", record.name, ())

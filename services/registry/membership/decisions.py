@@ -7,9 +7,13 @@ import enum
 from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.allowance import Rate
 from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, NODE_STATE_DEAD, NODE_STATE_SUSPECT, NodeState
 
 MAX_INCARNATION_STEP = 1000
+# Changes of one node that are written and told: a node, or a user, that flips one all the time must not fill
+# the log. What its heartbeats say is taken up later, as it is then.
+CHANGE_RATE = Rate(most=100, per_s=1.0)
 
 
 class Beat(enum.Enum):

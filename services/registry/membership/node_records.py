@@ -71,7 +71,8 @@ class SessionRow:
 class Transition:
     """One change of one node: the node right after, the session that opened or closed, and the event.
 
-    `snapshot` is the serialized proto Node; `is_first` says that the node was unknown before.
+    `snapshot` is the serialized proto Node; `is_first` says that the node was unknown before, `is_last` that
+    it is unknown from now on.
     """
 
     record: NodeRecord
@@ -80,6 +81,7 @@ class Transition:
     time_s: float
     snapshot: bytes
     is_first: bool = False
+    is_last: bool = False
     opened: OpenSession | None = None
     closed: ClosedSession | None = None
 
@@ -102,5 +104,6 @@ class LoadedRegistry:
 
     registry_id: str
     newest_sequence: int
+    forgotten_sequence: int
     records: list[NodeRecord]
     sessions: list[OpenSession]

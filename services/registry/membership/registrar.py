@@ -15,13 +15,17 @@ from peerloom.services.registry.events.transition_queue import TransitionQueue
 from peerloom.services.registry.membership import decisions
 from peerloom.services.registry.membership.application import (
     Application,
+    changes_too_often,
     check_speed,
     name_taken,
     node_limit_reached,
+    still_there,
+    was_forgotten,
 )
 from peerloom.services.registry.membership.decisions import Beat, Welcome
 from peerloom.services.registry.membership.failure_detector import FailureDetector
 from peerloom.services.registry.membership.node_records import OpenSession, SessionRow, Transition
+from peerloom.services.registry.membership.node_retention import NodeRetention
 from peerloom.services.registry.membership.table import (
     HeartbeatStream,
     Member,
@@ -34,6 +38,7 @@ from peerloom.v1.common_pb2 import MachineSpeed
 from peerloom.v1.registry_pb2 import HeartbeatRequest
 
 MAX_REASON_CHARACTERS = 256
+REMOVED = "Somebody removed it."
 _log = get_logger()
 
 
@@ -49,6 +54,7 @@ class Registrar:
         store: Store,
         run_sql: RunSql,
         clock: Clock,
+        retention: NodeRetention,
         node_limit: int,
     ) -> None:
         self._table = table
@@ -58,6 +64,7 @@ class Registrar:
         self._store = store
         self._run_sql = run_sql
         self._clock = clock
+        self._retention = retention
         self._node_limit = node_limit
 
     async def register(self, application: Application) -> OpenSession | SessionRow:
@@ -74,9 +81,24 @@ class Registrar:
         await self._work.finish(self._deregister(lease_id, reason or "It said goodbye."))
 
     async def drain(self, node: str, *, undo: bool) -> Member:
-        """Keeps new work from a node, or takes that back. Raises NotFoundError for an unknown node."""
+        """Keeps new work from a node, or takes that back.
+
+        Raises NotFoundError for an unknown node, ResourceExhaustedError when it was changed too often.
+        """
         member = self._table.find(node)
         await self._work.finish(self._drain(member, draining=not undo))
+        return member
+
+    async def remove(self, node: str, *, force: bool) -> Member:
+        """Forgets a node with its sessions; returns it as it was.
+
+        Raises NotFoundError for an unknown node, FailedPreconditionError for one with an open session, unless
+        `force` closes that.
+        """
+        member = self._table.find(node)
+        if member.session is not None and not force:
+            raise still_there(member.record)
+        await self._work.finish(self._remove(member))
         return member
 
     def hear(self, stream: HeartbeatStream, beat: HeartbeatRequest) -> tuple[Member, bool]:
@@ -100,8 +122,10 @@ class Registrar:
 
         Raises InvalidArgumentError for a reason that is too long.
         """
-        if withheld != member.withheld:
-            check_text("withheld", withheld, high=MAX_REASON_CHARACTERS)
+        if withheld == member.withheld:
+            return
+        check_text("withheld", withheld, high=MAX_REASON_CHARACTERS)
+        if member.may_change(self._clock.monotonic_s()):
             await self._work.finish(self._note_lending(member, withheld))
 
     async def note_speed(self, member: Member, speed: MachineSpeed) -> None:
@@ -109,13 +133,19 @@ class Registrar:
 
         Raises InvalidArgumentError for what is no speed.
         """
-        if speed != member.record.spec.speed:
-            check_speed("speed", speed)
+        if speed == member.record.spec.speed:
+            return
+        check_speed("speed", speed)
+        if member.may_change(self._clock.monotonic_s()):
             await self._work.finish(self._note_speed(member, speed))
 
     async def refute(self, member: Member, incarnation: int) -> None:
-        """Clears a node of suspicion, if its incarnation is still above the suspected one."""
-        await self._work.finish(self._refute(member, incarnation))
+        """Clears a node of suspicion, if its incarnation is still above the suspected one.
+
+        One that is cleared all the time has to wait for it, and says so again with its next heartbeat.
+        """
+        if member.may_change(self._clock.monotonic_s()):
+            await self._work.finish(self._refute(member, incarnation))
 
     async def _register(self, application: Application) -> OpenSession | SessionRow:
         async with self._table.lock(application.spec.name):
@@ -124,7 +154,7 @@ class Registrar:
             is_open = member is not None and member.session is not None
             welcome, reason = decisions.judge_registration(holder_key, application.key_sha256, is_open)
             if member is None:
-                if len(self._table) >= self._node_limit:
+                if not await self._retention.make_room():
                     raise node_limit_reached(self._node_limit)
                 return await self._admit(application, None, reason)
             if welcome is Welcome.REFUSE:
@@ -133,6 +163,7 @@ class Registrar:
             earlier = await self._run_sql(self._store.find_request, member.record.node_id, request_id)
             if isinstance(earlier, SessionRow):
                 return earlier
+            self._check_pace(member)
             return await self._admit(application, member, reason)
 
     async def _admit(self, application: Application, member: Member | None, reason: str) -> OpenSession:
@@ -176,11 +207,26 @@ class Registrar:
 
     async def _drain(self, member: Member, *, draining: bool) -> None:
         async with self._table.lock(member.record.name):
+            if not self._table.holds(member):
+                raise was_forgotten(member.record)
             if member.record.draining == draining:
                 return
+            self._check_pace(member)
             change = transitions.drain_changed(member, draining, moment_of(self._clock))
             await self._commits.commit([change], lambda: self._table.believe(member, change))
             _log.info("drain_changed", node=member.record.name, draining=draining)
+
+    async def _remove(self, member: Member) -> None:
+        async with self._table.lock(member.record.name):
+            if member.session is not None:
+                now = moment_of(self._clock)
+                change = transitions.interrupted(member, REMOVED, self._detector.start_s, now)
+                await self._commits.commit([change], lambda: self._table.believe(member, change))
+        await self._retention.forget(member, REMOVED)
+
+    def _check_pace(self, member: Member) -> None:
+        if not member.may_change(self._clock.monotonic_s()):
+            raise changes_too_often(member.record)
 
     async def _note_lending(self, member: Member, withheld: str) -> None:
         async with self._table.lock(member.record.name):

@@ -7,10 +7,14 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from peerloom.errors import NotFoundError
+from peerloom.kit.allowance import Bucket
+from peerloom.kit.checks import check_text
 from peerloom.kit.clock import Clock
+from peerloom.services.registry.membership.decisions import CHANGE_RATE
 from peerloom.services.registry.membership.node_records import Moment, NodeRecord, OpenSession, Transition
 from peerloom.v1.common_pb2 import SlotCount
 
+MAX_NODE_CHARACTERS = 64
 NEVER_S = float("-inf")
 _SIMILAR_NAMES = 200
 
@@ -27,10 +31,12 @@ class Member:
 
     `heard_s` is monotonic, -inf until the node is heard by this process. `slots_total` and `slots_free`
     are as of the last heartbeat. `withheld` says why the owner lends nothing, as watchers were told; "" while
-    the node is lent. `is_timed` says that the failure detector has a deadline for the node.
+    the node is lent. `is_timed` says that the failure detector has a deadline for the node, `changes` how
+    many more it may ask for.
     """
 
     __slots__ = (
+        "changes",
         "heard_s",
         "is_timed",
         "record",
@@ -50,6 +56,12 @@ class Member:
         self.stream: HeartbeatStream | None = None
         self.is_timed = False
         self.withheld = ""
+        self.changes: Bucket | None = None
+
+    def may_change(self, now_s: float) -> bool:
+        """Whether one more change that the node or a user asks for may be made now (monotonic seconds)."""
+        self.changes, may = CHANGE_RATE.take(self.changes, now_s)
+        return may
 
     def seen_wall_s(self, now: Moment) -> float:
         """When the registry last heard of the node, by the wall clock."""
@@ -107,6 +119,17 @@ class MembershipTable:
         insort(self._names, record.name)
         return member
 
+    def remove(self, member: Member) -> None:
+        """Forgets a node whose removal was just committed."""
+        self._end_session(member)
+        del self.by_id[member.record.node_id]
+        del self.by_name[member.record.name]
+        del self._names[bisect_left(self._names, member.record.name)]
+
+    def holds(self, member: Member) -> bool:
+        """Whether this node is still known: it may have been forgotten while somebody waited for its lock."""
+        return self.by_id.get(member.record.node_id) is member
+
     def lock(self, name: str) -> asyncio.Lock:
         """The lock that a change of the node with this name, known or not, must hold."""
         lock = self._locks.get(name)
@@ -138,10 +161,14 @@ class MembershipTable:
             member.withheld = ""
 
     def find(self, node: str) -> Member:
-        """The node with this id or name. Raises NotFoundError with the nearest names."""
+        """The node with this id or name.
+
+        Raises NotFoundError with the nearest names, InvalidArgumentError for what is too long to be one.
+        """
+        check_text("node", node, high=MAX_NODE_CHARACTERS)
         member = self.by_id.get(node) or self.by_name.get(node)
         if member is None:
-            raise NotFoundError.of_name("node", node[:80], self._similar(node))
+            raise NotFoundError.of_name("node", node, self._similar(node))
         return member
 
     def of_lease(self, lease_id: str) -> Member:

@@ -59,9 +59,9 @@ class Explanations:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def of_node(self, node_id: str) -> Explanation:
-        """The belief of a node that is in the catalog."""
-        return self._read(_NOW.where(beliefs.c.node_id == node_id))[0]
+    def of_node(self, node_id: str) -> Explanation | None:
+        """The belief of a node; None for one that isn't in the catalog."""
+        return next(iter(self._read(_NOW.where(beliefs.c.node_id == node_id))), None)
 
     def highest_first(self, limit: int, after: tuple[float, str] | None) -> list[Explanation]:
         """Up to `limit` beliefs; `after` is the belief and node id of the last one seen."""

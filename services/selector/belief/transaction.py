@@ -1,5 +1,6 @@
 """One transaction's bookkeeping: reads the accounts it touches, counts facts in them, writes all at once."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from typing import Any
@@ -14,6 +15,7 @@ from peerloom.services.selector.belief.movement import counted_delay_s
 from peerloom.services.selector.belief.track import HALF_LIFE_S, TRACK, Track, observe
 from peerloom.services.selector.catalog.entries import CatalogEntry, open_online_s
 
+MAX_UNMET = 1000  # nodes that only evidence tells of
 _REPUTATION = Reputation._fields
 _ENTRY = tuple(field.name for field in fields(CatalogEntry))
 _TERMS = tuple(field.name for field in fields(Terms) if field.name != "weights")
@@ -60,6 +62,8 @@ class BeliefTransaction:
         self._changed_entries: dict[str, CatalogEntry] = {}
         self._changed_records: dict[str, Record] = {}
         self._machine_gflops: dict[str, float] = {}
+        self._unmet: deque[str] | None = None
+        self._forgotten: list[str] = []
         self._evidence_rows: list[dict[str, Any]] = []
         self._history_rows: list[dict[str, Any]] = []
 
@@ -69,6 +73,11 @@ class BeliefTransaction:
         return list(self._changed_entries.values())
 
     @property
+    def forgotten(self) -> list[str]:
+        """The ids of the nodes that were forgotten, and are not there again."""
+        return [node_id for node_id in self._forgotten if node_id not in self._entries]
+
+    @property
     def records(self) -> dict[str, Record]:
         """The reputations and tracks that changed, by node id."""
         return dict(self._changed_records)
@@ -76,6 +85,17 @@ class BeliefTransaction:
     def set_entry(self, entry: CatalogEntry) -> None:
         """Replaces the catalog entry of the entry's node."""
         self._entries[entry.node_id] = self._changed_entries[entry.node_id] = entry
+
+    def forget(self, node_id: str) -> None:
+        """Removes a node with all that it has earned."""
+        self._entries.pop(node_id, None)
+        self._records.pop(node_id, None)
+        self._changed_entries.pop(node_id, None)
+        self._changed_records.pop(node_id, None)
+        self._evidence_rows = [row for row in self._evidence_rows if row["node_id"] != node_id]
+        self._history_rows = [row for row in self._history_rows if row["node_id"] != node_id]
+        self._stored_nodes -= {node_id}
+        self._forgotten.append(node_id)
 
     def compare(self, evidence: Sequence[Evidence]) -> None:
         """Works out machine speeds from the facts of one report, by comparing the workers of each job."""
@@ -99,7 +119,7 @@ class BeliefTransaction:
         self._seen.add(evidence.evidence_id)
         node_id = evidence.node_id
         if node_id not in self._entries:
-            self.set_entry(CatalogEntry(node_id))
+            self._meet(node_id)
         before, track = self._records.get(node_id, _NOTHING)
         reputation, terms = update(
             before,
@@ -125,8 +145,19 @@ class BeliefTransaction:
         self._history_rows.append(_history_row(evidence, reputation, terms, now_s))
         return True
 
+    def _meet(self, node_id: str) -> None:
+        # Reporters may be a moment ahead of the registry's log; who invents nodes displaces invented ones.
+        if self._unmet is None:
+            unmet = sa.select(tables.nodes.c.node_id).where(tables.nodes.c.name == "")
+            self._unmet = deque(self._connection.scalars(unmet.order_by(tables.nodes.c.number)))
+        while len(self._unmet) >= MAX_UNMET:
+            self.forget(self._unmet.popleft())
+        self._unmet.append(node_id)
+        self.set_entry(CatalogEntry(node_id))
+
     def write(self) -> None:
         """Writes the entries and facts of this transaction; committing is the caller's."""
+        self._delete(self._forgotten)
         old, new = self._split(self._changed_entries)
         self._insert(tables.nodes, [_entry_row(self._entries[node_id]) for node_id in new])
         self._update(tables.nodes, [_entry_row(self._entries[node_id]) for node_id in old])
@@ -148,6 +179,12 @@ class BeliefTransaction:
         all_ids = list(node_ids)
         stored = self._stored_nodes
         return [i for i in all_ids if i in stored], [i for i in all_ids if i not in stored]
+
+    def _delete(self, node_ids: Sequence[str]) -> None:
+        for table in (tables.history, tables.evidence, tables.tracks, tables.beliefs, tables.nodes):
+            if node_ids:
+                gone = sa.delete(table).where(table.c.node_id == sa.bindparam("key"))
+                self._connection.execute(gone, [{"key": node_id} for node_id in node_ids])
 
     def _insert(self, table: sa.Table, rows: Sequence[dict[str, Any]]) -> None:
         if rows:

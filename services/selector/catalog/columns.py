@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from itertools import chain, islice
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +9,7 @@ import numpy.typing as npt
 from peerloom.errors import NotFoundError
 from peerloom.services.selector.belief.formula import Reputation
 from peerloom.services.selector.belief.track import TRACK, Track
-from peerloom.services.selector.catalog.arrays import NumberBlock, RowIndex
+from peerloom.services.selector.catalog.arrays import NumberBlock, OwnerIndex, RowIndex, doubled
 from peerloom.services.selector.catalog.entries import CatalogEntry, owner_of
 
 _FIRST_CAPACITY = 1024
@@ -24,11 +23,12 @@ _COUNTS = (
     "all_unfinished",
 )
 _SAID = ("speed_gflops", "heartbeat_s", "session_start_s", "asked")
-_NAMES_COMPARED = 500  # comparing is slow, and this is done while others wait
+_NAMES_COMPARED = 200  # comparing is slow, and this is done while others wait
+FREE = -1  # instead of a state
 
 
 class NodeColumns:
-    """Row i of every column is the i-th node that we met. Rows are never removed.
+    """Row i of every column is the i-th node that we met; one that was forgotten leaves its row to the next.
 
     Columns: `state` int8, `slots` int32, `draining` bool, `belief` float64; `labels` and `accelerators` are
     indices from a (key, value) or a kind to rows. `owner` numbers the owners from 0. `number` gives all
@@ -36,7 +36,8 @@ class NodeColumns:
     `all_trainings`, `delay_total_s`, `ended_online_log`, `all_interruptions`, `all_unfinished`), what the
     node says of itself (`speed_gflops`, `heartbeat_s`; NaN: nothing), `session_start_s` (NaN: none is open)
     and `asked`, the number of the selection that chose it last, its place there as the fraction (NaN: none
-    did).
+    did). `met_at` is how many selections there had been when the row got its node; a row that waits for one
+    has the state FREE.
     """
 
     def __init__(self) -> None:
@@ -51,12 +52,12 @@ class NodeColumns:
         self._slots = np.zeros(_FIRST_CAPACITY, np.int32)
         self._draining = np.zeros(_FIRST_CAPACITY, np.bool_)
         self._belief = np.zeros(_FIRST_CAPACITY, np.float64)
-        self._owner = np.full(_FIRST_CAPACITY, -1, np.int32)
-        self._names_of_owner = np.zeros(_FIRST_CAPACITY, np.int32)
-        self._number_of_owner: dict[str, int] = {}
+        self._owners = OwnerIndex()
         self._tracks, self._counts = NumberBlock(TRACK), NumberBlock(_COUNTS)
         self._said = NumberBlock(_SAID, fill=np.nan)
         self.selections = 0
+        self.met_at: list[int] = []
+        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self.node_ids)
@@ -84,12 +85,12 @@ class NodeColumns:
     @property
     def owner(self) -> npt.NDArray[np.int32]:
         """The number of each node's owner."""
-        return self._owner[: len(self)]
+        return self._owners.owner[: len(self)]
 
     @property
     def names_of_owner(self) -> npt.NDArray[np.int32]:
         """How many nodes each owner has, by the owner's number."""
-        return self._names_of_owner[: max(1, len(self._number_of_owner))]
+        return self._owners.names
 
     def number(self, name: str) -> npt.NDArray[np.float64]:
         """The column of numbers with this name; see the class."""
@@ -99,16 +100,18 @@ class NodeColumns:
     @property
     def bytes(self) -> int:
         """Memory of the arrays; names, addresses and labels come on top."""
-        arrays = (self._state, self._slots, self._draining, self._belief, self._owner, self._names_of_owner)
-        blocks = (self._tracks, self._counts, self._said)
-        return sum(array.nbytes for array in arrays) + sum(block.bytes for block in blocks)
+        arrays = (self._state, self._slots, self._draining, self._belief)
+        blocks = (self._owners, self._tracks, self._counts, self._said)
+        return (
+            self._owners.bytes + sum(array.nbytes for array in arrays) + sum(block.bytes for block in blocks)
+        )
 
     def put(self, entry: CatalogEntry) -> None:
         """Adds a node with belief 0, or changes what is known of it."""
         row = self._row_of_id.get(entry.node_id)
         if row is None:
             row = self._append(entry.node_id)
-        self._own(row, owner_of(entry.node_id, entry.address, entry.labels))
+        self._owners.put(row, owner_of(entry.node_id, entry.address, entry.labels))
         start_s = entry.session_start_s
         self._said.set(row, "session_start_s", np.nan if start_s is None else start_s)
         self._said.set(row, "speed_gflops", entry.speed_gflops or np.nan)
@@ -126,6 +129,21 @@ class NodeColumns:
         """Changes the states and open sessions' starts (NaN: none is open) of nodes that were put before."""
         self._state[rows] = states
         self._said.set(rows, "session_start_s", np.array(session_starts_s, np.float64))
+
+    def forget(self, node_id: str) -> None:
+        """Frees a node's row, if it has one."""
+        row = self._row_of_id.pop(node_id, None)
+        if row is None:
+            return
+        self._rename(row, "")
+        self._owners.leave(row)
+        self.labels.put(row, ())
+        self.accelerators.put(row, ())
+        self.node_ids[row] = self.addresses[row] = ""
+        self._state[row], self._slots[row], self._draining[row], self._belief[row] = FREE, 0, False, 0.0
+        for block in (self._tracks, self._counts, self._said):
+            block.clear(row)
+        self._free.append(row)
 
     def set_belief(self, node_id: str, belief: float) -> None:
         """Changes the belief of a node that was put before."""
@@ -163,6 +181,11 @@ class NodeColumns:
         return self.node_ids[row]
 
     def _append(self, node_id: str) -> int:
+        if self._free:
+            row = self._free.pop()
+            self._row_of_id[node_id], self.node_ids[row] = row, node_id
+            self.met_at[row] = self.selections
+            return row
         row = len(self)
         if row == len(self._state):
             self._grow()
@@ -172,22 +195,12 @@ class NodeColumns:
         self.node_ids.append(node_id)
         self.names.append("")
         self.addresses.append("")
+        self.met_at.append(self.selections)
         return row
 
     def _grow(self) -> None:
-        self._state, self._slots = _doubled(self._state), _doubled(self._slots)
-        self._draining, self._belief = _doubled(self._draining), _doubled(self._belief)
-        self._owner = _doubled(self._owner, fill=-1)
-
-    def _own(self, row: int, owner: str) -> None:
-        number = self._number_of_owner.setdefault(owner, len(self._number_of_owner))
-        if number == len(self._names_of_owner):
-            self._names_of_owner = _doubled(self._names_of_owner)
-        before = self._owner[row]
-        if before >= 0:
-            self._names_of_owner[before] -= 1
-        self._owner[row] = number
-        self._names_of_owner[number] += 1
+        self._state, self._slots = doubled(self._state), doubled(self._slots)
+        self._draining, self._belief = doubled(self._draining), doubled(self._belief)
 
     def _rename(self, row: int, name: str) -> None:
         old = self.names[row]
@@ -202,7 +215,3 @@ def _table(lines: Sequence[tuple[float, ...]], width: int) -> npt.NDArray[np.flo
     """The same as np.array(lines), in half the time."""
     numbers = np.fromiter(chain.from_iterable(lines), np.float64, width * len(lines))
     return numbers.reshape(len(lines), width)
-
-
-def _doubled(column: npt.NDArray[Any], fill: int = 0) -> npt.NDArray[Any]:
-    return np.concatenate([column, np.full_like(column, fill)])

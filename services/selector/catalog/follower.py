@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
-from peerloom.errors import InvalidArgumentError, PeerloomError, UnavailableError
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.dialing import RegistryPeer
 from peerloom.kit.logs import get_logger
@@ -90,8 +90,8 @@ class Follower:
             ) as messages:
                 async for message in messages:
                     return Cursor(message.registry_id, message.sequence) == self._cursor
-        except InvalidArgumentError:
-            return False  # its log is shorter
+        except (InvalidArgumentError, FailedPreconditionError):
+            return False  # its log is shorter, or it has forgotten this part of it
         return False
 
     async def _read(self, *, stop_at_present: bool) -> None:

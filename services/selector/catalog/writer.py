@@ -63,6 +63,8 @@ class CatalogWriter:
         return change
 
     def _remember(self, change: CatalogChange) -> None:
+        for node_id in change.forgotten:
+            self._columns.forget(node_id)
         for entry in change.entries:
             self._columns.put(entry)
         for node_id, (reputation, track) in change.records.items():

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.services.selector.belief.track import HALF_LIFE_S
-from peerloom.services.selector.catalog.columns import NodeColumns
+from peerloom.services.selector.catalog.columns import FREE, NodeColumns
 from peerloom.services.selector.policies.interface import Candidates, Policy, SelectionRequest
 from peerloom.services.selector.policies.past import Past
 from peerloom.v1.registry_pb2 import (
@@ -87,7 +87,7 @@ def candidates_of(
 
 def eligible(columns: NodeColumns, request: SelectionRequest) -> tuple[Mask, list[Exclusion], list[Rows]]:
     """Which nodes may be chosen, and which not; a node unfit for several reasons counts for the first."""
-    left = np.ones(len(columns), np.bool_)
+    left = columns.state != FREE
     exclusions, excluded_rows = [], []
     for reason, unfit in _tests(columns, request):
         failed = left & unfit

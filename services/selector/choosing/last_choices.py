@@ -24,29 +24,30 @@ class _Last:
     choice: Choice
     policy: str
     time_s: float
-    nodes: int
+    selection: int
 
 
 class LastChoices:
     """Keeps the last selection whole, and of each node the last one that chose it."""
 
     def __init__(self) -> None:
-        self._chosen: dict[int, LastChoice] = {}
+        self._chosen: dict[int, tuple[str, LastChoice]] = {}
         self._last: _Last | None = None
 
     def note(self, choice: Choice, policy: str, time_s: float, columns: NodeColumns) -> None:
         """Keeps a selection that was just made, and has the columns count it."""
         for row, reason in zip(choice.rows, choice.reasons, strict=True):
-            self._chosen[row] = LastChoice(time_s, policy, True, reason)
-        self._last = _Last(choice, policy, time_s, len(columns))
+            self._chosen[row] = columns.node_ids[row], LastChoice(time_s, policy, True, reason)
+        self._last = _Last(choice, policy, time_s, columns.selections)
         columns.note_asked(np.array(choice.rows, np.intp))
 
-    def of(self, row: int) -> list[LastChoice]:
+    def of(self, row: int, columns: NodeColumns) -> list[LastChoice]:
         """The last selection, and before it the one that chose the node last, if that was another."""
-        chosen = self._chosen.get(row)
-        if self._last is None or row >= self._last.nodes or row in self._last.choice.rows:
-            return [chosen] if chosen else []
+        node_id, found = self._chosen.get(row, ("", None))
+        chosen = found if node_id == columns.node_ids[row] else None  # else the row was another node's
         last = self._last
+        if last is None or columns.met_at[row] > last.selection or row in last.choice.rows:
+            return [chosen] if chosen else []
         now = LastChoice(last.time_s, last.policy, False, _why_not(last.choice, row))
         return [now, chosen] if chosen else [now]
 

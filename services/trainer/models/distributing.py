@@ -36,7 +36,7 @@ class Distributor:
         self._dialer, self._address, self._clock = dialer, address, clock
 
     async def know(self, digest: str) -> Artifact:
-        """An artifact that is kept here, or else fetched now. Raises NotFoundError with the nearest."""
+        """An artifact that is kept here, or else fetched now. Raises NotFoundError."""
         try:
             return await asyncio.to_thread(self._store.describe, digest)
         except NotFoundError as error:

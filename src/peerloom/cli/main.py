@@ -17,7 +17,7 @@ _TABLE = {
     "status": (f"{_HERE}.status", "Show services, nodes and running jobs."),
     "train": (f"{_HERE}.train", "Submit a training job and watch it."),
     "jobs": (f"{_HERE}.jobs", "List, show, watch or cancel jobs, and read their logs."),
-    "nodes": (f"{_HERE}.nodes", "List, show or drain nodes."),
+    "nodes": (f"{_HERE}.nodes", "List, show, drain or remove nodes."),
     "beliefs": (f"{_HERE}.beliefs", "See whom the selector trusts, and why."),
     "models": (f"{_HERE}.models", "List trained models, or fetch one."),
     "infer": (f"{_HERE}.infer", "Ask a model for answers: on a node, split over several, or here."),

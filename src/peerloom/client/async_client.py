@@ -97,6 +97,15 @@ class AsyncClient:
         request = registry_pb2.DrainRequest(node=name, undo=undo)
         return node_of((await self._services.registry.call(lambda stub: stub.Drain, request)).node)
 
+    async def remove_node(self, name: str, *, force: bool = False) -> Node:
+        """Has the registry forget a node, and the selector with it; returns it as it was.
+
+        Raises FailedPreconditionError for a node whose session is open, unless `force` closes that. A node
+        that still runs then comes back as a new one.
+        """
+        request = registry_pb2.RemoveNodeRequest(node=name, force=force)
+        return node_of((await self._services.registry.call(lambda stub: stub.RemoveNode, request)).node)
+
     async def sessions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
         """Online periods of a node, or of all, newest first; at most `limit`."""
         request = registry_pb2.ListSessionsRequest(node=node)

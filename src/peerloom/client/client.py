@@ -65,6 +65,7 @@ class Client(SyncFace[AsyncClient]):
     nodes = blocking(AsyncClient.nodes)
     node = blocking(AsyncClient.node)
     drain = blocking(AsyncClient.drain)
+    remove_node = blocking(AsyncClient.remove_node)
     sessions = blocking(AsyncClient.sessions)
     interruptions = blocking(AsyncClient.interruptions)
     services = blocking(AsyncClient.services)

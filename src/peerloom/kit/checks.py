@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from peerloom.errors import InvalidArgumentError
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -14,6 +16,7 @@ _LONGEST_ADDRESS = 253 + len(":65535")
 _SCHEMES = frozenset(
     {"dns", "google-c2p", "ipv4", "ipv6", "passthrough", "unix", "unix-abstract", "vsock", "xds"}
 )
+_LAST_TIME_S = 253_402_300_799  # the end of the year 9999, where a protobuf Timestamp ends
 
 
 def check_range(field: str, value: float, low: float, high: float) -> None:
@@ -34,6 +37,12 @@ def check_line(field: str, value: str, *, low: int = 0, high: int) -> None:
     check_text(field, value, low=low, high=high)
     if not value.isprintable():
         raise InvalidArgumentError.of_field(field, value[:80], "one line of printable characters")
+
+
+def check_timestamp(field: str, stamp: Timestamp) -> None:
+    """Raises InvalidArgumentError unless the time lies in the years 1970 to 9999."""
+    check_range(f"{field}.seconds", stamp.seconds, 0, _LAST_TIME_S)
+    check_range(f"{field}.nanos", stamp.nanos, 0, 999_999_999)
 
 
 def check_name(field: str, value: str) -> None:
@@ -67,12 +76,12 @@ def check_address(field: str, value: str) -> None:
 
 
 def check_labels(field: str, labels: Mapping[str, str]) -> None:
-    """Raises InvalidArgumentError for more than 32 labels, or one of over 63 characters."""
+    """Raises InvalidArgumentError for more than 32 labels, or one of over 63 or unseen characters."""
     if len(labels) > 32:
         raise InvalidArgumentError.of_field(field, f"{len(labels)} entries", "at most 32 entries")
     for key, value in labels.items():
-        check_text(f"{field} key", key, low=1, high=63)
-        check_text(f"{field}[{key}]", value, high=63)
+        check_line(f"{field} key", key, low=1, high=63)
+        check_line(f"{field}[{key}]", value, high=63)
 
 
 def check_choice(field: str, value: int, allowed: Iterable[int], limit: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from peerloom.errors import InternalError, PeerloomError
+from peerloom.errors import InternalError, InvalidArgumentError, PeerloomError
 from peerloom.kit.call_limits import SEND_LIMIT_S
 from peerloom.kit.logs import get_logger
 from peerloom.kit.status import code_of, details_of, message_of
@@ -75,7 +75,7 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
-        return kind(wrapped, handler.request_deserializer, handler.response_serializer)
+        return kind(wrapped, _tolerant(handler.request_deserializer), handler.response_serializer)
 
 
 def _refusing(error: PeerloomError, method: str) -> Any:
@@ -86,11 +86,53 @@ def _refusing(error: PeerloomError, method: str) -> Any:
     return grpc.stream_stream_rpc_method_handler(call)
 
 
+@dataclass(frozen=True)
+class _Undecodable:
+    """Stands for a request whose bytes aren't the message that the method takes."""
+
+    reason: str
+
+
+def _tolerant(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    # gRPC itself would answer INTERNAL, and write a traceback into our log.
+    if deserializer is None:
+        return None
+
+    def decode(data: bytes) -> Any:
+        try:
+            return deserializer(data)
+        except Exception as error:
+            return _Undecodable(type(error).__name__)
+
+    return decode
+
+
+class _Requests:
+    """A call's stream of requests; raises InvalidArgumentError for one that can't be decoded."""
+
+    def __init__(self, requests: AsyncIterator[Any]) -> None:
+        self._requests = requests
+
+    def __aiter__(self) -> "_Requests":
+        return self
+
+    async def __anext__(self) -> Any:
+        return _decoded(await anext(self._requests))
+
+
+def _decoded(request: Any) -> Any:
+    """The request, or the stream of them. Raises InvalidArgumentError for bytes that aren't the message."""
+    if isinstance(request, _Undecodable):
+        limit = f"a message of this method in protobuf's encoding ({request.reason})"
+        raise InvalidArgumentError.of_field("request", "undecodable", limit)
+    return _Requests(aiter(request)) if hasattr(request, "__aiter__") else request
+
+
 def _guard_unary(behaviour: Any, method: str) -> Any:
     async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
         caller.set(Caller(ANONYMOUS, context.peer()))
         try:
-            return await behaviour(request, context)
+            return await behaviour(_decoded(request), context)
         except Exception as error:
             await _abort(context, error, method)
 
@@ -101,7 +143,7 @@ def _guard_stream(behaviour: Any, method: str) -> Any:
     async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         caller.set(Caller(ANONYMOUS, context.peer()))
         try:
-            async with aclosing(behaviour(request, context)) as responses:
+            async with aclosing(behaviour(_decoded(request), context)) as responses:
                 async for response in responses:
                     with _sent_in_time(method):
                         yield response

@@ -2,13 +2,18 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from typing import Any
+
+from google.protobuf.message import Message
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_range
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
+PAGE_BYTES = 2 * 1024 * 1024  # half of what a message may be
+_TOKEN_CHARACTERS = 4096
 
 
 def page_size_of(requested: int) -> int:
@@ -26,11 +31,48 @@ def decode_token(token: str) -> Any:
     """The key inside a token, None for an empty one. Raises InvalidArgumentError for a token not ours."""
     if not token:
         return None
+    if len(token) > _TOKEN_CHARACTERS:
+        raise foreign_token(token)
     try:
         return json.loads(base64.urlsafe_b64decode(token.encode()))
-    except ValueError:
-        limit = "a next_page_token from an earlier answer"
-        raise InvalidArgumentError.of_field("page_token", token[:80], limit) from None
+    except (ValueError, RecursionError):
+        raise foreign_token(token) from None
+
+
+def number_key(token: str) -> int | None:
+    """The number inside a token, 1 to 2^63 - 1, None for an empty one. Raises InvalidArgumentError."""
+    key = decode_token(token)
+    if key is None:
+        return None
+    if type(key) is int and 0 < key < 2**63:
+        return key
+    raise foreign_token(token)
+
+
+def name_key(token: str) -> str:
+    """The text inside a token, "" for an empty one. Raises InvalidArgumentError for a token not ours."""
+    key = decode_token(token)
+    if key is None:
+        return ""
+    if isinstance(key, str):
+        return key
+    raise foreign_token(token)
+
+
+def foreign_token(token: str) -> InvalidArgumentError:
+    """The refusal of a token that is not ours, or of another list."""
+    limit = "a next_page_token from an earlier answer to the same call"
+    return InvalidArgumentError.of_field("page_token", token[:80], limit)
+
+
+def fitting(messages: Sequence[Message]) -> int:
+    """How many of the messages fit into one page of 2 MiB; at least one if there is one."""
+    page_bytes = 0
+    for count, message in enumerate(messages):
+        page_bytes += message.ByteSize()
+        if page_bytes > PAGE_BYTES and count:
+            return count
+    return len(messages)
 
 
 def page_token_after(items: list[Any], size: int, key_of_last: Any) -> str:

@@ -27,6 +27,19 @@ from peerloom.testbed.plan import (
 
 DEFAULT_NODES = 20
 DEFAULT_SUBNET = "10.77.0.0/24"
+# Of code, or of files, that root would run, read or write.
+_RUNS_CODE = frozenset(
+    {
+        "allow_code",
+        "database",
+        "measure_command",
+        "own_policies",
+        "tls_ca",
+        "tls_certificate",
+        "tls_key",
+        "worker_command",
+    }
+)
 _FIXED_SETTINGS = {"listen", "advertise", "registry", "state", "allow_plain", "name", "slots"}
 
 
@@ -180,6 +193,12 @@ def _settings(document: Document, content: Mapping[str, Any]) -> dict[str, dict[
         for knob in knobs:
             if knob in _FIXED_SETTINGS:
                 message = f"the testbed itself decides on {knob!r} of the {service}: leave it out."
+                raise document.fail(("settings", service, knob), message)
+            if knob in _RUNS_CODE:
+                message = (
+                    f"{knob!r} of the {service} names code or files of this machine, which a testbed would "
+                    "use as root: a testbed file can't set it."
+                )
                 raise document.fail(("settings", service, knob), message)
     return {
         service: {

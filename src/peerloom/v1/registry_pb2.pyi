@@ -76,6 +76,8 @@ class _NodeEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeEve
     """Draining was switched on or off."""
     NODE_EVENT_KIND_MEASURED: _NodeEventKind.ValueType  # 7
     """The node measured its machine anew."""
+    NODE_EVENT_KIND_REMOVED: _NodeEventKind.ValueType  # 8
+    """The registry forgot it: somebody asked for that, it was gone for too long, or there was no room."""
 
 class NodeEventKind(_NodeEventKind, metaclass=_NodeEventKindEnumTypeWrapper):
     """What happened to a node."""
@@ -96,6 +98,8 @@ NODE_EVENT_KIND_DRAIN_CHANGED: NodeEventKind.ValueType  # 6
 """Draining was switched on or off."""
 NODE_EVENT_KIND_MEASURED: NodeEventKind.ValueType  # 7
 """The node measured its machine anew."""
+NODE_EVENT_KIND_REMOVED: NodeEventKind.ValueType  # 8
+"""The registry forgot it: somebody asked for that, it was gone for too long, or there was no room."""
 Global___NodeEventKind: _TypeAlias = NodeEventKind  # noqa: Y015
 
 class _ServiceKind:
@@ -124,7 +128,7 @@ Global___ServiceKind: _TypeAlias = ServiceKind  # noqa: Y015
 
 @_typing.final
 class NodeSpec(_message.Message):
-    """What a node says of itself when it registers."""
+    """What a node says of itself when it registers, 4096 bytes in all."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -170,7 +174,7 @@ class NodeSpec(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Free words for selection, at most 32, each key and value at most 63 characters."""
+        """Free words for selection, at most 32, each key and value at most 63 characters that can be seen."""
 
     def __init__(
         self,
@@ -618,6 +622,56 @@ class DrainResponse(_message.Message):
 Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
 
 @_typing.final
+class RemoveNodeRequest(_message.Message):
+    """Asks for a node to be forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Id or name."""
+    force: _builtins.bool
+    """Also when its session is open."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveNodeRequest: _TypeAlias = RemoveNodeRequest  # noqa: Y015
+
+@_typing.final
+class RemoveNodeResponse(_message.Message):
+    """It is forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node(self) -> Global___Node:
+        """The node as it was."""
+
+    def __init__(
+        self,
+        *,
+        node: Global___Node | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveNodeResponse: _TypeAlias = RemoveNodeResponse  # noqa: Y015
+
+@_typing.final
 class GetNodeRequest(_message.Message):
     """Asks for one node."""
 
@@ -777,7 +831,7 @@ Global___WatchNodesRequest: _TypeAlias = WatchNodesRequest  # noqa: Y015
 
 @_typing.final
 class WatchNodesResponse(_message.Message):
-    """One change. Sequence numbers grow by one and survive restarts."""
+    """One change. Sequence numbers grow and survive restarts; old ones are forgotten."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

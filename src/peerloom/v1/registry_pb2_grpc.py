@@ -56,6 +56,11 @@ class RegistryServiceStub(object):
                 request_serializer=peerloom_dot_v1_dot_registry__pb2.DrainRequest.SerializeToString,
                 response_deserializer=peerloom_dot_v1_dot_registry__pb2.DrainResponse.FromString,
                 _registered_method=True)
+        self.RemoveNode = channel.unary_unary(
+                '/peerloom.v1.RegistryService/RemoveNode',
+                request_serializer=peerloom_dot_v1_dot_registry__pb2.RemoveNodeRequest.SerializeToString,
+                response_deserializer=peerloom_dot_v1_dot_registry__pb2.RemoveNodeResponse.FromString,
+                _registered_method=True)
         self.GetNode = channel.unary_unary(
                 '/peerloom.v1.RegistryService/GetNode',
                 request_serializer=peerloom_dot_v1_dot_registry__pb2.GetNodeRequest.SerializeToString,
@@ -139,6 +144,15 @@ class RegistryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveNode(self, request, context):
+        """Forgets a node that isn't alive, with its online periods; its name is free again. FAILED_PRECONDITION for
+        one with an open session, unless forced: its session is closed then, and a node that still runs comes back
+        as a new one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetNode(self, request, context):
         """One node by id or by name.
         """
@@ -154,7 +168,8 @@ class RegistryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchNodes(self, request, context):
-        """Every change of a node's state from a sequence number on, then live.
+        """Every change of a node's state from a sequence number on, then live. From 0 on: at least the newest event
+        of every node. FAILED_PRECONDITION (EVENTS_FORGOTTEN) when events beyond the number are gone: start at 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -226,6 +241,11 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=peerloom_dot_v1_dot_registry__pb2.DrainRequest.FromString,
                     response_serializer=peerloom_dot_v1_dot_registry__pb2.DrainResponse.SerializeToString,
+            ),
+            'RemoveNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveNode,
+                    request_deserializer=peerloom_dot_v1_dot_registry__pb2.RemoveNodeRequest.FromString,
+                    response_serializer=peerloom_dot_v1_dot_registry__pb2.RemoveNodeResponse.SerializeToString,
             ),
             'GetNode': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNode,
@@ -383,6 +403,33 @@ class RegistryService(object):
             '/peerloom.v1.RegistryService/Drain',
             peerloom_dot_v1_dot_registry__pb2.DrainRequest.SerializeToString,
             peerloom_dot_v1_dot_registry__pb2.DrainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/peerloom.v1.RegistryService/RemoveNode',
+            peerloom_dot_v1_dot_registry__pb2.RemoveNodeRequest.SerializeToString,
+            peerloom_dot_v1_dot_registry__pb2.RemoveNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

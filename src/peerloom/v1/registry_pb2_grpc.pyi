@@ -48,12 +48,19 @@ class RegistryServiceStub:
     """Ends a session politely. It doesn't count as an interruption."""
     Drain: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DrainRequest, _registry_pb2.DrainResponse]
     """Asks for a node to be given no new work; running work goes on."""
+    RemoveNode: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RemoveNodeRequest, _registry_pb2.RemoveNodeResponse]
+    """Forgets a node that isn't alive, with its online periods; its name is free again. FAILED_PRECONDITION for
+    one with an open session, unless forced: its session is closed then, and a node that still runs comes back
+    as a new one.
+    """
     GetNode: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetNodeRequest, _registry_pb2.GetNodeResponse]
     """One node by id or by name."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListNodesRequest, _registry_pb2.ListNodesResponse]
     """All nodes that pass a filter, ordered by name, in pages."""
     WatchNodes: _grpc.UnaryStreamMultiCallable[_registry_pb2.WatchNodesRequest, _registry_pb2.WatchNodesResponse]
-    """Every change of a node's state from a sequence number on, then live."""
+    """Every change of a node's state from a sequence number on, then live. From 0 on: at least the newest event
+    of every node. FAILED_PRECONDITION (EVENTS_FORGOTTEN) when events beyond the number are gone: start at 0.
+    """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListSessionsRequest, _registry_pb2.ListSessionsResponse]
     """The online periods of a node, newest first, in pages."""
     ListInterruptions: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListInterruptionsRequest, _registry_pb2.ListInterruptionsResponse]
@@ -90,12 +97,19 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """Ends a session politely. It doesn't count as an interruption."""
     Drain: _aio.UnaryUnaryMultiCallable[_registry_pb2.DrainRequest, _registry_pb2.DrainResponse]  # type: ignore[assignment]
     """Asks for a node to be given no new work; running work goes on."""
+    RemoveNode: _aio.UnaryUnaryMultiCallable[_registry_pb2.RemoveNodeRequest, _registry_pb2.RemoveNodeResponse]  # type: ignore[assignment]
+    """Forgets a node that isn't alive, with its online periods; its name is free again. FAILED_PRECONDITION for
+    one with an open session, unless forced: its session is closed then, and a node that still runs comes back
+    as a new one.
+    """
     GetNode: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetNodeRequest, _registry_pb2.GetNodeResponse]  # type: ignore[assignment]
     """One node by id or by name."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListNodesRequest, _registry_pb2.ListNodesResponse]  # type: ignore[assignment]
     """All nodes that pass a filter, ordered by name, in pages."""
     WatchNodes: _aio.UnaryStreamMultiCallable[_registry_pb2.WatchNodesRequest, _registry_pb2.WatchNodesResponse]  # type: ignore[assignment]
-    """Every change of a node's state from a sequence number on, then live."""
+    """Every change of a node's state from a sequence number on, then live. From 0 on: at least the newest event
+    of every node. FAILED_PRECONDITION (EVENTS_FORGOTTEN) when events beyond the number are gone: start at 0.
+    """
     ListSessions: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListSessionsRequest, _registry_pb2.ListSessionsResponse]  # type: ignore[assignment]
     """The online periods of a node, newest first, in pages."""
     ListInterruptions: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListInterruptionsRequest, _registry_pb2.ListInterruptionsResponse]  # type: ignore[assignment]
@@ -155,6 +169,17 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asks for a node to be given no new work; running work goes on."""
 
     @_abc_1.abstractmethod
+    def RemoveNode(
+        self,
+        request: _registry_pb2.RemoveNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.RemoveNodeResponse, _abc.Awaitable[_registry_pb2.RemoveNodeResponse]]:
+        """Forgets a node that isn't alive, with its online periods; its name is free again. FAILED_PRECONDITION for
+        one with an open session, unless forced: its session is closed then, and a node that still runs comes back
+        as a new one.
+        """
+
+    @_abc_1.abstractmethod
     def GetNode(
         self,
         request: _registry_pb2.GetNodeRequest,
@@ -176,7 +201,9 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.WatchNodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.WatchNodesResponse], _abc.AsyncIterator[_registry_pb2.WatchNodesResponse]]:
-        """Every change of a node's state from a sequence number on, then live."""
+        """Every change of a node's state from a sequence number on, then live. From 0 on: at least the newest event
+        of every node. FAILED_PRECONDITION (EVENTS_FORGOTTEN) when events beyond the number are gone: start at 0.
+        """
 
     @_abc_1.abstractmethod
     def ListSessions(

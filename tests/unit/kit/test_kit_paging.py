@@ -1,5 +1,6 @@
 """Pages: whoever follows the tokens sees each item once, in order."""
 
+import base64
 import string
 
 import pytest
@@ -7,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.paging import decode_token, encode_token, page_size_of, page_token_after
+from peerloom.kit.paging import (
+    PAGE_BYTES,
+    decode_token,
+    encode_token,
+    fitting,
+    name_key,
+    number_key,
+    page_size_of,
+    page_token_after,
+)
+from peerloom.v1.registry_pb2 import Session
 
 KEYS = st.recursive(st.text() | st.integers() | st.none() | st.booleans(), st.lists)
 
@@ -51,3 +62,36 @@ def test_page_sizes() -> None:
     assert [page_size_of(0), page_size_of(1), page_size_of(1000)] == [100, 1, 1000]
     with pytest.raises(InvalidArgumentError, match="1,000"):
         page_size_of(1001)
+
+
+def test_a_forged_token_is_refused_however_deep_it_is() -> None:
+    deep = base64.urlsafe_b64encode(b"[" * 3000).decode()
+    with pytest.raises(InvalidArgumentError, match="page_token"):
+        decode_token(deep)
+    with pytest.raises(InvalidArgumentError, match="page_token"):
+        decode_token("x" * 10_000_000)
+
+
+@pytest.mark.parametrize("key", [0, -1, 2**63, 2**70, -(2**70), 1.0, True, "1", [1], {"a": 1}])
+def test_a_number_is_one_that_a_list_can_have(key: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="page_token"):
+        number_key(encode_token(key))
+
+
+@pytest.mark.parametrize("key", [1, True, ["a"], {"a": 1}, 1.5])
+def test_a_name_is_text(key: object) -> None:
+    with pytest.raises(InvalidArgumentError, match="page_token"):
+        name_key(encode_token(key))
+
+
+def test_keys_come_back_and_none_is_the_first_page() -> None:
+    assert (number_key(encode_token(7)), number_key("")) == (7, None)
+    assert (name_key(encode_token("ada")), name_key("")) == ("ada", "")
+
+
+def test_a_page_is_bounded_in_bytes_and_never_empty() -> None:
+    large = Session(end_reason="x" * (PAGE_BYTES // 2))
+    assert fitting([large, large, large]) == 1, "with its frame one is over half of the page"
+    assert fitting([Session(end_reason="x" * (2 * PAGE_BYTES)), large]) == 1
+    assert fitting([Session()] * 1000) == 1000
+    assert fitting([]) == 0

@@ -11,6 +11,7 @@ from peerloom.services.registry.core import Core, RegistryLimits, load_core
 from peerloom.services.registry.membership.application import check_application
 from peerloom.services.registry.membership.decisions import Timing
 from peerloom.services.registry.membership.node_records import Event
+from peerloom.services.registry.membership.node_retention import RetentionLimits
 from peerloom.services.registry.membership.table import HeartbeatStream, Member
 from peerloom.services.registry.store import Store
 from peerloom.v1 import registry_pb2 as pb
@@ -35,7 +36,9 @@ class MemoryRegistry:
     database: Database
     clock: ManualClock
     limits: RegistryLimits = field(
-        default_factory=lambda: RegistryLimits(TIMING, service_lease_s=15.0, node_limit=100)
+        default_factory=lambda: RegistryLimits(
+            TIMING, 15.0, RetentionLimits(nodes=100, days=30.0, events=1000)
+        )
     )
     core: Core = field(init=False)
     _commits: asyncio.Task[None] | None = None

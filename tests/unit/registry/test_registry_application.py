@@ -4,6 +4,7 @@ import hashlib
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.services.registry.membership.application import check_application
@@ -38,6 +39,17 @@ def request(spec: dict[str, Any], **fields: Any) -> RegisterRequest:
         ({"speed": MachineSpeed(matmul_gflops=-1)}, "spec.speed.matmul_gflops"),
         ({"speed": MachineSpeed(disk_bytes_per_s=float("nan"))}, "spec.speed.disk_bytes_per_s"),
         ({"speed": MachineSpeed(memory_bytes_per_s=float("inf"))}, "spec.speed.memory_bytes_per_s"),
+        ({"speed": MachineSpeed(matmul_gflops=2e9)}, "spec.speed.matmul_gflops"),
+        ({"speed": MachineSpeed(measured_time=Timestamp(seconds=-1))}, "spec.speed.measured_time.seconds"),
+        ({"speed": MachineSpeed(measured_time=Timestamp(seconds=2**40))}, "spec.speed.measured_time.seconds"),
+        ({"address": "x" * 260 + ":1234"}, "spec.address"),
+        ({"address": "host\x1b[2J:1"}, "spec.address"),
+        (
+            {"accelerators": [Accelerator(kind="cpu", model="\u202exe", count=1)]},
+            "spec.accelerators[0].model",
+        ),
+        ({"accelerators": [Accelerator(kind="cpu", model="x" * 128, count=1)] * 64}, "spec"),
+        ({"labels": {"room": "\x1b[8m"}}, "spec.labels[room]"),
         ({"labels": {"room": "x" * 64}}, "spec.labels[room]"),
         ({"labels": {str(n): "" for n in range(33)}}, "spec.labels"),
     ],
@@ -65,3 +77,13 @@ def test_the_key_is_kept_as_its_hash_only() -> None:
     application = check_application(request({"slots": 0}))
     assert application.key_sha256 == hashlib.sha256(b"k" * 16).hexdigest()
     assert "k" * 16 not in repr(application)
+
+
+def test_fields_of_another_version_are_not_kept() -> None:
+    """They would be stored with the node, whatever their size."""
+    unknown = b"\xfa\x01\x80\x80\x04" + b"x" * 65_536  # field 31, 65,536 bytes
+    wire = request({}).spec.SerializeToString() + unknown
+    application = check_application(
+        RegisterRequest(spec=NodeSpec.FromString(wire), node_key="k" * 16, request_id=REQUEST_ID)
+    )
+    assert application.spec.ByteSize() < 100

@@ -1,11 +1,12 @@
 """Silence: suspicion, refutation, death and forgiveness, with a clock that moves when told."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from peerloom.services.registry.core import RegistryLimits
+from peerloom.services.registry.membership.node_retention import RetentionLimits
 from peerloom.services.registry.membership.table import HeartbeatStream
 from peerloom.v1.registry_pb2 import (
     NODE_EVENT_KIND_INTERRUPTED,
@@ -146,7 +147,7 @@ async def test_a_verdict_that_cannot_be_stored_is_tried_again(registry: Any) -> 
 
 async def test_many_silent_nodes_are_judged_in_bounded_steps(registry: Any) -> None:
     """600 nodes fall silent at once; one sweep judges at most 256 of them."""
-    registry.limits = RegistryLimits(registry.limits.timing, service_lease_s=15.0, node_limit=1000)
+    registry.limits = replace(registry.limits, retention=RetentionLimits(1000, 30.0, 1000))
     await registry.restart(downtime_s=5.0)
     await asyncio.gather(*(registry.register(f"n{number}") for number in range(600)))
     registry.clock.advance(8.0)

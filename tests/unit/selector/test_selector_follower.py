@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from memory_selector import MemorySelector, node_id
 
-from peerloom.errors import InvalidArgumentError, PeerloomError, UnavailableError
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
 from peerloom.kit.clock import to_timestamp
 from peerloom.services.selector.catalog.entries import Cursor, NodeEvent
 from peerloom.services.selector.catalog.follower import LONGEST_PAUSE_S, Follower
@@ -60,6 +60,7 @@ class ScriptedRegistry:
     failure: PeerloomError | None = None
     address: str = "127.0.0.1:7400"
     stub: type[Stub] = Stub
+    forgotten: int = 0
     asked: list[tuple[int, bool]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -88,6 +89,8 @@ class ScriptedRegistry:
         if request.after_sequence > newest:
             raise InvalidArgumentError(f"after_sequence is beyond {newest}")
         after = request.after_sequence
+        if 0 < after < self.forgotten:
+            raise FailedPreconditionError(f"events after {after} are forgotten")
         while True:
             for one in [one for one in self.log if one.sequence > after]:
                 yield one
@@ -233,6 +236,24 @@ async def test_another_registrys_log_is_read_from_its_beginning(log: list[Any]) 
         assert again.columns.names[2:] == [one.node.spec.name for one in log]
         assert again.columns.state.tolist()[:2] == [NODE_STATE_UNSPECIFIED] * 2
     assert again.store.load().cursor == Cursor("registry-2", len(log))
+
+
+async def test_a_log_that_has_forgotten_what_comes_next_is_read_from_its_beginning() -> None:
+    """It tells of every node that there is; evidence counted before isn't counted again."""
+    selector = MemorySelector()
+    async with following(selector, ScriptedRegistry([message(1, 1), message(2, 2, left=True)])) as at:
+        await at.follower.caught_up.wait()
+    again = selector.again()
+    log = [message(2, 2, left=True), message(60, 1), message(61, 3)]
+    registry = ScriptedRegistry(log)
+    registry.forgotten = 50
+    async with following(again, registry) as at:
+        await at.follower.caught_up.wait()
+        assert again.columns.state.tolist() == [NODE_STATE_ALIVE, NODE_STATE_LEFT, NODE_STATE_ALIVE]
+    found = again.explanations.of_node(node_id(2))
+    assert found is not None
+    assert found.updates == 1
+    assert again.store.load().cursor == Cursor("registry-1", 61)
 
 
 async def test_another_registry_in_mid_stream_is_told_and_changes_nothing() -> None:

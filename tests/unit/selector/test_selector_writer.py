@@ -21,11 +21,18 @@ from peerloom.v1.registry_pb2 import (
     NODE_EVENT_KIND_INTERRUPTED,
     NODE_EVENT_KIND_LEFT,
     NODE_EVENT_KIND_REGISTERED,
+    NODE_EVENT_KIND_REMOVED,
     NODE_STATE_DEAD,
     NODE_STATE_UNSPECIFIED,
     NodeEventKind,
 )
-from peerloom.v1.selector_pb2 import EVIDENCE_KIND_INTERRUPTION, EVIDENCE_KIND_SESSION_ENDED, EvidenceKind
+from peerloom.v1.selector_pb2 import (
+    EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_SESSION_ENDED,
+    EvidenceKind,
+    GetBeliefRequest,
+    SelectNodesRequest,
+)
 
 
 def rows_in(selector: MemorySelector, table: sa.Table) -> int:
@@ -145,6 +152,50 @@ async def test_evidence_about_a_node_not_met_is_kept_until_the_registry_names_it
     await selector.writer.follow([event(1, NODE_EVENT_KIND_REGISTERED, entry(7))])
     explained = selector.explanations.of_node(node_id(7))
     assert (explained.name, explained.updates) == ("n7", 1)
+
+
+async def test_of_nodes_that_only_evidence_tells_of_the_newest_thousand_are_kept() -> None:
+    """Whoever invents nodes displaces invented ones; those that the registry listed stay."""
+    selector = MemorySelector()
+    await selector.writer.report([fact("early", number=5000)])
+    await selector.writer.follow([event(1, NODE_EVENT_KIND_REGISTERED, entry(5000))])
+    for start in (1, 401, 801):
+        await selector.writer.report([fact(f"lie-{n}", number=n) for n in range(start, start + 400)])
+    assert rows_in(selector, tables.nodes) == rows_in(selector, tables.evidence) == 1001
+    assert selector.explanations.of_node(node_id(200)) is None
+    kept = {node_id(5000), *(node_id(n) for n in range(201, 1201))}
+    assert {one for one in selector.columns.node_ids if one} == kept
+    again = selector.again()
+    await again.writer.load()
+    assert again.beliefs() == dict.fromkeys(kept, 0.5)
+
+
+async def test_a_node_that_the_registry_forgot_is_forgotten_with_all_it_earned() -> None:
+    selector = MemorySelector()
+    await selector.writer.follow([event(n, NODE_EVENT_KIND_REGISTERED, entry(n)) for n in (1, 2)])
+    await selector.writer.report([fact("a"), fact("b", number=2)])
+    await selector.writer.follow([event(3, NODE_EVENT_KIND_REMOVED, entry(1))])
+    assert selector.explanations.of_node(node_id(1)) is None
+    for table in (tables.nodes, tables.beliefs, tables.tracks, tables.evidence, tables.history):
+        assert rows_in(selector, table) == 1
+    service = selector.servicer()
+    request = SelectNodesRequest(request_budget=5)
+    before = await service.SelectNodes(request, None)
+    assert ([one.name for one in before.nodes], before.candidates) == (["n2"], 1)
+    await selector.writer.follow([event(4, NODE_EVENT_KIND_REGISTERED, entry(3))])
+    assert selector.columns.node_ids == [node_id(3), node_id(2)], "the row was free"
+    assert selector.beliefs()[node_id(3)] == 0
+    found = await service.GetBelief(GetBeliefRequest(node="n3"), None)
+    assert list(found.choices) == [], "what became of the former node isn't told of the new one"
+    assert (await service.GetBelief(GetBeliefRequest(node="n2"), None)).belief.updates == 1
+
+
+async def test_a_node_that_comes_and_goes_between_two_looks_leaves_nothing() -> None:
+    selector = MemorySelector()
+    life = (NODE_EVENT_KIND_REGISTERED, NODE_EVENT_KIND_LEFT, NODE_EVENT_KIND_REMOVED)
+    await selector.writer.follow([event(n, kind, entry(1)) for n, kind in enumerate(life, 1)])
+    assert rows_in(selector, tables.nodes) == rows_in(selector, tables.evidence) == 0
+    assert selector.store.load().cursor == Cursor("registry-1", 3)
 
 
 async def test_the_open_session_counts_as_long_as_it_is_at_the_update() -> None:

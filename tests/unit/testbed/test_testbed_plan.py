@@ -98,6 +98,22 @@ def test_a_setting_that_is_the_testbeds_own_is_refused() -> None:
         plan(f"{RIGHT}settings:\n  registry: {{listen: x}}\n")
 
 
+@pytest.mark.parametrize(
+    ("service", "knob", "value"),
+    [
+        ("node", "worker_command", "/bin/sh,-c,id"),
+        ("node", "measure_command", "/bin/sh,-c,id"),
+        ("node", "allow_code", "true"),
+        ("selector", "own_policies", "evil:Policy"),
+        ("trainer", "database", "sqlite:////etc/passwd"),
+        ("registry", "tls_key", "/etc/shadow"),
+    ],
+)
+def test_a_file_cannot_name_what_is_run_or_read_as_root(service: str, knob: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"line 13.*'{knob}' of the {service} names code or files"):
+        plan(f"{RIGHT}settings:\n  {service}: {{{knob}: {value!r}}}\n")
+
+
 @pytest.mark.parametrize("name", ["thesis", "wan", "netem"])
 def test_an_example_is_right_and_its_rates_can_be_emulated(name: str) -> None:
     read = load_plan(EXAMPLES / f"{name}.yaml")

@@ -97,12 +97,12 @@ class Setting:
         yield FetchArtifactResponse(received_bytes=1000)
 
 
-async def test_what_isn_t_here_is_fetched_and_what_nobody_has_names_the_nearest() -> None:
+async def test_what_isn_t_here_is_fetched_and_what_nobody_has_is_not_found() -> None:
     setting = Setting("b" * 64)
     assert (await setting.distributor.know(DIGEST)).size_bytes == 1000
     assert setting.peers.asked == []
     assert (await setting.distributor.know("b" * 64)).digest == "b" * 64
-    with pytest.raises(NotFoundError, match="Did you mean"):
+    with pytest.raises(NotFoundError, match="There is no artifact"):
         await setting.distributor.know("a" * 63 + "b")
 
 

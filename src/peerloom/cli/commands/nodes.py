@@ -68,6 +68,7 @@ def end_of(session: Session) -> str:
         "list": (f"{_HERE}:list_nodes", "All nodes, by name."),
         "show": (f"{_HERE}:show_node", "One node with its online periods."),
         "drain": (f"{_HERE}:drain_node", "Take a node out of service, or back in."),
+        "remove": (f"{_HERE}:remove_node", "Forget a node that is gone."),
     },
 )
 def nodes() -> None:
@@ -176,3 +177,17 @@ def drain_node(invocation: Invocation, node: str, undo: bool) -> None:
     with invocation.client() as client:
         changed = client.drain(node, undo=undo)
     print_list([changed], COLUMNS, invocation.output, "")
+
+
+@click.command("remove")
+@click.argument("node")
+@click.option("--force", is_flag=True, help="Also when it is there: its session is closed.")
+@click.pass_obj
+def remove_node(invocation: Invocation, node: str, force: bool) -> None:
+    """Forget a node that is gone, with its online periods and its belief; its name is free again.
+
+    One that still runs, and is removed by force, comes back as a new node: stop its agent first, or drain it.
+    """
+    with invocation.client() as client:
+        removed = client.remove_node(node, force=force)
+    click.echo(f"forgot {removed.name} ({removed.id})")
