@@ -127,7 +127,7 @@ async def test_a_worker_that_has_finished_says_so_again_after_each_break() -> No
         session.start()
         async with asyncio.timeout(30):
             await asyncio.to_thread(session.commands.get)
-            session.answer(WorkerSessionRequest(prepared=WorkerPrepared(total_steps=1)))
+            session.answer(WorkerSessionRequest(prepared=WorkerPrepared(training_samples=1)))
             await trainer.done.wait()
         assert trainer.words[0][:2] == ["hello", "finished"]
         assert trainer.words[1][:2] == ["hello", "finished"]

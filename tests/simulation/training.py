@@ -195,7 +195,12 @@ class ScriptedWorker:
         return self._state
 
     def _say_prepared(self) -> None:
-        prepared = WorkerPrepared(total_steps=self._total_steps, spec=self._spec, training_samples=SAMPLES)
+        prepared = WorkerPrepared(
+            training_samples=SAMPLES,
+            epochs=self._spec.epochs,
+            batch_size=self._spec.batch_size,
+            learning_rate=self._spec.learning_rate,
+        )
         self.session.answer(WorkerSessionRequest(prepared=prepared))
 
     async def _work_in(self, config: ConfigureGeneration) -> None:

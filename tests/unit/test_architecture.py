@@ -88,6 +88,7 @@ DECISIONS = (
     "services/trainer/jobs/specs.py",
     "services/trainer/nodes/offers.py",
     "services/trainer/workers/decisions.py",
+    "services/trainer/workers/reports.py",
     "services/trainer/workers/state.py",
     "src/peerloom/artifacts/fetch/chunk_schedule.py",
     "src/peerloom/inference/client/costs.py",

@@ -13,8 +13,9 @@ from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.nodes.evidence import Witness
-from peerloom.services.trainer.workers.decisions import Limits, parameter_digests, work_of_nodes
+from peerloom.services.trainer.workers.decisions import Limits, work_of_nodes
 from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.reports import why_not_complete
 from peerloom.services.trainer.workers.state import Finished
 from peerloom.v1.trainer_pb2 import Backend, JobState
 
@@ -115,9 +116,8 @@ class GenerationDriver:
 
     async def _complete(self, worker_id: str) -> None:
         self._record.state_changed(JobState.JOB_STATE_FINISHING, "collecting the model")
-        digests = parameter_digests(self._pool.states())
-        if len(digests) > 1:
-            why = f"the workers' final parameters differ ({len(digests)} versions); no result can be trusted"
+        why = why_not_complete(self._record.job, self._pool.states())
+        if why:
             raise JobEndedError(JobState.JOB_STATE_FAILED, why)
         holder = self._pool.state_of(worker_id)
         assert holder is not None, "it was decided upon just now"

@@ -19,6 +19,7 @@ from peerloom.worker.shares import first_shares
 # A polite leave names a step a little ahead, so that the message reaches all before they are there.
 POLITE_LEAD_S = 0.1
 POLITE_LEAD_STEPS = 2
+SHORTEST_STEP_S = 1e-4  # a report that says less must not put the leave off for ever
 # Members that meet beside the training hold nobody up, but for a newcomer that nobody can reach.
 MEETING_LIMIT_S = 15.0
 
@@ -81,7 +82,7 @@ class Former:
 
     def _boundary_ahead(self) -> int:
         step_s = self._record.last_step_s
-        ahead = math.ceil(POLITE_LEAD_S / step_s) if step_s else 0
+        ahead = math.ceil(POLITE_LEAD_S / max(step_s, SHORTEST_STEP_S)) if step_s else 0
         return int(self._record.job.progress.step) + max(ahead, POLITE_LEAD_STEPS)
 
     def _configure(

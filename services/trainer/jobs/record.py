@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
-from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back
+from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back, total_steps
 from peerloom.services.trainer.store import Change
 from peerloom.v1.selector_pb2 import Evidence, RankedNode
 from peerloom.v1.trainer_pb2 import (
@@ -121,11 +121,16 @@ class JobRecord:
     # Workers come and go
 
     def task_loaded(self, prepared: WorkerPrepared) -> None:
-        """A worker found out by loading the task what was left open, and how long the job is."""
+        """A worker found out by loading the task what the job left open, and how long the job is.
+
+        What the job says already stays: the others say the same.
+        """
         job = self._job
-        job.spec.CopyFrom(prepared.spec)
-        job.progress.total_steps, job.progress.total_epochs = prepared.total_steps, prepared.spec.epochs
+        for name in ("epochs", "batch_size", "learning_rate"):
+            if not job.spec.HasField(name):
+                setattr(job.spec, name, getattr(prepared, name))
         job.ledger.training_samples = prepared.training_samples
+        job.progress.total_steps, job.progress.total_epochs = total_steps(job), job.spec.epochs
         self._append()
 
     def worker_lost(self, worker_id: str, reason: str) -> None:

@@ -11,6 +11,16 @@ from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepPr
 STRETCHES_KEPT = 256
 
 
+def steps_per_epoch(job: Job) -> int:
+    """Steps in one epoch; the last may be smaller than the batch. 0 while no worker has loaded the task."""
+    return -(-job.ledger.training_samples // job.spec.batch_size) if job.ledger.training_samples else 0
+
+
+def total_steps(job: Job) -> int:
+    """Steps in the whole job; 0 while no worker has loaded the task."""
+    return steps_per_epoch(job) * job.spec.epochs
+
+
 def add_step(ledger: Ledger, step: StepProgress) -> None:
     """Enters a committed step; it lengthens the newest stretch if it follows it in the same generation."""
     end = step.first_sample + step.samples

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from peerloom.kit.limits import MAX_SPEED_GFLOPS
+from peerloom.services.trainer.workers.reports import last_words
 from peerloom.services.trainer.workers.state import (
     Finished,
     Leaving,
-    Lost,
     Silent,
     Starting,
     WorkerState,
     Working,
 )
-from peerloom.v1.trainer_pb2 import WorkerFinished
 
 # Only from these do we expect signs of life at a known pace.
 OBSERVED = (Working, Leaving)
@@ -63,11 +62,6 @@ def has_passed(deadline_s: float | None, now_s: float) -> bool:
     return deadline_s is not None and now_s >= deadline_s
 
 
-def parameter_digests(workers: Sequence[WorkerState]) -> set[str]:
-    """The different final parameters there are; one if all is well."""
-    return {word.parameters_digest for word in _last_words(workers)}
-
-
 @dataclass(frozen=True)
 class NodeWork:
     """What a node did in a job to its end: so many slots, each at this speed (0: none could tell)."""
@@ -83,15 +77,10 @@ def work_of_nodes(workers: Sequence[WorkerState]) -> dict[str, NodeWork]:
 
 
 def _work_of(workers: Sequence[WorkerState]) -> NodeWork:
-    speeds = [word.training_gflops for word in _last_words(workers)]
+    speeds = [word.training_gflops for word in last_words(workers)]
     sound = [speed for speed in speeds if 0 < speed < MAX_SPEED_GFLOPS]
     slots = sum(isinstance(w.phase, Finished) for w in workers)
     return NodeWork(slots, fmean(sound) if sound else 0.0)
-
-
-def _last_words(workers: Sequence[WorkerState]) -> list[WorkerFinished]:
-    said = [w.phase.said for w in workers if isinstance(w.phase, Finished | Lost)]
-    return [word for word in said if word is not None]
 
 
 def how_it_ended(exit_code: int) -> str:

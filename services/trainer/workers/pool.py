@@ -195,6 +195,11 @@ class WorkerPool:
             self._witness.unfinished(worker.node_id, f"{worker_id} was lost: {reason}")
         self._changed.set()
 
+    def refuse(self, worker_id: str, reason: str) -> None:
+        """This worker says what can't be true: it is lost, and told to end."""
+        self.lose(worker_id, reason)
+        self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
+
     def agent_seen(self, node_id: str, is_away: bool) -> None:
         """A node's agent can be reached, or can't."""
         if is_away != (node_id in self._nodes_away):

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from peerloom.kit.clock import Clock
 from peerloom.kit.ids import new_secret
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.reports import why_not_finished, why_not_said
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.state import Leaving, Lost, Silent, WorkerState
 from peerloom.v1.trainer_pb2 import (
@@ -17,6 +19,7 @@ from peerloom.v1.trainer_pb2 import (
     Worker,
     WorkerAborted,
     WorkerFailed,
+    WorkerFinished,
     WorkerSessionRequest,
     WorkerSessionResponse,
 )
@@ -111,19 +114,23 @@ class WorkerSessions:
             self._dismiss_if_ended(worker_id)  # it was frozen for so long that it was given up
             return
         self._pool.heard(worker_id)
-        if request.WhichOneof("message") in _ROUTINE:
+        kind = request.WhichOneof("message")
+        # Others may make the steps again that one reports who was left behind; it reports anew when it works.
+        if kind in ("step", "epoch") and state.is_left_behind:
+            self._pool.note(state.reached(request.step.step))
+        elif reason := why_not_said(self._record.job, request):
+            self._pool.refuse(worker_id, reason)
+        elif kind in _ROUTINE:
             self._routine(state, request)
         else:
             self._turn(state, request)
 
     def _routine(self, state: WorkerState, request: WorkerSessionRequest) -> None:
-        # Others may make the steps again that one reports who was left behind; it reports anew when it works.
         match request.WhichOneof("message"):
             case "step":
                 self._pool.note(state.reached(request.step.step))
-                if not state.is_left_behind:
-                    self._record.step_committed(request.step)
-            case "epoch" if not state.is_left_behind:
+                self._record.step_committed(request.step)
+            case "epoch":
                 self._record.epoch_committed(request.epoch)
             case "beat":
                 alive = state.reached(request.beat.committed_step).loading(self._clock.monotonic_s())
@@ -151,10 +158,19 @@ class WorkerSessions:
             case "staying":
                 self._pool.become(state.staying())
             case "finished" if request.finished.generation == newest:
-                total_steps = self._record.job.progress.total_steps
-                self._pool.become(state.finished(request.finished, total_steps))
+                self._finished(state, request.finished)
             case "failed":
                 self._failed(state.worker_id, request.failed)
+
+    def _finished(self, state: WorkerState, said: WorkerFinished) -> None:
+        job = self._record.job
+        reason = why_not_finished(job, self._record.worker(state.worker_id), said)
+        if not reason:
+            self._pool.become(state.finished(said, total_steps(job)))
+        elif state.is_left_behind:  # what it reported did not count: it reports anew in the next generation
+            self._pool.become(state.let_go(state.step))
+        else:
+            self._pool.refuse(state.worker_id, reason)
 
     def _let_go(self, state: WorkerState, aborted: WorkerAborted) -> None:
         self._pool.become(state.let_go(aborted.committed_step))

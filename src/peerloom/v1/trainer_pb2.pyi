@@ -1723,31 +1723,35 @@ Global___WorkerReady: _TypeAlias = WorkerReady  # noqa: Y015
 
 @_typing.final
 class WorkerPrepared(_message.Message):
-    """The task is loaded."""
+    """The task is loaded. All workers of a job must say the same: the first one's word fills in what the job left
+    open, and who disagrees is let go.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    TOTAL_STEPS_FIELD_NUMBER: _builtins.int
-    SPEC_FIELD_NUMBER: _builtins.int
     TRAINING_SAMPLES_FIELD_NUMBER: _builtins.int
-    total_steps: _builtins.int
-    """Steps in the whole job."""
+    EPOCHS_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    LEARNING_RATE_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
-    """Samples in its training set."""
-    @_builtins.property
-    def spec(self) -> Global___JobSpec:
-        """What it trains, with the task's own defaults filled in."""
-
+    """Samples in its training set, 1 to 2^40."""
+    epochs: _builtins.int
+    """Passes over it that it will make: the job's, or the task's own default where the job left it open."""
+    batch_size: _builtins.int
+    """Samples in one step over all workers together, likewise."""
+    learning_rate: _builtins.float
+    """Step size of the optimiser, likewise."""
     def __init__(
         self,
         *,
-        total_steps: _builtins.int = ...,
-        spec: Global___JobSpec | None = ...,
         training_samples: _builtins.int = ...,
+        epochs: _builtins.int = ...,
+        batch_size: _builtins.int = ...,
+        learning_rate: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "total_steps", b"total_steps", "training_samples", b"training_samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "training_samples", b"training_samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1855,7 +1859,7 @@ class WorkerFinished(_message.Message):
     """What its slot did while it computed, in 1e9 floating-point operations a second; 0: can't be told."""
     @_builtins.property
     def model(self) -> _artifact_pb2.Artifact:
-        """The final model, stored with the worker's own agent; set by rank 0 only."""
+        """The final model, stored with the worker's own agent; set by rank 0, and by no other."""
 
     def __init__(
         self,

@@ -109,9 +109,10 @@ class TrainingWorker:
 
     def _say_prepared(self, training: Training) -> None:
         prepared = WorkerPrepared(
-            total_steps=training.schedule.total_steps,
-            spec=self._spec,
             training_samples=training.schedule.samples,
+            epochs=self._spec.epochs,
+            batch_size=self._spec.batch_size,
+            learning_rate=self._spec.learning_rate,
         )
         self._session.answer(WorkerSessionRequest(prepared=prepared))
 

@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 from trainer_room import DEADLINE_S, ScriptedWorker, until
-from trainer_site import CHECKPOINT, SPEC, Site, finish
+from trainer_site import CHECKPOINT, SPEC, Site, finish, step
 
 from peerloom.errors import FailedPreconditionError, NotFoundError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.nodes.replacing import JobNodes
 from peerloom.services.trainer.workers.pool import WorkerPool
-from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.trainer_pb2 import (
     Job,
     JobSpec,
@@ -163,12 +162,14 @@ async def test_a_job_without_compute_ends_at_once_and_its_evidence_is_told() -> 
 async def test_workers_whose_parameters_differ_leave_no_model() -> None:
     async with Site(slots=2).serving() as site:
         job_id = await site.submit()
-        both = [await site.worker(), await site.worker()]
-        for number, worker in enumerate(both):
-            await worker.hear("configure")
-            digest = Artifact(digest="f" * 64) if number == 0 else None
-            said = WorkerFinished(generation=1, model=digest, parameters_digest=f"{number}")
-            worker.say(WorkerSessionRequest(finished=said))
+        first, second = [await site.worker(), await site.worker()]
+        await second.hear("configure")
+        said = WorkerFinished(generation=1, parameters_digest="1" * 64)
+        second.say(WorkerSessionRequest(finished=said))
+        await first.hear("configure")
+        for number in (1, 2):
+            first.say(WorkerSessionRequest(step=step(number)))
+        finish(first)
         job = await site.ended(job_id)
         assert job.state == JobState.JOB_STATE_FAILED
         assert "final parameters differ (2 versions)" in job.state_reason

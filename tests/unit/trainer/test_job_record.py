@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from trainer_room import Room, ranked, worker
+from trainer_room import Room, prepared_for, ranked, worker
 
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.v1.artifact_pb2 import Artifact
@@ -14,12 +14,10 @@ from peerloom.v1.trainer_pb2 import (
     EpochProgress,
     Job,
     JobResult,
-    JobSpec,
     JobState,
     NetworkTraffic,
     NodeAnswer,
     StepProgress,
-    WorkerPrepared,
 )
 
 READING = {"job", "job_id", "generation", "nodes", "worker", "living_nodes", "take_change"}
@@ -50,9 +48,7 @@ def record() -> JobRecord:
     record = Room().new_record(batch_size=10)
     record.answered(NodeAnswer(node=ranked("ada"), accepted_slots=2))
     record.workers_added([worker(1), worker(2)])
-    spec = JobSpec()
-    spec.CopyFrom(record.job.spec)
-    record.task_loaded(WorkerPrepared(total_steps=10, spec=spec, training_samples=100))
+    record.task_loaded(prepared_for(record.job.spec, samples=100))
     record.generation_begun(["worker-2", "worker-1"], 0, "2 workers begin", None, False)
     for number in range(1, 6):
         record.step_committed(step(number))
@@ -92,7 +88,7 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
     ),
     "evidence_given": (lambda r: r.evidence_given(Evidence(evidence_id="e")), None, lambda j: None, None),
     "task_loaded": (
-        lambda r: r.task_loaded(WorkerPrepared(total_steps=30, spec=r.job.spec, training_samples=300)),
+        lambda r: r.task_loaded(prepared_for(r.job.spec, samples=300)),
         None,
         lambda j: (j.progress.total_steps, j.progress.total_epochs, j.ledger.training_samples),
         (30, 1, 300),

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from trainer_room import Room, worker
+from trainer_room import Room, prepared_for, worker
 
 from peerloom.errors import UnavailableError
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
@@ -33,7 +33,6 @@ from peerloom.v1.trainer_pb2 import (
     WorkerHello,
     WorkerLeaving,
     WorkerMet,
-    WorkerPrepared,
     WorkerReady,
     WorkerSessionRequest,
     WorkerSessionResponse,
@@ -92,6 +91,11 @@ class Job:
         """A worker says something."""
         self.sessions.session_message(f"worker-{number}", WorkerSessionRequest(**message))
 
+    def reports(self, number: int, first: int, last: int, generation: int = 1) -> None:
+        """A worker reports these steps, of 10 samples each."""
+        for step in range(first, last + 1):
+            self.says(number, step=step_of(step, generation))
+
     def goes(self, number: int) -> None:
         """A worker's session breaks."""
         del self.streams.hellos[f"worker-{number}"]
@@ -115,8 +119,7 @@ def job() -> Job:
     job.sessions.expect([worker(1, "ada"), worker(2, "bob")])
     for number in (1, 2):
         job.hello(number)
-        prepared = WorkerPrepared(total_steps=20, spec=job.record.job.spec, training_samples=100)
-        job.says(number, prepared=prepared)
+        job.says(number, prepared=prepared_for(job.record.job.spec, samples=200))
     return job
 
 
@@ -130,6 +133,12 @@ def working(job: Job) -> Job:
     job.streams.sent.clear()
     job.record.take_change()
     return job
+
+
+def step_of(number: int, generation: int = 1) -> StepProgress:
+    """A step of the only epoch as it is reported."""
+    first = 10 * (number - 1)
+    return StepProgress(step=number, epoch=1, first_sample=first, samples=10, generation=generation)
 
 
 def begin(job: Job, *numbers: int, beside: bool = False) -> None:
@@ -164,17 +173,18 @@ def test_a_worker_that_loads_may_do_so_for_as_long_as_it_lives() -> None:
 
 
 def test_progress_enters_the_record_and_asks_for_no_decision(working: Job) -> None:
-    working.says(1, step=StepProgress(step=4, samples=10, generation=1))
+    working.reports(1, 1, 20)
     working.says(1, epoch=EpochProgress(epoch=1, metric_name="accuracy"))
-    assert working.state(1).step == 4
+    assert working.state(1).step == 20
     change = working.record.take_change()
     assert change is not None
-    assert [event.WhichOneof("event") for event in change.events] == ["step", "epoch"]
+    assert [event.WhichOneof("event") for event in change.events] == ["step"] * 20 + ["epoch"]
 
 
 def test_who_works_is_ready_then_finished(working: Job) -> None:
     assert working.state(1).phase == Working()
-    said = WorkerFinished(generation=1, model=Artifact(digest="a" * 64))
+    working.reports(1, 1, 20)
+    said = WorkerFinished(generation=1, model=Artifact(digest="a" * 64), parameters_digest="b" * 64)
     working.says(1, finished=said)
     assert working.state(1).phase == Finished(said)
     assert (working.state(1).step, working.state(1).has_model) == (20, True)
@@ -236,14 +246,14 @@ def test_who_falls_silent_is_left_behind_and_comes_back_idle(working: Job) -> No
 
 
 def test_what_a_worker_that_was_left_behind_tells_does_not_count_until_it_works_again(working: Job) -> None:
-    working.says(2, step=StepProgress(step=3, samples=10))
+    working.reports(2, 1, 3)
     working.pool.leave_behind(["worker-1"], AbortGeneration(generation=1))
-    working.says(1, step=StepProgress(step=4, samples=10))
+    working.reports(1, 4, 4)
     working.says(1, epoch=EpochProgress(epoch=1))
     assert (working.record.job.progress.step, working.record.job.progress.epoch) == (3, 0)
     working.says(1, aborted=WorkerAborted(generation=1, committed_step=4))
     begin(working, 1, 2)
-    working.says(1, step=StepProgress(step=4, samples=10))
+    working.reports(1, 4, 4)
     assert working.record.job.progress.step == 4
 
 
@@ -297,7 +307,7 @@ def test_a_generation_that_meets_beside_is_entered_by_those_who_met(working: Job
     """worker-2 wants to go, so the newcomer meets with worker-1 alone."""
     working.sessions.expect([worker(3, "eve")])
     working.hello(3)
-    working.says(3, prepared=WorkerPrepared(total_steps=20, spec=working.record.job.spec))
+    working.says(3, prepared=prepared_for(working.record.job.spec, samples=200))
     begin(working, 1, 3, beside=True)
     for number in (1, 3):
         assert working.state(number).meeting is not None

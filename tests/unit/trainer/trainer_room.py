@@ -58,7 +58,14 @@ from peerloom.v1.selector_pb2 import (
     SelectNodesRequest,
     SelectNodesResponse,
 )
-from peerloom.v1.trainer_pb2 import JobSpec, Worker, WorkerHello, WorkerSessionRequest, WorkerSessionResponse
+from peerloom.v1.trainer_pb2 import (
+    JobSpec,
+    Worker,
+    WorkerHello,
+    WorkerPrepared,
+    WorkerSessionRequest,
+    WorkerSessionResponse,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,6 +104,16 @@ def ranked(name: str) -> RankedNode:
 def worker(number: int, node: str = "ada") -> Worker:
     """A worker's entry in a record."""
     return Worker(worker_id=f"worker-{number}", node_id=f"node-{node}", node_name=node)
+
+
+def prepared_for(spec: JobSpec, samples: int) -> WorkerPrepared:
+    """What a worker says that has loaded a task of so many training samples."""
+    return WorkerPrepared(
+        training_samples=samples,
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        learning_rate=spec.learning_rate,
+    )
 
 
 class InPlaceSql(SqlThread):

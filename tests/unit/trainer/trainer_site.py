@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from trainer_room import Agent, Room, ScriptedWorker, until
+from trainer_room import Agent, Room, ScriptedWorker, prepared_for, until
 
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.v1.artifact_pb2 import Artifact
@@ -15,7 +15,6 @@ from peerloom.v1.trainer_pb2 import (
     JobSpec,
     StepProgress,
     WorkerFinished,
-    WorkerPrepared,
     WorkerReady,
     WorkerSessionRequest,
 )
@@ -78,7 +77,7 @@ class Site:
         worker = self.workers[self._begun]
         self._begun += 1
         prepare = (await worker.hear("prepare")).prepare
-        prepared = WorkerPrepared(total_steps=4, spec=prepare.spec, training_samples=40)
+        prepared = prepared_for(prepare.spec, samples=40)
         worker.say(WorkerSessionRequest(prepared=prepared))
         return worker
 
@@ -110,5 +109,10 @@ def finish(worker: ScriptedWorker, generation: int = 1) -> None:
     for number in (3, 4):
         worker.say(WorkerSessionRequest(step=step(number, generation)))
     worker.say(WorkerSessionRequest(epoch=EpochProgress(epoch=1, metric_name="accuracy", metric=0.9)))
-    said = WorkerFinished(generation=generation, model=Artifact(digest="f" * 64), training_gflops=2.0)
+    said = WorkerFinished(
+        generation=generation,
+        model=Artifact(digest="f" * 64),
+        parameters_digest="a" * 64,
+        training_gflops=2.0,
+    )
     worker.say(WorkerSessionRequest(finished=said))

@@ -1,0 +1,145 @@
+"""Whether what a worker says can be true: pure functions that return "" or why it can't.
+
+A worker runs on a machine that isn't ours, so its word moves a job only within what the trainer itself knows:
+which steps there are, in which order they come, which samples each of them uses, and what ends a training.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_TRAINING_SAMPLES
+from peerloom.services.trainer.jobs.sample_ledger import judge, steps_per_epoch, total_steps
+from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
+from peerloom.v1.trainer_pb2 import (
+    Checkpoint,
+    EpochProgress,
+    Job,
+    StepProgress,
+    Worker,
+    WorkerFinished,
+    WorkerPrepared,
+    WorkerSessionRequest,
+)
+
+MAX_NAME_CHARACTERS = 63
+MIN_FIGURE, MAX_FIGURE = 1e-12, 1e12  # of seconds, and of samples a second
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
+    """What can't be true of a worker's message, other than its last word on a generation."""
+    match request.WhichOneof("message"):
+        case "prepared":
+            return why_not_prepared(job, request.prepared)
+        case "step":
+            return _why_not_step(job, request.step)
+        case "epoch":
+            return _why_not_epoch(job, request.epoch)
+        case "checkpoint":
+            return _why_not_checkpoint(job, request.checkpoint)
+        case "beat":
+            return _why_not_measured(compute_s_per_sample=request.beat.compute_s_per_sample)
+        case "leaving":
+            return _why_not_measured(grace_s=request.leaving.grace_s)
+    return ""
+
+
+def why_not_prepared(job: Job, prepared: WorkerPrepared) -> str:
+    """Why this can't be what the job trains: outside the limits, or not what the job or others said."""
+    spec, known = job.spec, job.ledger.training_samples
+    for name, low, high in (("epochs", 1, MAX_EPOCHS), ("batch_size", 1, MAX_BATCH_SIZE)):
+        if not low <= getattr(prepared, name) <= high:
+            return f"its {name} is {getattr(prepared, name)}, but must be from {low} to {high}"
+    if not (prepared.learning_rate > 0 and math.isfinite(prepared.learning_rate)):
+        return f"its learning_rate is {prepared.learning_rate}, but must be a number above 0"
+    if not 1 <= prepared.training_samples <= MAX_TRAINING_SAMPLES:
+        return f"its training set has {prepared.training_samples} samples, but must have 1 to 2^40"
+    for setting in ("epochs", "batch_size", "learning_rate"):
+        said, agreed = getattr(prepared, setting), getattr(spec, setting)
+        if spec.HasField(setting) and said != agreed:
+            return f"its {setting} is {said}, the job's is {agreed}: it has another version of the task"
+    if known and prepared.training_samples != known:
+        return f"its training set has {prepared.training_samples} samples, that of the others {known}"
+    return ""
+
+
+def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:
+    """Why this member of the newest generation can't have made the job's last step."""
+    if worker.generation != job.generation:
+        return f"it says that it has finished, and belongs to generation {worker.generation} only"
+    if not _DIGEST.fullmatch(said.parameters_digest):
+        return "it has finished, and its parameters_digest is no SHA-256"
+    if worker.rank:
+        return f"it brings a model, though its rank is {worker.rank}" if said.model.digest else ""
+    if not _DIGEST.fullmatch(said.model.digest):
+        return "it has finished as rank 0, and brings no model that has a SHA-256 for a digest"
+    if not total_steps(job) or job.progress.step != total_steps(job):
+        return f"it says that it has finished after {job.progress.step} of {total_steps(job)} steps"
+    return ""
+
+
+def why_not_complete(job: Job, workers: Sequence[WorkerState]) -> str:
+    """Why a job whose workers have finished has no result that can be trusted."""
+    is_exact, verdict = judge(job.ledger, job.spec.epochs)
+    if not is_exact:
+        return f"the ledger of samples is not exact ({verdict}); no result can be trusted"
+    if job.progress.step != total_steps(job):
+        return f"{job.progress.step} of {total_steps(job)} steps were reported; no result can be trusted"
+    digests = {word.parameters_digest for word in last_words(workers)}
+    if len(digests) > 1:
+        return f"the workers' final parameters differ ({len(digests)} versions); no result can be trusted"
+    return ""
+
+
+def last_words(workers: Sequence[WorkerState]) -> list[WorkerFinished]:
+    """What those said who have finished, also if they were lost since."""
+    said = [w.phase.said for w in workers if isinstance(w.phase, Finished | Lost)]
+    return [word for word in said if word is not None]
+
+
+def _why_not_step(job: Job, step: StepProgress) -> str:
+    per_epoch, batch, samples = steps_per_epoch(job), job.spec.batch_size, job.ledger.training_samples
+    if step.step <= job.progress.step:
+        return ""  # told again after its session broke; it isn't entered
+    if step.step != job.progress.step + 1 or step.step > total_steps(job):
+        return f"it reports step {step.step} of {total_steps(job)} after step {job.progress.step}"
+    epoch, place = divmod(step.step - 1, per_epoch)
+    first = place * batch
+    expected = (epoch + 1, first, min(batch, samples - first))
+    if (step.epoch, step.first_sample, step.samples) != expected:
+        return (
+            f"it reports step {step.step} with {step.samples} samples from {step.first_sample} of epoch "
+            f"{step.epoch}, but that step has {expected[2]} from {expected[1]} of epoch {expected[0]}"
+        )
+    if not 1 <= step.generation <= job.generation:
+        return f"it reports a step of generation {step.generation} of {job.generation}"
+    return _why_not_measured(
+        step_s=step.step_s,
+        compute_s=step.compute_s,
+        communication_s=step.communication_s,
+        samples_per_s=step.samples_per_s,
+    )
+
+
+def _why_not_epoch(job: Job, epoch: EpochProgress) -> str:
+    if epoch.epoch * steps_per_epoch(job) > job.progress.step or not job.progress.step:
+        return f"it reports the end of epoch {epoch.epoch} after step {job.progress.step}"
+    if len(epoch.metric_name) > MAX_NAME_CHARACTERS:
+        return f"its metric's name has {len(epoch.metric_name)} characters, over {MAX_NAME_CHARACTERS}"
+    return ""
+
+
+def _why_not_checkpoint(job: Job, checkpoint: Checkpoint) -> str:
+    if not _DIGEST.fullmatch(checkpoint.artifact.digest):
+        return "it offers a checkpoint that has no SHA-256 for a digest"
+    if checkpoint.step > total_steps(job) or checkpoint.epoch > job.spec.epochs:
+        return f"it offers a checkpoint of step {checkpoint.step} of {total_steps(job)}"
+    return ""
+
+
+def _why_not_measured(**figures: float) -> str:
+    for name, value in figures.items():
+        if value and not MIN_FIGURE <= value <= MAX_FIGURE:
+            return f"its {name} is {value}, but must be 0, or from {MIN_FIGURE:g} to {MAX_FIGURE:g}"
+    return ""

@@ -1,0 +1,243 @@
+"""What a worker says moves its job only as far as it can be true: it runs on a machine that isn't ours."""
+
+from typing import Any
+
+import pytest
+from trainer_room import prepared_for, until
+from trainer_site import SPEC, Site, finish, step
+
+from peerloom.services.trainer.workers.reports import (
+    total_steps,
+    why_not_complete,
+    why_not_finished,
+    why_not_prepared,
+    why_not_said,
+)
+from peerloom.services.trainer.workers.state import Finished, WorkerState
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.trainer_pb2 import (
+    Checkpoint,
+    EpochProgress,
+    Job,
+    JobSpec,
+    JobState,
+    Ledger,
+    LedgerStretch,
+    StepProgress,
+    Worker,
+    WorkerBeat,
+    WorkerFinished,
+    WorkerLeaving,
+    WorkerPrepared,
+    WorkerSessionRequest,
+)
+
+NAN, INF = float("nan"), float("inf")
+
+
+def job_at(step: int, samples: int = 25) -> Job:
+    """A job of 2 epochs of `samples` in batches of 10, so many steps of which are reported."""
+    spec = JobSpec(task="lines:Lines", epochs=2, batch_size=10, learning_rate=0.5)
+    job = Job(job_id="job-1", spec=spec, generation=3, ledger=Ledger(training_samples=samples))
+    job.progress.step = step
+    return job
+
+
+def finished_job(end_sample: int = 25) -> Job:
+    job = job_at(6)
+    stretch = LedgerStretch(
+        generation=1, last_generation=3, first_step=1, last_step=6, first_epoch=1, last_epoch=2
+    )
+    stretch.end_sample = end_sample
+    job.ledger.stretches.append(stretch)
+    return job
+
+
+def word(**said: Any) -> WorkerFinished:
+    return WorkerFinished(generation=3, **{"parameters_digest": "a" * 64, **said})
+
+
+def having_finished(*digests: str) -> list[WorkerState]:
+    return [
+        WorkerState(f"worker-{n}", Finished(word(parameters_digest=digest)))
+        for n, digest in enumerate(digests)
+    ]
+
+
+async def test_a_worker_that_says_it_is_done_too_early_leaves_no_model() -> None:
+    """After 2 of 4 steps it hands in a model of its own: the job was SUCCEEDED with that."""
+    async with Site().serving() as site:
+        job_id = await site.submit()
+        worker = await site.working()
+        said = WorkerFinished(generation=1, model=Artifact(digest="f" * 64), parameters_digest="a" * 64)
+        worker.say(WorkerSessionRequest(finished=said))
+        reason = "it says that it has finished after 2 of 4 steps"
+        assert (await worker.hear("end")).end.reason == reason
+        await until(lambda: site.job(job_id).workers[0].ended)
+        assert site.job(job_id).workers[0].end_reason == reason
+        assert not site.job(job_id).result.model.digest
+
+
+async def test_a_job_is_what_was_submitted_whatever_a_worker_says_of_it() -> None:
+    """A worker's answer was put in place of the whole spec."""
+    async with Site(slots=2).serving() as site:
+        job_id = await site.submit()
+        first = await site.worker()
+        await until(lambda: len(site.workers) == 2)
+        second = site.workers[1]
+        asked = (await second.hear("prepare")).prepare.spec
+        other = prepared_for(asked, samples=40)
+        other.epochs = 9
+        second.say(WorkerSessionRequest(prepared=other))
+        reason = "its epochs is 9, the job's is 1: it has another version of the task"
+        assert (await second.hear("end")).end.reason == reason
+        await first.hear("configure")
+        job = site.job(job_id)
+        assert (job.spec.epochs, job.spec.batch_size, job.progress.total_steps) == (1, 10, 4)
+        assert job.spec.task == SPEC.task
+
+
+async def test_a_worker_whose_training_set_has_another_size_is_let_go() -> None:
+    async with Site(slots=2).serving() as site:
+        await site.submit()
+        await site.worker()
+        second = site.workers[1]
+        asked = (await second.hear("prepare")).prepare.spec
+        second.say(WorkerSessionRequest(prepared=prepared_for(asked, samples=50)))
+        reason = (await second.hear("end")).end.reason
+        assert reason == "its training set has 50 samples, that of the others 40"
+
+
+async def test_the_first_worker_fills_in_what_the_job_left_open_and_the_rest_stays() -> None:
+    site = Site()
+    record = site.room.new_record(task="lines:Lines", epochs=2)
+    record.task_loaded(WorkerPrepared(training_samples=25, epochs=99, batch_size=10, learning_rate=0.5))
+    spec = record.job.spec
+    assert (spec.epochs, spec.batch_size, spec.learning_rate) == (2, 10, 0.5)
+    assert (record.job.progress.total_steps, record.job.progress.total_epochs) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"epochs": 1_000_001}, "epochs is 1000001"),
+        ({"batch_size": 2**24 + 1}, "batch_size is 16777217"),
+        ({"learning_rate": NAN}, "learning_rate is nan"),
+        ({"learning_rate": 0.25}, "learning_rate is 0.25, the job's is 0.5"),
+        ({"training_samples": 0}, "has 0 samples"),
+        ({"training_samples": 2**40 + 1}, "1 to 2^40"),
+    ],
+)
+def test_what_a_task_can_not_be_is_named(change: dict[str, Any], reason: str) -> None:
+    job = job_at(0, samples=0)
+    fits = {"training_samples": 25, "epochs": 2, "batch_size": 10, "learning_rate": 0.5}
+    assert why_not_prepared(job, WorkerPrepared(**fits)) == ""
+    assert reason in why_not_prepared(job, WorkerPrepared(**{**fits, **change}))
+
+
+def test_steps_follow_each_other_and_use_the_samples_that_are_theirs() -> None:
+    """25 samples in batches of 10: steps of 10, 10 and 5 in each of two epochs."""
+    job = job_at(4)
+    assert total_steps(job) == 6
+    fifth = {"step": 5, "epoch": 2, "first_sample": 10, "samples": 10, "generation": 3, "step_s": 0.5}
+    wrong = [
+        {"step": 6, "first_sample": 20, "samples": 5},
+        {"step": 2**63},
+        {"epoch": 1},
+        {"first_sample": 0},
+        {"samples": 11},
+        {"generation": 4},
+        {"generation": 0},
+        {"step_s": NAN},
+        {"step_s": -1.0},
+        {"step_s": 1e-320},
+        {"samples_per_s": INF},
+    ]
+    for change in ({}, {"step": 3}, {"step_s": 0.0}):
+        assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**{**fifth, **change}))) == ""
+    for change in wrong:
+        assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**{**fifth, **change}))), change
+    sixth = StepProgress(step=6, epoch=2, first_sample=20, samples=5, generation=3)
+    assert why_not_said(job_at(5), WorkerSessionRequest(step=sixth)) == ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        WorkerSessionRequest(step=StepProgress(step=1)),
+        WorkerSessionRequest(epoch=EpochProgress(epoch=1)),
+        WorkerSessionRequest(checkpoint=Checkpoint(step=1, artifact=Artifact(digest="a" * 64))),
+    ],
+)
+def test_nothing_is_reached_before_the_task_is_loaded(message: WorkerSessionRequest) -> None:
+    assert why_not_said(Job(spec=JobSpec(task="lines:Lines")), message) != ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        WorkerSessionRequest(epoch=EpochProgress(epoch=2)),
+        WorkerSessionRequest(epoch=EpochProgress(epoch=1, metric_name="m" * 64)),
+        WorkerSessionRequest(checkpoint=Checkpoint(step=4, artifact=Artifact(digest="../x"))),
+        WorkerSessionRequest(checkpoint=Checkpoint(step=7, artifact=Artifact(digest="a" * 64))),
+        WorkerSessionRequest(beat=WorkerBeat(compute_s_per_sample=NAN)),
+        WorkerSessionRequest(beat=WorkerBeat(compute_s_per_sample=1e-320)),
+        WorkerSessionRequest(leaving=WorkerLeaving(grace_s=NAN)),
+    ],
+)
+def test_what_can_not_be_is_not_entered(message: WorkerSessionRequest) -> None:
+    """After step 4 of 6, thus after the first of two epochs."""
+    assert why_not_said(job_at(4), message) != ""
+
+
+@pytest.mark.parametrize(
+    ("rank", "step", "said", "reason"),
+    [
+        (0, 6, word(model=Artifact(digest="f" * 64)), ""),
+        (1, 5, word(model=Artifact()), ""),  # rank 0's last report may be on its way
+        (0, 5, word(model=Artifact(digest="f" * 64)), "after 5 of 6 steps"),
+        (0, 6, word(), "brings no model"),
+        (0, 6, word(model=Artifact(digest="F" * 64)), "brings no model"),
+        (1, 6, word(model=Artifact(digest="f" * 64)), "though its rank is 1"),
+        (1, 6, word(parameters_digest=""), "no SHA-256"),
+    ],
+)
+def test_who_has_finished_made_the_last_step_and_rank_0_alone_brings_the_model(
+    rank: int, step: int, said: WorkerFinished, reason: str
+) -> None:
+    found = why_not_finished(job_at(step), Worker(worker_id="worker-1", rank=rank, generation=3), said)
+    assert (reason in found) if reason else not found
+
+
+def test_who_belongs_to_an_older_generation_only_has_not_finished() -> None:
+    worker = Worker(worker_id="worker-1", generation=2)
+    assert "belongs to generation 2 only" in why_not_finished(
+        job_at(6), worker, word(model=Artifact(digest="f" * 64))
+    )
+
+
+def test_a_result_needs_every_sample_once_every_step_and_one_word_of_all() -> None:
+    assert why_not_complete(finished_job(), having_finished("a" * 64, "a" * 64)) == ""
+    differ = why_not_complete(finished_job(), having_finished("a" * 64, "b" * 64))
+    assert "final parameters differ (2 versions)" in differ
+    missing = why_not_complete(finished_job(end_sample=20), having_finished("a" * 64))
+    assert "from sample 20 of epoch 2 to sample 0 of epoch 3: 5 samples are missing" in missing
+    early = finished_job()
+    early.progress.step = 5
+    assert "5 of 6 steps" in why_not_complete(early, having_finished("a" * 64))
+
+
+async def test_a_job_with_a_gap_in_its_ledger_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """E.g. of a version that entered what was reported as it came."""
+    async with Site().serving() as site:
+        job_id = await site.submit()
+        worker = await site.working()
+        await until(lambda: site.job(job_id).progress.step == 2)
+        runner = site.room.jobs._running[job_id].runner
+        runner.record._job.ledger.stretches[0].first_sample = 10
+        finish(worker)
+        job = await site.ended(job_id)
+        assert job.state == JobState.JOB_STATE_FAILED
+        assert "from sample 0 of epoch 1 to sample 10 of epoch 1: 10 samples are missing" in job.state_reason
+        assert step(1).samples == 10
