@@ -1,14 +1,12 @@
-"""The server that all services share, over real sockets: errors, health, reflection, TLS, and its end."""
+"""The server that all services share, over real sockets: errors, health, reflection, TLS."""
 
 import asyncio
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -381,70 +379,6 @@ async def test_tls_files_that_cannot_be_used_are_named(tls: Path, tmp_path: Path
                 pass
     with pytest.raises(ConfigurationError, match=r"missing\.pem"):
         open_channel("localhost:1", str(tmp_path / "missing.pem"))
-
-
-SERVICE = """
-import asyncio
-from peerloom.kit.logs import configure_logs
-from peerloom.kit.server import Endpoint, Server, run
-
-async def main():
-    configure_logs("tester")
-    async with Server(Endpoint("127.0.0.1:0"), []) as server:
-        await server.start({})
-        await server.serve_until_stopped()
-
-run(main)
-"""
-
-
-@contextmanager
-def running(text: str, *, lifeline: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", text],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **({"PEERLOOM_LIFELINE": str(lifeline)} if lifeline else {})},
-        pass_fds=[lifeline] if lifeline else [],
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_a_service_ends_with_the_process_that_started_it() -> None:
-    """The starter holds one end of a pipe; the kernel closes it however the starter dies."""
-    ours, theirs = os.pipe()[::-1]
-    with running(SERVICE, lifeline=theirs) as process:
-        os.close(theirs)
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(b"address=127.0.0.1:")
-        os.close(ours)
-        _, log = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, log
-    assert b"service_stopped" in log
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_service_stops_gracefully_on_a_signal(number: signal.Signals) -> None:
-    with running(SERVICE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        process.send_signal(number)
-        _, log = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, log
-    assert b"service_stopped" in log
-
-
-def test_an_error_while_setting_up_is_one_line_and_status_2() -> None:
-    script = (
-        "from peerloom.errors import ConfigurationError\nfrom peerloom.kit.server import run\n"
-        "async def main(): raise ConfigurationError('unknown flag --lisen')\nrun(main)"
-    )
-    with running(script) as process:
-        out, log = process.communicate(timeout=LIMIT_S)
-    assert (process.returncode, out, log) == (2, b"", b"error: unknown flag --lisen\n")
 
 
 async def test_every_error_class_maps_back_over_a_real_call() -> None:
