@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from peerloom.artifacts.fetch.outcomes import Gave, Lied, evidence_of
 from peerloom.artifacts.fetch.peers import holders_at
+from peerloom.artifacts.known_holders import KnownHolders
 from peerloom.artifacts.service import Exchange, open_exchange
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import Clock
@@ -87,6 +88,7 @@ def open_artifacts(
         upload_limit_bytes_per_s=config.upload_limit_bytes_per_s,
         on_begun=pending.note,
         settle=pending.settle,
+        keep_known=KnownHolders(directory.registry).keep,
     )
     advertiser = Advertiser(directory.registry, lambda: (*store.digests(), *exchange.cache.fetching), pending)
     return ArtifactPart(exchange, advertiser, reporter)

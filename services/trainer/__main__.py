@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from peerloom.artifacts.fetch.peers import holders_at
+from peerloom.artifacts.known_holders import KnownHolders
 from peerloom.artifacts.service import open_exchange
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import SystemClock
@@ -81,6 +82,7 @@ async def serve(
             lambda report: None,  # a job's witness hears of its own transfers
             bulk_host=bulk_host,
             dialer=dialer,
+            keep_known=KnownHolders(directory.registry).keep,
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
         recruiter = Recruiter(directory, distributor, dialer, clock, config.request_timeout_s, address)

@@ -9,6 +9,7 @@ from peerloom.artifacts.fetch.fetcher import Fetcher
 from peerloom.artifacts.fetch.outcomes import Gave, Lied
 from peerloom.artifacts.fetch.peers import FindHolders
 from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.known_holders import KeepKnown
 from peerloom.artifacts.servicer import ArtifactServicer
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.dialing import Dialer
@@ -39,9 +40,10 @@ def open_exchange(
     upload_limit_bytes_per_s: float = 0.0,
     on_begun: Callable[[], object] = lambda: None,
     settle: Callable[[], Awaitable[None]] | None = None,
+    keep_known: KeepKnown,
 ) -> Exchange:
     """Fetches for the store and gives from it; the bulk port opens at `bulk_host` (empty: none).
-    `on_begun` and `settle` are those of `ArtifactCache` and `ArtifactServicer`.
+    `on_begun`, `settle` and `keep_known` are those of `ArtifactCache` and `ArtifactServicer`.
 
     Raises UnavailableError when it can't listen there.
     """
@@ -50,4 +52,4 @@ def open_exchange(
     bulk = BulkServer(cache.open_chunk, throttle) if bulk_host else None
     if bulk is not None:
         bulk.start(bulk_host)
-    return Exchange(ArtifactServicer(store, cache, bulk, throttle, settle), cache, bulk)
+    return Exchange(ArtifactServicer(store, cache, bulk, throttle, settle, keep_known), cache, bulk)

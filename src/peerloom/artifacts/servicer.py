@@ -12,6 +12,7 @@ from peerloom.artifacts.disk import disk_errors
 from peerloom.artifacts.fetch.bulk_server import BulkServer
 from peerloom.artifacts.fetch.sources import packed
 from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.known_holders import KeepKnown, keep_all
 from peerloom.artifacts.named_holders import check_holders
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.artifacts.transfer import patience_s
@@ -56,6 +57,7 @@ class ArtifactServicer(ArtifactServiceServicer):
 
     `bulk` sends chunks beside gRPC, `throttle` limits what is sent; the cache fetches. `settle` is awaited
     before a change is acknowledged: a node tells the registry, so whoever asks next finds what was put.
+    `keep_known` leaves out of the holders that a caller names those that aren't to be dialled.
     """
 
     def __init__(
@@ -65,12 +67,13 @@ class ArtifactServicer(ArtifactServiceServicer):
         bulk: BulkServer | None = None,
         throttle: Throttle | None = None,
         settle: Callable[[], Awaitable[None]] | None = None,
+        keep_known: KeepKnown = keep_all,
     ) -> None:
         self._store = store
         self._cache = cache or ArtifactCache(store)
         self._bulk = bulk
         self._throttle = throttle or Throttle()
-        self._settle = settle or _at_once
+        self._settle, self._keep_known = settle or _at_once, keep_known
         # Each takes an open file. A fetch asks one peer for 12 chunks at most.
         self._uploads = CallSlots("uploads", limit=64, limit_of_host=32)
         self._downloads = CallSlots("downloads", limit=64, limit_of_host=32)
@@ -163,7 +166,8 @@ class ArtifactServicer(ArtifactServiceServicer):
         check_digest("digest", request.digest)
         check_holders("holders", request.holders)
         check_line("job_id", request.job_id, high=128)
-        async for progress in self._cache.follow(request.digest, list(request.holders), request.job_id):
+        holders = await self._keep_known(request.holders)
+        async for progress in self._cache.follow(request.digest, holders, request.job_id):
             if progress.artifact is not None:
                 await self._settle()
             yield FetchArtifactResponse(
