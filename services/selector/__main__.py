@@ -17,6 +17,7 @@ from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
+from peerloom.kit.state_folder import make_private
 from peerloom.services.selector.belief.explanations import Explanations
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.catalog.follower import Follower
@@ -39,6 +40,8 @@ async def main() -> None:
     configure_logs("selector", config.log_level)
     config.check()
     runtime = Runtime(SystemClock(), Dialer(config.tls_ca))
+    if not config.database:
+        make_private(Path(config.state))
     database = connect_database(config.database_url(), "selector")
     endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
     server = Server(endpoint, SERVICES)

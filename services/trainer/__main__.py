@@ -18,6 +18,7 @@ from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
+from peerloom.kit.state_folder import make_private
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.runner import JobDependencies
@@ -43,6 +44,7 @@ async def main() -> None:
     config = load_config(TrainerConfig, "trainer", sys.argv[1:])
     configure_logs("trainer", config.log_level)
     runtime = Runtime(SystemClock(), Dialer(config.tls_ca))
+    make_private(Path(config.state))
     database = connect_database(config.database_url(), "trainer")
     endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
     server = Server(endpoint, SERVICES)

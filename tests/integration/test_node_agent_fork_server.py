@@ -16,6 +16,7 @@ from peerloom.errors import FailedPreconditionError
 from peerloom.services.node_agent.workers.fork_client import ForkServerClient
 from peerloom.services.node_agent.workers.forked_worker import ForkedWorker
 from peerloom.worker.assignment import Assignment, Work
+from peerloom.worker.fork_server import OPEN_FILES
 
 
 @dataclass
@@ -119,6 +120,17 @@ async def test_workers_are_forked_from_one_process_each_in_its_own_session(
     await workers[0].stop(0)
     assert workers[0].exit_code in (-signal.SIGTERM, -signal.SIGKILL)
     assert psutil.pid_exists(workers[1].pid)
+
+
+async def test_a_worker_writes_no_core_and_opens_no_more_files_than_it_needs(
+    forks: ForkServerClient, owner: Owner, tmp_path: Path
+) -> None:
+    worker = await start(forks, owner, tmp_path, "waits")
+    await until(worker.started)
+    process = psutil.Process(worker.pid)
+    assert process.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+    soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
+    assert 0 < soft == hard <= OPEN_FILES
 
 
 async def test_each_tells_how_it_ended(forks: ForkServerClient, owner: Owner, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_state_folder_that_is_a_file_is_one_clear_line(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     status, told = refused_start("--listen", "127.0.0.1:0", "--state", str(tmp_path / "file"))
     assert status == 2
-    assert told.startswith("error: the database sqlite:///")
+    assert told.startswith("error: the state folder ")
     assert told.count("\n") == 1
 
 

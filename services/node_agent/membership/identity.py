@@ -10,6 +10,7 @@ from typing import IO
 
 from peerloom.errors import ConfigurationError, FailedPreconditionError
 from peerloom.kit.ids import new_secret
+from peerloom.kit.state_folder import make_private
 
 
 def lock_state(state: Path) -> IO[str]:
@@ -18,7 +19,7 @@ def lock_state(state: Path) -> IO[str]:
     Raises FailedPreconditionError when another agent has it, ConfigurationError when it can't be used.
     """
     try:
-        state.mkdir(parents=True, exist_ok=True)
+        make_private(state)
         file = (state / "lock").open("w")
     except OSError as error:
         raise ConfigurationError(

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import stat
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +21,6 @@ _log = get_logger()
 LIMIT_S = 60.0
 FIRST_MEASURING_S = 60.0
 LOOK_S = 0.1
-_LOCK = Path(tempfile.gettempdir()) / "peerloom-measuring.lock"
 _MEASURED = ("matmul_gflops", "memory_bytes_per_s", "training_gflops")
 
 
@@ -119,10 +119,11 @@ def parse_speeds(line: str) -> dict[str, float] | None:
 
 @contextmanager
 def _alone() -> Iterator[bool]:
-    """Whether no other agent on this machine measures now: two would each find half of it."""
+    """Whether no other agent of this user measures now: two would each find half of the machine."""
     try:
-        descriptor = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    except OSError:  # another user's: there is no telling, so we measure
+        lock = _private_folder() / "measuring.lock"
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:  # there is no telling, so we measure
         yield True
         return
     try:
@@ -134,3 +135,17 @@ def _alone() -> Iterator[bool]:
         yield is_alone
     finally:
         os.close(descriptor)
+
+
+def _private_folder() -> Path:
+    """A folder that only this user can write to. Raises PermissionError when others have one of its name.
+
+    Where all may write, a stranger could hold the lock for ever.
+    """
+    folder = Path(tempfile.gettempdir()) / f"peerloom-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} isn't this user's alone")
+    return folder

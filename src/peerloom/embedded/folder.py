@@ -13,6 +13,7 @@ from pathlib import Path
 
 from peerloom.errors import FailedPreconditionError, UnavailableError
 from peerloom.kit.files import open_for_update, try_lock
+from peerloom.kit.state_folder import make_private
 
 # Another may hold the lock for a blink to look at it; children of a killed supervisor need a moment to end.
 _BLINK_S = 0.5
@@ -47,8 +48,9 @@ class StateFolder:
         Raises FailedPreconditionError when another system uses it, UnavailableError when it can't be written.
         """
         try:
-            (self.path / "logs").mkdir(parents=True, exist_ok=True)
-            descriptor = open_for_update(self._lock_path, 0o644)
+            make_private(self.path)
+            (self.path / "logs").mkdir(mode=0o700, exist_ok=True)
+            descriptor = open_for_update(self._lock_path)
         except OSError as error:
             raise UnavailableError(
                 f"The state folder {self.path} can't be written ({error.strerror}). "
@@ -105,7 +107,9 @@ class StateFolder:
     def write_note(self, note: SystemNote) -> None:
         """Tells others where the system is; they see the old note or the new one, never half of it."""
         fresh = self._note_path.with_suffix(".json.new")
-        fresh.write_text(json.dumps(asdict(note), indent=2) + "\n")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(json.dumps(asdict(note), indent=2) + "\n")
         fresh.replace(self._note_path)
 
     def read_note(self) -> SystemNote | None:

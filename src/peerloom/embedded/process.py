@@ -38,8 +38,8 @@ class SupervisedProcess:
     ) -> None:
         """Starts it; `lifeline` is the read end of the pipe that ends it with its starter."""
         self.close()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as log:
+        self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self.log, "ab", opener=_open_privately) as log:
             # A session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops in order.
             self._process = subprocess.Popen(
                 command,
@@ -102,6 +102,10 @@ class SupervisedProcess:
         """Closes our end of its standard output."""
         if self._process and self._process.stdout:
             self._process.stdout.close()
+
+
+def _open_privately(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def end_together(running: Sequence[SupervisedProcess], limit_s: float) -> None:

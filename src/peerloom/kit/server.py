@@ -255,9 +255,11 @@ def watch_lifeline(on_end: Callable[[], object]) -> None:
 def run(main: Callable[[], Awaitable[None]]) -> None:
     """Runs a service's main coroutine; errors of setting up become one line and exit status 2.
 
-    The end of a background task, in mid-service, is one line and exit status 1.
+    The end of a background task, in mid-service, is one line and exit status 1. What the service and its
+    children write is this user's alone.
     """
     raise_descriptor_limit()
+    os.umask(0o077)
     try:
         asyncio.run(main())  # type: ignore[arg-type]  # the mains are all coroutine functions
     except BackgroundTaskError as error:

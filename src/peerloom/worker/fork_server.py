@@ -12,6 +12,7 @@ It may fork because it keeps to one thread, and opens neither gRPC nor CUDA: non
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -19,6 +20,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+
+# For connections to all others of a large generation, data loaders and libraries.
+OPEN_FILES = 4096
 
 
 def serve(work: Callable[[], int]) -> None:
@@ -80,6 +84,7 @@ def _become_worker(
         os.dup2(inputs, 0)
         os.close(inputs)
         importlib.invalidate_caches()  # a task may have been installed since
+        _limit_resources()
         os.write(status, b"%d\n" % os.getpid())
         exit_status = work()
     except BaseException:
@@ -90,6 +95,17 @@ def _become_worker(
             sys.stderr.flush()
         # Not sys.exit: a thread of a broken process group must not keep the process alive.
         os._exit(exit_status)
+
+
+def _limit_resources() -> None:
+    """No core dump, which would write the job's memory to the disk, and no more open files than it needs.
+
+    Not its address space: torch and CUDA reserve far more of it than they use.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = OPEN_FILES if highest == resource.RLIM_INFINITY else min(OPEN_FILES, highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def _woken_at_ends() -> int:
