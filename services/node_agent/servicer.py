@@ -11,7 +11,14 @@ from grpc import aio
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
-from peerloom.kit.checks import check_address, check_name, check_range, check_secret, check_text
+from peerloom.kit.checks import (
+    check_address,
+    check_name,
+    check_range,
+    check_request_id,
+    check_secret,
+    check_text,
+)
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.config import NodeConfig
@@ -94,7 +101,8 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         check_name("job_id", request.job_id)
         check_range("max_slots", request.max_slots, 1, 2**32 - 1)  # as the schema says: we give what we can
         check_text("task", request.task, low=1, high=256)
-        check_text("request_id", request.request_id, low=1, high=128)
+        check_text("accelerator_kind", request.accelerator_kind, high=63)
+        check_request_id("request_id", request.request_id)
         task_known = await asyncio.to_thread(is_known_task, request.task)
         slots, now_s = self._agent.slots, self._agent.clock.monotonic_s()
         held = slots.find_request(request.request_id, now_s)
@@ -119,6 +127,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         return self._accepted(held, decision.reason)
 
     async def StartWorkers(self, request: StartWorkersRequest, context: _Context) -> StartWorkersResponse:
+        check_name("reservation_id", request.reservation_id)
         check_address("trainer_address", request.trainer_address)
         workers = await self._agent.pool.start(
             request.reservation_id,

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
-from peerloom.kit.checks import check_text
+from peerloom.kit.checks import check_choice, check_id_beginning, check_range, check_request_id
 from peerloom.kit.database import SqlThread
-from peerloom.kit.paging import decode_token, page_size_of, page_token_after
+from peerloom.kit.paging import decode_token, encode_token, page_size_of
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.sample_ledger import show_verdict
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
@@ -22,6 +22,7 @@ from peerloom.v1.trainer_pb2 import (
     GetJobRequest,
     GetJobResponse,
     Job,
+    JobState,
     ListJobsRequest,
     ListJobsResponse,
     ListModelsRequest,
@@ -41,6 +42,8 @@ from peerloom.v1.trainer_pb2 import (
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer
 
 LINK_LIMIT = 1000
+TRAFFIC_LIMIT_BYTES = 256 * 1024
+MAX_SEQUENCE = 2**63 - 1  # what the database has room for
 
 
 class TrainerServicer(TrainerServiceServicer):
@@ -65,7 +68,7 @@ class TrainerServicer(TrainerServiceServicer):
         self._stopping = stopping
 
     async def SubmitJob(self, request: SubmitJobRequest, context: Any) -> SubmitJobResponse:
-        check_text("request_id", request.request_id, low=1, high=128)
+        check_request_id("request_id", request.request_id)
         return SubmitJobResponse(job=await self._jobs.submit(request.spec, request.request_id))
 
     async def GetJob(self, request: GetJobRequest, context: Any) -> GetJobResponse:
@@ -73,11 +76,14 @@ class TrainerServicer(TrainerServiceServicer):
         return GetJobResponse(job=show_verdict(job))
 
     async def ListJobs(self, request: ListJobsRequest, context: Any) -> ListJobsResponse:
-        size, before = page_size_of(request.page_size), decode_token(request.page_token)
-        page = await self._sql.run(self._store.list_jobs, list(request.states), size, before)
+        size, before = page_size_of(request.page_size), _number_in(request.page_token)
+        for state in request.states:
+            check_choice("states", state, JobState.values(), "one of JobState")
+        states = sorted(set(request.states))
+        page, has_more = await self._sql.run(self._store.list_jobs, states, size, before)
         return ListJobsResponse(
             jobs=[job for _, job in page],
-            next_page_token=page_token_after(page, size, page[-1][0] if page else None),
+            next_page_token=encode_token(page[-1][0]) if has_more else "",
         )
 
     async def ResumeJob(self, request: ResumeJobRequest, context: Any) -> ResumeJobResponse:
@@ -92,6 +98,7 @@ class TrainerServicer(TrainerServiceServicer):
     async def RecordJobTraffic(
         self, request: RecordJobTrafficRequest, context: Any
     ) -> RecordJobTrafficResponse:
+        check_range("traffic (bytes)", request.traffic.ByteSize(), 0, TRAFFIC_LIMIT_BYTES)
         if len(request.traffic.links) > LINK_LIMIT:
             limit = f"at most {LINK_LIMIT} links"
             raise InvalidArgumentError.of_field("traffic.links", len(request.traffic.links), limit)
@@ -100,6 +107,7 @@ class TrainerServicer(TrainerServiceServicer):
         return RecordJobTrafficResponse()
 
     async def WatchJob(self, request: WatchJobRequest, context: Any) -> AsyncIterator[WatchJobResponse]:
+        check_range("after_sequence", request.after_sequence, 0, MAX_SEQUENCE)
         job = await self._find(request.job_id)
         async for event in self._queue.watch(job.job_id, request.after_sequence, self._stopping):
             yield event
@@ -110,11 +118,11 @@ class TrainerServicer(TrainerServiceServicer):
             yield line
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
-        size, before = page_size_of(request.page_size), decode_token(request.page_token)
-        page = await self._sql.run(self._store.list_models, size, before)
+        size, before = page_size_of(request.page_size), _number_in(request.page_token)
+        page, has_more = await self._sql.run(self._store.list_models, size, before)
         return ListModelsResponse(
             models=[_model(job, name, version) for _, job, name, version in page],
-            next_page_token=page_token_after(page, size, page[-1][0] if page else None),
+            next_page_token=encode_token(page[-1][0]) if has_more else "",
         )
 
     async def WorkerSession(
@@ -126,8 +134,20 @@ class TrainerServicer(TrainerServiceServicer):
     async def _find(self, job_id: str) -> Job:
         if not job_id:
             raise NotFoundError("A job's id, or the beginning of one, is needed.", reason="JOB_NOT_FOUND")
+        check_id_beginning("job_id", job_id)
         job, _ = await self._sql.run(self._store.find_job, job_id)
         return job
+
+
+def _number_in(token: str) -> int | None:
+    """The number of the last job on the page before. Raises InvalidArgumentError for a token not ours."""
+    match decode_token(token):
+        case None:
+            return None
+        case int(number) if 0 < number < 2**31:
+            return number
+    limit = "a next_page_token from an earlier answer to the same call"
+    raise InvalidArgumentError.of_field("page_token", token[:80], limit)
 
 
 def _model(job: Job, name: str, version: int) -> Model:

@@ -4,9 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.limits import MAX_SLOTS
+from peerloom.v1.selector_pb2 import Requirements
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ID_BEGINNING = re.compile(r"[a-z0-9-]{1,64}")
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):([0-9]{1,5})")
 
 
@@ -28,6 +32,18 @@ def check_name(field: str, value: str) -> None:
     if not _NAME.fullmatch(value):
         limit = "1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit"
         raise InvalidArgumentError.of_field(field, value[:80], limit)
+
+
+def check_id_beginning(field: str, value: str) -> None:
+    """Raises InvalidArgumentError unless the text can be an id, or the beginning of one."""
+    if not _ID_BEGINNING.fullmatch(value):
+        raise InvalidArgumentError.of_field(field, value[:80], "1 to 64 of a-z, 0-9 and '-'")
+
+
+def check_request_id(field: str, value: str) -> None:
+    """Raises InvalidArgumentError unless the text names an attempt, e.g. a UUID."""
+    if not _REQUEST_ID.fullmatch(value):
+        raise InvalidArgumentError.of_field(field, value[:80], "1 to 128 visible ASCII characters")
 
 
 def check_digest(field: str, value: str) -> None:
@@ -57,6 +73,13 @@ def check_labels(field: str, labels: Mapping[str, str]) -> None:
     for key, value in labels.items():
         check_text(f"{field} key", key, low=1, high=63)
         check_text(f"{field}[{key}]", value, high=63)
+
+
+def check_requirements(field: str, needs: Requirements) -> None:
+    """Raises InvalidArgumentError for requirements that the selector doesn't take."""
+    check_range(f"{field}.min_slots", needs.min_slots, 0, MAX_SLOTS)
+    check_text(f"{field}.accelerator_kind", needs.accelerator_kind, high=63)
+    check_labels(f"{field}.labels", needs.labels)
 
 
 def check_choice(field: str, value: int, allowed: Iterable[int], limit: str) -> None:

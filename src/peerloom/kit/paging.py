@@ -2,19 +2,34 @@
 
 import base64
 import json
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_range
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
+MAX_PAGE_BYTES = 2 * 2**20  # well below what a client of gRPC takes as one message, 4 MiB
+T = TypeVar("T")
 
 
 def page_size_of(requested: int) -> int:
     """The page size to use: 100 for 0. Raises InvalidArgumentError above 1000."""
     check_range("page_size", requested, 0, MAX_PAGE_SIZE)
     return requested or DEFAULT_PAGE_SIZE
+
+
+def fill_page(items: Iterable[T], size: int, bytes_of: Callable[[T], int]) -> tuple[list[T], bool]:
+    """At most `size` items, of MAX_PAGE_BYTES unless one alone has more; and whether others follow."""
+    page: list[T] = []
+    total = 0
+    for item in items:
+        total += bytes_of(item)
+        if len(page) == size or (page and total > MAX_PAGE_BYTES):
+            return page, True
+        page.append(item)
+    return page, False
 
 
 def encode_token(key: Any) -> str:

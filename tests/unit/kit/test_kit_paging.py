@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.paging import decode_token, encode_token, page_size_of, page_token_after
+from peerloom.kit.paging import (
+    MAX_PAGE_BYTES,
+    decode_token,
+    encode_token,
+    fill_page,
+    page_size_of,
+    page_token_after,
+)
 
 KEYS = st.recursive(st.text() | st.integers() | st.none() | st.booleans(), st.lists)
 
@@ -33,6 +40,15 @@ def test_following_the_tokens_sees_each_item_once(names: set[str], size: int) ->
         if not token:
             break
     assert seen == ordered
+
+
+def test_a_page_is_full_by_count_or_by_bytes_and_never_empty() -> None:
+    half = MAX_PAGE_BYTES // 2
+    assert fill_page("abc", 2, lambda _: 1) == (["a", "b"], True)
+    assert fill_page("ab", 2, lambda _: 1) == (["a", "b"], False)
+    assert fill_page("abc", 9, lambda _: half) == (["a", "b"], True)
+    assert fill_page("ab", 9, lambda _: MAX_PAGE_BYTES + 1) == (["a"], True)
+    assert fill_page("", 9, lambda _: 1) == ([], False)
 
 
 def test_the_empty_token_is_the_first_page() -> None:
