@@ -11,7 +11,14 @@ from grpc import aio
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
-from peerloom.kit.checks import check_address, check_name, check_range, check_secret, check_text
+from peerloom.kit.checks import (
+    check_address,
+    check_name,
+    check_range,
+    check_request_id,
+    check_secret,
+    check_text,
+)
 from peerloom.kit.clock import Clock
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.logs import get_logger
@@ -98,7 +105,8 @@ class NodeAgentServicer(NodeAgentServiceServicer):
     async def RequestWork(self, request: RequestWorkRequest, context: _Context) -> RequestWorkResponse:
         check_name("job_id", request.job_id)
         check_range("max_slots", request.max_slots, 1, 2**32 - 1)  # as the schema says: we give what we can
-        check_text("request_id", request.request_id, low=1, high=128)
+        check_text("accelerator_kind", request.accelerator_kind, high=63)
+        check_request_id("request_id", request.request_id)
         work = _work_of(request)
         task_known = await asyncio.to_thread(is_known_task, work.task)
         roots = self._agent.config.data_roots()
@@ -126,6 +134,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         return self._accepted(held, decision.reason)
 
     async def StartWorkers(self, request: StartWorkersRequest, context: _Context) -> StartWorkersResponse:
+        check_name("reservation_id", request.reservation_id)
         now_s = self._agent.clock.monotonic_s()
         workers = await self._agent.pool.start(request.reservation_id, _secrets_of(request), now_s)
         return StartWorkersResponse(workers=[_process_of(worker) for worker in workers])

@@ -21,6 +21,7 @@ from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
+from peerloom.services.trainer.jobs.event_pruning import prune_forever
 from peerloom.services.trainer.jobs.runner import JobDependencies
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
 from peerloom.services.trainer.models.collecting import Collector
@@ -105,6 +106,8 @@ async def serve(
                 announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_TRAINER, address)
                 server.start_task("jobs", jobs.run_forever)
                 server.start_task("commit queue", queue.write_forever)
+                pruning = (store, sql, config.event_logs_kept, config.events_kept)
+                server.start_task("event retention", partial(prune_forever, *pruning))
                 server.start_task("evidence", reporter.report_forever)
                 server.start_task("announcement", announce)
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))

@@ -38,6 +38,12 @@ class TrainerConfig:
     model_limit_bytes: int = knob(
         20 * 2**30, "room for models; lower: the least recently used ones go sooner"
     )
+    event_logs_kept: int = knob(
+        10_000, "ended jobs whose events are kept; higher: older ones can be watched again; lower: less disk"
+    )
+    events_kept: int = knob(
+        1_000_000, "newest events kept of a job; higher: long jobs show all steps; lower: less disk"
+    )
     tls_certificate: str = knob("", "PEM file; empty: plain, on loopback only")
     tls_key: str = knob("", "PEM file")
     tls_ca: str = knob("", "PEM file that other services' certificates are checked with; empty: plain")

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
-from peerloom.kit.checks import check_text
+from peerloom.kit.checks import check_choice, check_id_beginning, check_range, check_request_id
 from peerloom.kit.database import SqlThread
-from peerloom.kit.paging import number_key, page_size_of, page_token_after
+from peerloom.kit.paging import encode_token, number_key, page_size_of
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.sample_ledger import show_verdict
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
@@ -22,6 +22,7 @@ from peerloom.v1.trainer_pb2 import (
     GetJobRequest,
     GetJobResponse,
     Job,
+    JobState,
     ListJobsRequest,
     ListJobsResponse,
     ListModelsRequest,
@@ -41,6 +42,8 @@ from peerloom.v1.trainer_pb2 import (
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceServicer
 
 LINK_LIMIT = 1000
+TRAFFIC_LIMIT_BYTES = 256 * 1024
+MAX_SEQUENCE = 2**63 - 1  # what the database has room for
 
 
 class TrainerServicer(TrainerServiceServicer):
@@ -65,7 +68,7 @@ class TrainerServicer(TrainerServiceServicer):
         self._stopping = stopping
 
     async def SubmitJob(self, request: SubmitJobRequest, context: Any) -> SubmitJobResponse:
-        check_text("request_id", request.request_id, low=1, high=128)
+        check_request_id("request_id", request.request_id)
         return SubmitJobResponse(job=await self._jobs.submit(request.spec, request.request_id))
 
     async def GetJob(self, request: GetJobRequest, context: Any) -> GetJobResponse:
@@ -74,10 +77,13 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def ListJobs(self, request: ListJobsRequest, context: Any) -> ListJobsResponse:
         size, before = page_size_of(request.page_size), number_key(request.page_token)
-        page = await self._sql.run(self._store.list_jobs, list(request.states), size, before)
+        for state in request.states:
+            check_choice("states", state, JobState.values(), "one of JobState")
+        states = sorted(set(request.states))
+        page, has_more = await self._sql.run(self._store.list_jobs, states, size, before)
         return ListJobsResponse(
             jobs=[job for _, job in page],
-            next_page_token=page_token_after(page, size, page[-1][0] if page else None),
+            next_page_token=encode_token(page[-1][0]) if has_more else "",
         )
 
     async def ResumeJob(self, request: ResumeJobRequest, context: Any) -> ResumeJobResponse:
@@ -92,6 +98,7 @@ class TrainerServicer(TrainerServiceServicer):
     async def RecordJobTraffic(
         self, request: RecordJobTrafficRequest, context: Any
     ) -> RecordJobTrafficResponse:
+        check_range("traffic (bytes)", request.traffic.ByteSize(), 0, TRAFFIC_LIMIT_BYTES)
         if len(request.traffic.links) > LINK_LIMIT:
             limit = f"at most {LINK_LIMIT} links"
             raise InvalidArgumentError.of_field("traffic.links", len(request.traffic.links), limit)
@@ -100,6 +107,7 @@ class TrainerServicer(TrainerServiceServicer):
         return RecordJobTrafficResponse()
 
     async def WatchJob(self, request: WatchJobRequest, context: Any) -> AsyncIterator[WatchJobResponse]:
+        check_range("after_sequence", request.after_sequence, 0, MAX_SEQUENCE)
         job = await self._find(request.job_id)
         async for event in self._queue.watch(job.job_id, request.after_sequence, self._stopping):
             yield event
@@ -111,10 +119,10 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:
         size, before = page_size_of(request.page_size), number_key(request.page_token)
-        page = await self._sql.run(self._store.list_models, size, before)
+        page, has_more = await self._sql.run(self._store.list_models, size, before)
         return ListModelsResponse(
             models=[_model(job, name, version) for _, job, name, version in page],
-            next_page_token=page_token_after(page, size, page[-1][0] if page else None),
+            next_page_token=encode_token(page[-1][0]) if has_more else "",
         )
 
     async def WorkerSession(
@@ -126,6 +134,7 @@ class TrainerServicer(TrainerServiceServicer):
     async def _find(self, job_id: str) -> Job:
         if not job_id:
             raise NotFoundError("A job's id, or the beginning of one, is needed.", reason="JOB_NOT_FOUND")
+        check_id_beginning("job_id", job_id)
         job, _ = await self._sql.run(self._store.find_job, job_id)
         return job
 

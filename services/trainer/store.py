@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.database import Database
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.kit.paging import fill_page
 from peerloom.services.trainer.jobs.specs import model_name
 from peerloom.services.trainer.tables import (
     evidence_outbox,
@@ -18,6 +19,8 @@ from peerloom.services.trainer.tables import (
 )
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
+
+EVENTS_BYTES = 64 * 1024  # what a watcher holds of a job's events at most, but for its newest one
 
 
 @dataclass
@@ -91,37 +94,74 @@ class TrainerStore:
             newest = connection.execute(sa.select(jobs.c.job_id).order_by(jobs.c.number.desc()).limit(1000))
             raise NotFoundError.of_name("job", beginning, newest.scalars())
 
-    def list_jobs(self, states: Sequence[int], limit: int, before: int | None) -> list[tuple[int, Job]]:
-        """At most `limit` jobs with their numbers, newest first, older than number `before`."""
-        query = sa.select(jobs.c.number, jobs.c.record).order_by(jobs.c.number.desc()).limit(limit)
+    def list_jobs(
+        self, states: Sequence[int], limit: int, before: int | None
+    ) -> tuple[list[tuple[int, Job]], bool]:
+        """A page of at most `limit` jobs with their numbers, newest first, older than number `before`.
+
+        And whether there are more.
+        """
+        query = sa.select(jobs.c.number, jobs.c.record).order_by(jobs.c.number.desc()).limit(limit + 1)
         if states:
             query = query.where(jobs.c.state.in_(states))
-        return self._page(query, before)
+        if before is not None:
+            query = query.where(jobs.c.number < before)
+        with self._database.read() as connection:
+            rows, has_more = fill_page(connection.execute(query), limit, lambda row: len(row.record))
+        return [(row.number, Job.FromString(row.record)) for row in rows], has_more
 
-    def list_models(self, limit: int, before: int | None) -> list[tuple[int, Job, str, int]]:
-        """At most `limit` jobs that left a model, newest first: number, job, the model's name and version."""
+    def list_models(self, limit: int, before: int | None) -> tuple[list[tuple[int, Job, str, int]], bool]:
+        """A page of at most `limit` jobs that left a model, newest first, and whether there are more.
+
+        Of each its number, the job, and the model's name and version.
+        """
         query = (
             sa.select(jobs.c.number, jobs.c.record, model_versions.c.name, model_versions.c.version)
             .join(model_versions, model_versions.c.job_id == jobs.c.job_id)
             .order_by(jobs.c.number.desc())
-            .limit(limit)
+            .limit(limit + 1)
         )
         if before is not None:
             query = query.where(jobs.c.number < before)
         with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        return [(row.number, Job.FromString(row.record), row.name, row.version) for row in rows]
+            rows, has_more = fill_page(connection.execute(query), limit, lambda row: len(row.record))
+        return [(row.number, Job.FromString(row.record), row.name, row.version) for row in rows], has_more
 
     def read_events(self, job_id: str, after: int, limit: int) -> list[WatchJobResponse]:
-        """At most `limit` events of a job after a sequence number, in order."""
+        """At most `limit` events of a job after a sequence number, in order; little over EVENTS_BYTES."""
         query = (
             sa.select(job_events.c.event)
             .where(job_events.c.job_id == job_id, job_events.c.sequence > after)
             .order_by(job_events.c.sequence)
             .limit(limit)
         )
+        events, total = [], 0
         with self._database.read() as connection:
-            return [WatchJobResponse.FromString(data) for data in connection.execute(query).scalars()]
+            for data in connection.execute(query).scalars():
+                events.append(WatchJobResponse.FromString(data))
+                total += len(data)
+                if total > EVENTS_BYTES:
+                    break
+        return events
+
+    def prune_events(self, ended_jobs: int, events: int) -> int:
+        """Keeps events of the newest `ended_jobs` ended jobs, at most `events` of each job.
+
+        Returns how many it forgot.
+        """
+        ended = jobs.c.state.in_(ENDED_STATES)
+        newest = sa.select(jobs.c.number).where(ended).order_by(jobs.c.number.desc())
+        is_of_job = job_events.c.job_id
+        with self._database.write() as connection:
+            last = connection.execute(newest.offset(ended_jobs).limit(1)).scalar_one_or_none()
+            old = sa.select(jobs.c.job_id).where(ended, jobs.c.number <= (last or 0))
+            found = connection.execute(sa.delete(job_events).where(is_of_job.in_(old)))
+            count = found.rowcount
+            long = sa.select(jobs.c.job_id, jobs.c.last_sequence).where(jobs.c.last_sequence > events)
+            for job_id, sequence in connection.execute(long).all():
+                spent = job_events.c.sequence <= sequence - events
+                count += connection.execute(sa.delete(job_events).where(is_of_job == job_id, spent)).rowcount
+        return count
 
     def worker_secrets(self, job_id: str) -> dict[str, str]:
         """The secrets of the workers that were started for a job that has not ended, by their ids."""
@@ -142,12 +182,6 @@ class TrainerStore:
             connection.execute(
                 sa.delete(evidence_outbox).where(evidence_outbox.c.evidence_id.in_(evidence_ids))
             )
-
-    def _page(self, query: sa.Select[tuple[int, bytes]], before: int | None) -> list[tuple[int, Job]]:
-        if before is not None:
-            query = query.where(jobs.c.number < before)
-        with self._database.read() as connection:
-            return [(row.number, Job.FromString(row.record)) for row in connection.execute(query)]
 
 
 def _keep_secrets(connection: sa.Connection, change: Change) -> None:

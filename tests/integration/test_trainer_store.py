@@ -57,7 +57,7 @@ def fact(name: str) -> Evidence:
 def test_a_job_is_stored_once_however_often_it_is_asked_for(store: TrainerStore) -> None:
     assert store.add_job(job(), "request-1") == (job(), True)
     assert store.add_job(job("job-b"), "request-1") == (job(), False)
-    assert store.list_jobs([], 10, None) == [(1, job())]
+    assert store.list_jobs([], 10, None) == ([(1, job())], False)
 
 
 def test_a_change_is_written_as_a_whole_and_its_events_are_read_in_order(store: TrainerStore) -> None:
@@ -106,11 +106,51 @@ def test_a_job_is_found_by_the_beginning_of_its_id(store: TrainerStore) -> None:
 def test_jobs_are_listed_newest_first_in_pages_and_by_state(store: TrainerStore) -> None:
     for number, state in enumerate((JOB_STATE_QUEUED, JOB_STATE_SUCCEEDED, JOB_STATE_QUEUED), 1):
         store.add_job(job(f"job-{number}", state), f"request-{number}")
-    page = store.list_jobs([], 2, None)
+    page, has_more = store.list_jobs([], 2, None)
+    assert has_more
     assert [found.job_id for _, found in page] == ["job-3", "job-2"]
-    assert [found.job_id for _, found in store.list_jobs([], 2, page[-1][0])] == ["job-1"]
-    queued = store.list_jobs([JOB_STATE_QUEUED], 10, None)
+    rest, has_more = store.list_jobs([], 2, page[-1][0])
+    assert ([found.job_id for _, found in rest], has_more) == (["job-1"], False)
+    queued, _ = store.list_jobs([JOB_STATE_QUEUED], 10, None)
     assert [found.job_id for _, found in queued] == ["job-3", "job-1"]
+
+
+def test_a_page_ends_before_it_is_too_large_for_a_client_and_the_next_goes_on(store: TrainerStore) -> None:
+    """Three records of 1 MiB: two were too much for a client, which takes 4 MiB, if they were four."""
+    for number in (1, 2, 3):
+        large = job(f"job-{number}")
+        large.state_reason = "x" * 2**20
+        store.add_job(large, f"request-{number}")
+    pages, before, has_more = [], None, True
+    while has_more:
+        page, has_more = store.list_jobs([], 100, before)
+        pages.append([found.job_id for _, found in page])
+        before = page[-1][0]
+    assert pages == [["job-3"], ["job-2"], ["job-1"]]
+
+
+def test_events_of_old_and_of_long_jobs_are_forgotten(store: TrainerStore) -> None:
+    """Of three jobs two have ended, of which the newest alone is kept; of each job three events."""
+    for number, state in enumerate((JOB_STATE_SUCCEEDED, JOB_STATE_SUCCEEDED, JOB_STATE_QUEUED), 1):
+        name = f"job-{number}"
+        store.add_job(job(name), f"request-{number}")
+        store.write([Change(job(name, state), [step(n, name) for n in range(1, 6)])])
+    assert store.prune_events(ended_jobs=1, events=3) == 5 + 2 + 2
+    kept = [[e.sequence for e in store.read_events(f"job-{n}", 0, 10)] for n in (1, 2, 3)]
+    assert kept == [[], [3, 4, 5], [3, 4, 5]]
+    assert store.prune_events(ended_jobs=1, events=3) == 0
+    assert len(store.list_jobs([], 10, None)[0]) == 3, "the jobs themselves stay"
+
+
+def test_a_reader_of_events_gets_few_large_ones_at_a_time(store: TrainerStore) -> None:
+    store.add_job(job(), "request-1")
+    events = [step(n) for n in range(1, 5)]
+    for event in events:
+        event.step.ClearField("step")
+        event.state_change.reason = "x" * 40_000
+    store.write([Change(job(), events)])
+    assert [event.sequence for event in store.read_events("job-a", 0, 10)] == [1, 2]
+    assert [event.sequence for event in store.read_events("job-a", 2, 10)] == [3, 4]
 
 
 def test_models_of_one_name_are_numbered_once_each(store: TrainerStore) -> None:
@@ -118,7 +158,9 @@ def test_models_of_one_name_are_numbered_once_each(store: TrainerStore) -> None:
         store.add_job(job(f"job-{number}"), f"request-{number}")
         for _ in range(2):
             store.write([Change(job(f"job-{number}", JOB_STATE_SUCCEEDED, model=f"{number}" * 64))])
-    versions = [(found.job_id, version) for _, found, _, version in store.list_models(10, None)]
+    models, has_more = store.list_models(10, None)
+    versions = [(found.job_id, version) for _, found, _, version in models]
+    assert not has_more
     assert versions == [("job-2", 2), ("job-1", 1)]
 
 

@@ -1,6 +1,6 @@
 """What a job is and what drives it.
 
 `supervisor` owns all jobs' tasks, `runner` is one job's life, `record` the only writer of what is known of
-it, `event_log` and `commit_queue` make that durable, `sample_ledger` proves that each sample was used once,
-`specs` says what a job may ask for.
+it, `event_log` and `commit_queue` make that durable, `event_pruning` forgets old events, `sample_ledger`
+proves that each sample was used once, `specs` says what a job may ask for.
 """

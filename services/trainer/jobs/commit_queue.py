@@ -16,7 +16,7 @@ from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
 _log = get_logger()
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
-READ_BATCH = 500
+READ_BATCH = 100  # a watcher that reads slowly takes the next ones from the database when it is ready
 
 
 class CommitQueue:
@@ -97,7 +97,7 @@ class CommitQueue:
             for event in events:
                 after = event.sequence
                 yield event
-            if len(events) == READ_BATCH:
+            if events:
                 continue
             if record is None or stopping.is_set():
                 return

@@ -8,6 +8,7 @@ the same, so that they become durable. Everybody else reads `job`, a copy as of 
 from collections.abc import Iterable, Mapping, Sequence
 
 from peerloom.kit.clock import Clock, to_timestamp
+from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
 from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back, total_steps
@@ -98,7 +99,9 @@ class JobRecord:
     def answered(self, answer: NodeAnswer) -> None:
         """A node answered a request for work."""
         self._job.answers.append(answer)
-        self._append(WatchJobResponse(answer=answer))
+        kept = self._job.answers[-1]
+        kept.reason = _cut(kept.reason)
+        self._append(WatchJobResponse(answer=kept))
 
     def slots_found(self, backend: "Backend.ValueType", reason: str) -> None:
         """Enough slots were given, and they decide on the collective library."""
@@ -136,7 +139,7 @@ class JobRecord:
     def worker_lost(self, worker_id: str, reason: str) -> None:
         """A worker will not come back."""
         worker = self._end_worker(worker_id, reason)
-        self._append(WatchJobResponse(worker_lost=WorkerLost(worker=worker, reason=reason)))
+        self._append(WatchJobResponse(worker_lost=WorkerLost(worker=worker, reason=worker.end_reason)))
 
     def worker_dismissed(self, worker_id: str, reason: str) -> None:
         """A worker was let go: that is no loss."""
@@ -245,13 +248,13 @@ class JobRecord:
 
     def state_changed(self, state: "JobState.ValueType", reason: str) -> None:
         """The job is in this state from now on."""
-        self._job.state, self._job.state_reason = state, reason
+        self._job.state, self._job.state_reason = state, (reason := _cut(reason))
         self._append(WatchJobResponse(state_change=StateChange(state=state, reason=reason)))
         self._logger.info("state_changed", state=JobState.Name(state), reason=reason)
 
     def end_decided(self, state: "JobState.ValueType", reason: str) -> None:
         """The job will end so, once its slots are free."""
-        self._job.ending_state, self._job.ending_reason = state, reason
+        self._job.ending_state, self._job.ending_reason = state, _cut(reason)
         if self._job.workers:
             self.state_changed(JobState.JOB_STATE_FINISHING, f"freeing the slots: {reason}")
         else:
@@ -274,7 +277,7 @@ class JobRecord:
 
     def _end_worker(self, worker_id: str, reason: str) -> Worker:
         worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
-        worker.ended, worker.end_reason = True, reason
+        worker.ended, worker.end_reason = True, _cut(reason)
         return worker
 
     def _append(
@@ -285,3 +288,8 @@ class JobRecord:
     ) -> None:
         self._snapshot = None
         self.log.append(event, evidence, secrets)
+
+
+def _cut(sentence: str) -> str:
+    """A sentence that came from elsewhere, as long as a record that many read may keep it."""
+    return sentence if len(sentence) <= MAX_REASON_CHARACTERS else sentence[: MAX_REASON_CHARACTERS - 1] + "…"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from peerloom.errors import NotFoundError
+from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.clock import Clock
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import get_logger
@@ -142,7 +142,7 @@ class JobRunner:
                 pass
         except JobEndedError as end:
             return end
-        except NotFoundError as error:  # e.g. a policy that the selector no longer knows
+        except (NotFoundError, InvalidArgumentError) as error:  # e.g. a policy that the selector lacks now
             return JobEndedError(JobState.JOB_STATE_FAILED, error.message)
         return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
 

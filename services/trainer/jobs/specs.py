@@ -4,9 +4,9 @@ import math
 import re
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.checks import check_labels, check_name, check_range, check_text
+from peerloom.kit.checks import check_name, check_range, check_requirements, check_text
 from peerloom.kit.job_inputs import check_inputs
-from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS
+from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JOB_SPEC_BYTES
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
 from peerloom.worker.tasks import built_in
 
@@ -21,8 +21,10 @@ def complete_spec(spec: JobSpec) -> JobSpec:
     Raises InvalidArgumentError naming the field and its limit, or NotFoundError with the nearest task.
     """
     full = JobSpec()
+    check_range("spec (bytes)", spec.ByteSize(), 0, MAX_JOB_SPEC_BYTES)
     full.CopyFrom(spec)
-    check_text("spec.task", full.task, low=1, high=256)
+    full.DiscardUnknownFields()
+    check_inputs("spec", full)
     entry = built_in.resolve(full.task)
     if entry is not None:
         built_in.check_arguments(entry, dict(full.task_arguments))
@@ -47,6 +49,7 @@ def _check(spec: JobSpec) -> None:
     check_range("spec.request_budget", spec.request_budget, 1, 1000)
     check_range("spec.min_workers", spec.min_workers, 1, MAX_BATCH_SIZE)
     if spec.HasField("max_workers"):
+        check_range("spec.max_workers", spec.max_workers, 1, MAX_BATCH_SIZE)
         limit = f"at least min_workers, which is {spec.min_workers}"
         if spec.max_workers < spec.min_workers:
             raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
@@ -54,10 +57,9 @@ def _check(spec: JobSpec) -> None:
         limit = f"at least min_workers, which is {spec.min_workers}: each worker needs a sample"
         raise InvalidArgumentError.of_field("spec.batch_size", spec.batch_size, limit)
     check_text("spec.policy", spec.policy, high=128)
-    check_labels("spec.requirements.labels", dict(spec.requirements.labels))
+    check_requirements("spec.requirements", spec.requirements)
     if spec.backend not in Backend.values():
         raise InvalidArgumentError.of_field("spec.backend", spec.backend, "gloo, nccl or unspecified")
-    check_inputs("spec", spec)
     if spec.name:
         check_name("spec.name", spec.name)
 

@@ -77,8 +77,10 @@ class JobSupervisor:
     async def resume_all(self) -> None:
         """Goes on with every job that had not ended when the trainer last stopped."""
         before: int | None = None
-        while page := await self._sql.run(self._store.list_jobs, ACTIVE, 1000, before):
-            before = page[-1][0]
+        has_more = True
+        while has_more:
+            page, has_more = await self._sql.run(self._store.list_jobs, ACTIVE, 1000, before)
+            before = page[-1][0] if page else None
             for _, job in page:
                 _, last_sequence = await self._sql.run(self._store.find_job, job.job_id)
                 _log.info("job_resumed", job=job.job_id, state=JobState.Name(job.state))

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from peerloom.errors import NotFoundError, PeerloomError
+from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -45,7 +45,8 @@ class JobNodes:
     async def recruit(self) -> str:
         """One round: selects, asks, starts workers. Returns "" or why no compute was reached.
 
-        Waits while the selector is away. Raises NotFoundError for a policy that it doesn't know.
+        Waits while the selector is away. Raises NotFoundError for a policy that it doesn't know, and
+        InvalidArgumentError for what it refuses to look for: neither changes by asking again.
         """
         wanted = slots_wanted(self._record.job.spec)
         self._record.round_begun("asking the selector for nodes")
@@ -143,7 +144,7 @@ class JobNodes:
         while True:
             try:
                 return await self._recruiter.select(self._record.job)
-            except NotFoundError:
+            except (NotFoundError, InvalidArgumentError):
                 raise
             except PeerloomError as error:
                 if error.message != told:

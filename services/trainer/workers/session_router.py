@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from peerloom.errors import FailedPreconditionError, PermissionDeniedError
+from peerloom.kit.checks import check_address, check_name
 from peerloom.v1.trainer_pb2 import EndWorker, WorkerHello, WorkerSessionRequest, WorkerSessionResponse
 
 
@@ -43,7 +44,7 @@ class _Job:
         expected = self.secrets.get(hello.worker_id, "")
         if not expected or not hmac.compare_digest(expected.encode(), hello.secret.encode()):
             raise PermissionDeniedError(
-                f"{hello.worker_id[:80]!r} did not prove that it is a worker of this job: only a process "
+                f"{hello.worker_id} did not prove that it is a worker of this job: only a process "
                 "that an agent started for the job may open a session.",
                 reason="NOT_THIS_WORKER",
             )
@@ -105,12 +106,17 @@ class SessionRouter:
     ) -> AsyncIterator[WorkerSessionResponse]:
         """One worker's session from its hello until either side ends it, or the worker opens another.
 
-        Raises PermissionDeniedError for a hello that isn't the worker's.
+        Raises PermissionDeniedError for a hello that isn't the worker's, InvalidArgumentError for one that
+        can't be anybody's.
         """
         hello = await anext(aiter(requests), None)
         if hello is None or not hello.HasField("hello"):
             raise FailedPreconditionError("A worker's session begins with hello.", reason="NO_HELLO")
         worker_id, job_id = hello.hello.worker_id, hello.hello.job_id
+        check_name("hello.worker_id", worker_id)
+        check_name("hello.job_id", job_id)
+        if hello.hello.store_address:
+            check_address("hello.store_address", hello.hello.store_address)
         job = self._jobs.get(job_id)
         if job is None:
             yield _over(job_id)

@@ -6,9 +6,13 @@ from collections.abc import Iterable, Mapping
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.limits import MAX_SLOTS
+from peerloom.v1.selector_pb2 import Requirements
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_ID_BEGINNING = re.compile(r"[a-z0-9-]{1,64}")
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 # A name, IPv4, or IPv6 in brackets. Without a letter of a path or scheme: gRPC takes "unix:80" for a file.
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _ADDRESS = re.compile(rf"(\[[0-9a-fA-F:]{{2,39}}\]|{_LABEL}(?:\.{_LABEL})*):([0-9]{{1,5}})")
@@ -52,6 +56,18 @@ def check_name(field: str, value: str) -> None:
         raise InvalidArgumentError.of_field(field, value[:80], limit)
 
 
+def check_id_beginning(field: str, value: str) -> None:
+    """Raises InvalidArgumentError unless the text can be an id, or the beginning of one."""
+    if not _ID_BEGINNING.fullmatch(value):
+        raise InvalidArgumentError.of_field(field, value[:80], "1 to 64 of a-z, 0-9 and '-'")
+
+
+def check_request_id(field: str, value: str) -> None:
+    """Raises InvalidArgumentError unless the text names an attempt, e.g. a UUID."""
+    if not _REQUEST_ID.fullmatch(value):
+        raise InvalidArgumentError.of_field(field, value[:80], "1 to 128 visible ASCII characters")
+
+
 def check_digest(field: str, value: str) -> None:
     """Raises InvalidArgumentError unless the text is a SHA-256."""
     if not _DIGEST.fullmatch(value):
@@ -82,6 +98,13 @@ def check_labels(field: str, labels: Mapping[str, str]) -> None:
     for key, value in labels.items():
         check_line(f"{field} key", key, low=1, high=63)
         check_line(f"{field}[{key}]", value, high=63)
+
+
+def check_requirements(field: str, needs: Requirements) -> None:
+    """Raises InvalidArgumentError for requirements that the selector doesn't take."""
+    check_range(f"{field}.min_slots", needs.min_slots, 0, MAX_SLOTS)
+    check_text(f"{field}.accelerator_kind", needs.accelerator_kind, high=63)
+    check_labels(f"{field}.labels", needs.labels)
 
 
 def check_choice(field: str, value: int, allowed: Iterable[int], limit: str) -> None:

@@ -7,6 +7,8 @@ from peerloom.v1.trainer_pb2 import JobState
 MAX_EPOCHS = 1_000_000
 MAX_BATCH_SIZE = 2**24
 MAX_TRAINING_SAMPLES = 2**40
+MAX_JOB_SPEC_BYTES = 64 * 1024
+MAX_REASON_CHARACTERS = 1024  # of a sentence in a job's record
 MAX_SLOTS = 1024  # of one node
 MAX_ACCELERATORS = 64
 MAX_DETAIL_CHARACTERS = 512  # of one piece of evidence

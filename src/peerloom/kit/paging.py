@@ -2,8 +2,8 @@
 
 import base64
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -12,14 +12,27 @@ from peerloom.kit.checks import check_range
 
 DEFAULT_PAGE_SIZE = 100
 MAX_PAGE_SIZE = 1000
-PAGE_BYTES = 2 * 1024 * 1024  # half of what a message may be
+PAGE_BYTES = 2 * 2**20  # half of what a client of gRPC takes as one message
 _TOKEN_CHARACTERS = 4096
+T = TypeVar("T")
 
 
 def page_size_of(requested: int) -> int:
     """The page size to use: 100 for 0. Raises InvalidArgumentError above 1000."""
     check_range("page_size", requested, 0, MAX_PAGE_SIZE)
     return requested or DEFAULT_PAGE_SIZE
+
+
+def fill_page(items: Iterable[T], size: int, bytes_of: Callable[[T], int]) -> tuple[list[T], bool]:
+    """At most `size` items, of PAGE_BYTES unless one alone has more; and whether others follow."""
+    page: list[T] = []
+    total = 0
+    for item in items:
+        total += bytes_of(item)
+        if len(page) == size or (page and total > PAGE_BYTES):
+            return page, True
+        page.append(item)
+    return page, False
 
 
 def encode_token(key: Any) -> str:
@@ -67,12 +80,8 @@ def foreign_token(token: str) -> InvalidArgumentError:
 
 def fitting(messages: Sequence[Message]) -> int:
     """How many of the messages fit into one page of 2 MiB; at least one if there is one."""
-    page_bytes = 0
-    for count, message in enumerate(messages):
-        page_bytes += message.ByteSize()
-        if page_bytes > PAGE_BYTES and count:
-            return count
-    return len(messages)
+    page, _ = fill_page(messages, len(messages), lambda message: message.ByteSize())
+    return len(page)
 
 
 def page_token_after(items: list[Any], size: int, key_of_last: Any) -> str:

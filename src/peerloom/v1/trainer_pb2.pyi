@@ -104,7 +104,7 @@ Global___Backend: _TypeAlias = Backend  # noqa: Y015
 
 @_typing.final
 class JobSpec(_message.Message):
-    """What to train, and how. A field left at zero takes the task's default where it says so."""
+    """What to train, and how; at most 64 KiB in all. A field left at zero takes the task's default where it says so."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -145,7 +145,7 @@ class JobSpec(_message.Message):
     EQUAL_SHARES_FIELD_NUMBER: _builtins.int
     CODE_DIGEST_FIELD_NUMBER: _builtins.int
     task: _builtins.str
-    """"digits", "mnist", "cifar10", or "module:Class" importable on the nodes."""
+    """"digits", "mnist", "cifar10", or "module:Class" importable on the nodes; at most 256 characters."""
     epochs: _builtins.int
     """Passes over the training set, 1 to 1,000,000; unset: the task's default."""
     batch_size: _builtins.int
@@ -155,37 +155,41 @@ class JobSpec(_message.Message):
     request_budget: _builtins.int
     """How many nodes may be asked for compute, 1 to 1000; unset: 3."""
     policy: _builtins.str
-    """Selection policy; empty: the selector's default."""
+    """Selection policy, at most 128 characters; empty: the selector's default."""
     min_workers: _builtins.int
-    """Fewest workers to go on with, 1 or more; unset: 1. Not above batch_size."""
+    """Fewest workers to go on with, 1 to 16,777,216; unset: 1. Not above batch_size."""
     max_workers: _builtins.int
-    """Most workers to use; unset: as many as the nodes accept."""
+    """Most workers to use, min_workers to 16,777,216; unset: as many as the nodes accept."""
     backend: Global___Backend.ValueType
     """Collective library."""
     seed: _builtins.int
-    """Seed of the parameters and of the order of samples."""
+    """Seed of the parameters and of the order of samples; any 64 bits."""
     initial_model_digest: _builtins.str
-    """Parameters to begin with, a digest kept by the trainer; empty: fresh ones from the seed."""
+    """Parameters to begin with, a digest (64 hexadecimal digits) kept by the trainer; empty: fresh ones from the seed."""
     name: _builtins.str
-    """A name for people, at most 63 characters."""
+    """A name for people, 1 to 63 of a-z, 0-9 and "-"; empty: that of its task."""
     equal_shares: _builtins.bool
     """Every worker takes the same share of a batch, however slow it is: the same workers and seed give the
     same parameters to the last bit. Else shares follow the measured speeds once they differ much.
     """
     code_digest: _builtins.str
-    """A bundle of Python packages and modules that the workers can import; empty: what the nodes have installed.
+    """Digest of a bundle of Python packages and modules that the workers can import; empty: what the nodes have
+    installed.
     Only nodes whose owners allow it take such a job.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Arguments of the task, e.g. {"data": "/data/mnist"}; at most 32. A value artifact:DIGEST names an artifact:
+        """Arguments of the task, e.g. {"data": "/data/mnist"}; at most 32, their names 1 to 63 characters long, their
+        values at most 4096. A value artifact:DIGEST names an artifact:
         each node gets it before its workers start, and the task is given the path of the file, or of the folder
         that was put in.
         """
 
     @_builtins.property
     def requirements(self) -> _selector_pb2.Requirements:
-        """What each node must offer."""
+        """What each node must offer: at most 1024 slots, an accelerator_kind of at most 63 characters, and at most 32
+        labels, names and values of at most 63.
+        """
 
     def __init__(
         self,
@@ -826,7 +830,7 @@ class SubmitJobRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """A UUID: a repeat makes no second job."""
+    """A UUID, or another name of 1 to 128 visible ASCII characters: a repeat makes no second job."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What to train."""
@@ -925,7 +929,7 @@ class ListJobsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many, 1 to 1000; 0: 100."""
+    """At most so many, 1 to 1000; 0: 100. A page of large entries has fewer: it ends at 2 MiB."""
     page_token: _builtins.str
     """From the previous page; empty: the first."""
     @_builtins.property
@@ -1488,7 +1492,7 @@ class ListModelsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """At most so many, 1 to 1000; 0: 100."""
+    """At most so many, 1 to 1000; 0: 100. A page of large entries has fewer: it ends at 2 MiB."""
     page_token: _builtins.str
     """From the previous page; empty: the first."""
     def __init__(

@@ -137,7 +137,7 @@ class TrainerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchJob(self, request, context):
-        """All events of a job from a sequence number on, then live until it ends.
+        """All events of a job that are kept, from a sequence number on, then live until it ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

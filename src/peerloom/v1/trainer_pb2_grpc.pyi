@@ -52,7 +52,7 @@ class TrainerServiceStub:
     job runs. Called by a testbed, which counts it.
     """
     WatchJob: _grpc.UnaryStreamMultiCallable[_trainer_pb2.WatchJobRequest, _trainer_pb2.WatchJobResponse]
-    """All events of a job from a sequence number on, then live until it ends."""
+    """All events of a job that are kept, from a sequence number on, then live until it ends."""
     GetJobLogs: _grpc.UnaryStreamMultiCallable[_trainer_pb2.GetJobLogsRequest, _trainer_pb2.GetJobLogsResponse]
     """What the job's workers printed, from all its nodes."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.ListModelsRequest, _trainer_pb2.ListModelsResponse]
@@ -86,7 +86,7 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     job runs. Called by a testbed, which counts it.
     """
     WatchJob: _aio.UnaryStreamMultiCallable[_trainer_pb2.WatchJobRequest, _trainer_pb2.WatchJobResponse]  # type: ignore[assignment]
-    """All events of a job from a sequence number on, then live until it ends."""
+    """All events of a job that are kept, from a sequence number on, then live until it ends."""
     GetJobLogs: _aio.UnaryStreamMultiCallable[_trainer_pb2.GetJobLogsRequest, _trainer_pb2.GetJobLogsResponse]  # type: ignore[assignment]
     """What the job's workers printed, from all its nodes."""
     ListModels: _aio.UnaryUnaryMultiCallable[_trainer_pb2.ListModelsRequest, _trainer_pb2.ListModelsResponse]  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trainer_pb2.WatchJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_trainer_pb2.WatchJobResponse], _abc.AsyncIterator[_trainer_pb2.WatchJobResponse]]:
-        """All events of a job from a sequence number on, then live until it ends."""
+        """All events of a job that are kept, from a sequence number on, then live until it ends."""
 
     @_abc_1.abstractmethod
     def GetJobLogs(

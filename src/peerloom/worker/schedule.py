@@ -42,7 +42,8 @@ class Schedule:
 
     def order(self, epoch: int) -> torch.Tensor:
         """All samples of an epoch (from 0) in the order of their use, int64 [samples]."""
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+        # torch takes seeds of 64 bits; the job's may have as many by itself.
+        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**64)
         return torch.randperm(self.samples, generator=generator)
 
     def bounds(self, step: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from peerloom.kit.paging import (
     PAGE_BYTES,
     decode_token,
     encode_token,
+    fill_page,
     fitting,
     name_key,
     number_key,
@@ -44,6 +45,15 @@ def test_following_the_tokens_sees_each_item_once(names: set[str], size: int) ->
         if not token:
             break
     assert seen == ordered
+
+
+def test_a_page_is_full_by_count_or_by_bytes_and_never_empty() -> None:
+    half = PAGE_BYTES // 2
+    assert fill_page("abc", 2, lambda _: 1) == (["a", "b"], True)
+    assert fill_page("ab", 2, lambda _: 1) == (["a", "b"], False)
+    assert fill_page("abc", 9, lambda _: half) == (["a", "b"], True)
+    assert fill_page("ab", 9, lambda _: PAGE_BYTES + 1) == (["a"], True)
+    assert fill_page("", 9, lambda _: 1) == ([], False)
 
 
 def test_the_empty_token_is_the_first_page() -> None:

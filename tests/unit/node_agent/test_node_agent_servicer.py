@@ -139,6 +139,8 @@ async def test_a_refusal_is_an_answer_with_a_reason(
         {"job_id": "../job"},
         {"slots": 0},
         {"request_id": ""},
+        {"request_id": "a\0"},
+        {"accelerator_kind": "c" * 64},
         {"work": {"task": ""}},
         {"work": {"task": "t" * 257}},
         {"work": {"trainer_address": ""}},
@@ -252,6 +254,12 @@ async def test_a_start_whose_ids_and_secrets_do_not_pair_is_refused(
         await bench.service.StartWorkers(request, CONTEXT)
     assert caught.value.metadata["field"] == field
     assert secrets[0] not in caught.value.message
+
+
+@pytest.mark.parametrize("reservation_id", ["", "x" * 100_000, "a\0"])
+async def test_what_can_not_be_a_reservation_is_refused(bench: Bench, reservation_id: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="reservation_id"):
+        await bench.service.StartWorkers(StartWorkersRequest(reservation_id=reservation_id), CONTEXT)
 
 
 async def test_a_jobs_output_is_read_with_the_worker_that_printed_it(bench: Bench) -> None:

@@ -7,7 +7,7 @@ import pytest
 from trainer_room import DEADLINE_S, ScriptedWorker, until
 from trainer_site import CHECKPOINT, SPEC, Site, finish, step
 
-from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.nodes.replacing import JobNodes
@@ -157,6 +157,15 @@ async def test_a_job_without_compute_ends_at_once_and_its_evidence_is_told() -> 
         assert job.state == JobState.JOB_STATE_NO_COMPUTE
         await until(lambda: site.room.neighbours.evidence)
         assert [fact.node_id for fact in site.room.neighbours.evidence] == ["node-ada"]
+
+
+async def test_what_the_selector_refuses_to_look_for_ends_the_job_with_its_reason() -> None:
+    """It was asked again for ever, and the job stayed QUEUED."""
+    async with Site().serving() as site:
+        refusal = InvalidArgumentError.of_field("requirements.min_slots", 1025, "from 0 to 1,024")
+        site.room.neighbours.selector_refuses = refusal
+        job = await site.ended(await site.submit())
+        assert (job.state, job.state_reason) == (JobState.JOB_STATE_FAILED, refusal.message)
 
 
 async def test_workers_whose_parameters_differ_leave_no_model() -> None:

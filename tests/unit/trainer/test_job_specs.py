@@ -14,6 +14,7 @@ from peerloom.services.trainer.nodes.offers import (
     verdict,
 )
 from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.v1.selector_pb2 import Requirements
 from peerloom.v1.trainer_pb2 import Backend, JobSpec
 
 
@@ -41,12 +42,41 @@ def test_a_users_own_task_keeps_its_own_defaults_for_the_workers() -> None:
         (JobSpec(task="digits", initial_model_digest="abc"), "spec.initial_model_digest"),
         (JobSpec(task="digits", name="No Spaces"), "spec.name"),
         (JobSpec(task=""), "spec.task"),
+        (JobSpec(task="a:" + "B" * 300), "spec.task"),
+        (JobSpec(task="digits", policy="p" * 129), "spec.policy"),
+        (JobSpec(task="digits", max_workers=2**24 + 1), "spec.max_workers"),
+        (
+            JobSpec(task="a:B", task_arguments={str(n): "" for n in range(33)}),
+            "spec.task_arguments (entries)",
+        ),
+        (JobSpec(task="a:B", task_arguments={"n" * 64: ""}), "spec.task_arguments key"),
+        (JobSpec(task="a:B", task_arguments={"n": "v" * 4097}), "spec.task_arguments[n]"),
+        (JobSpec(task="a:B", task_arguments={str(n): "v" * 4096 for n in range(17)}), "spec (bytes)"),
+        (JobSpec.FromString(b"\xfa\x3f\x80\x80\x04" + b"x" * 2**16), "spec (bytes)"),
+        (JobSpec(task="digits", requirements=Requirements(min_slots=1025)), "spec.requirements.min_slots"),
+        (
+            JobSpec(task="digits", requirements=Requirements(accelerator_kind="c" * 64)),
+            "spec.requirements.accelerator_kind",
+        ),
+        (
+            JobSpec(task="digits", requirements=Requirements(labels={str(n): "" for n in range(33)})),
+            "spec.requirements.labels",
+        ),
     ],
 )
 def test_a_bad_field_is_named_with_its_limit(spec: JobSpec, field: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         complete_spec(spec)
     assert caught.value.metadata["field"] == field
+
+
+def test_fields_of_another_schema_are_not_kept() -> None:
+    spec = JobSpec.FromString(JobSpec(task="digits").SerializeToString() + b"\xfa\x3f\x03abc")
+    assert complete_spec(spec) == complete_spec(JobSpec(task="digits"))
+
+
+def test_any_seed_of_64_bits_is_taken() -> None:
+    assert complete_spec(JobSpec(task="digits", seed=2**64 - 1)).seed == 2**64 - 1
 
 
 def test_an_unknown_task_is_told_the_nearest() -> None:

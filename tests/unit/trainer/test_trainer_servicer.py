@@ -1,16 +1,20 @@
 """The trainer's calls, answered without a server."""
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any, cast
 
 import pytest
 from trainer_room import Room, until
 from trainer_site import SPEC, Site, finish
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from peerloom.kit.paging import encode_token
 from peerloom.services.trainer.nodes.logs import JobLogs
 from peerloom.services.trainer.servicer import LINK_LIMIT, TrainerServicer
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
+    GetJobLogsRequest,
     GetJobRequest,
     JobState,
     LinkTraffic,
@@ -80,6 +84,43 @@ async def test_a_job_is_cancelled_counted_and_resumed_by_its_beginning() -> None
         too_much = NetworkTraffic(links=[LinkTraffic()] * (LINK_LIMIT + 1))
         with pytest.raises(InvalidArgumentError, match="at most 1000 links"):
             await servicer.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=too_much), None)
+
+
+@pytest.mark.parametrize("job_id", ["j" * 65, "job-\0", "job-%", "JOB-1", "x" * 100_000])
+async def test_what_can_not_be_an_id_is_refused_by_every_call(job_id: str) -> None:
+    """A long one made the database say that it is away."""
+    servicer = servicer_of(Room())
+    calls = [
+        servicer.GetJob(GetJobRequest(job_id=job_id), None),
+        servicer.ResumeJob(ResumeJobRequest(job_id=job_id), None),
+        servicer.CancelJob(CancelJobRequest(job_id=job_id), None),
+        servicer.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id), None),
+        anext(aiter(servicer.WatchJob(WatchJobRequest(job_id=job_id), None))),
+        anext(aiter(servicer.GetJobLogs(GetJobLogsRequest(job_id=job_id), None))),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgumentError) as caught:
+            await call
+        assert caught.value.metadata["field"] == "job_id"
+        assert len(caught.value.message) < 300
+
+
+async def test_other_fields_that_no_database_takes_are_refused() -> None:
+    servicer, token = servicer_of(Room()), encode_token("job-1")
+    calls: dict[str, Awaitable[object]] = {
+        "page_token": servicer.ListJobs(ListJobsRequest(page_token=token), None),
+        "states": servicer.ListJobs(ListJobsRequest(states=[cast("Any", 99)]), None),
+        "after_sequence": anext(
+            aiter(servicer.WatchJob(WatchJobRequest(job_id="job-1", after_sequence=2**63), None))
+        ),
+        "request_id": servicer.SubmitJob(SubmitJobRequest(spec=SPEC, request_id="a\0"), None),
+    }
+    for field, call in calls.items():
+        with pytest.raises(InvalidArgumentError) as caught:
+            await call
+        assert caught.value.metadata["field"] == field
+    with pytest.raises(InvalidArgumentError, match="page_token"):
+        await servicer.ListModels(ListModelsRequest(page_token=token), None)
 
 
 async def test_a_request_without_its_id_is_refused() -> None:

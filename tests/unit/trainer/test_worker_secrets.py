@@ -6,7 +6,7 @@ import pytest
 from trainer_room import ScriptedWorker, settle, until
 from trainer_site import SPEC, Site, finish
 
-from peerloom.errors import PermissionDeniedError
+from peerloom.errors import InvalidArgumentError, PermissionDeniedError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.v1.trainer_pb2 import (
     JobState,
@@ -80,6 +80,21 @@ async def test_a_secret_is_in_no_record_event_or_log_and_goes_with_its_job(
         printed = capsys.readouterr()
         assert worker.secret.encode() not in shown
         assert worker.secret not in printed.out + printed.err
+
+
+@pytest.mark.parametrize(
+    ("hello", "field"),
+    [
+        (WorkerHello(worker_id="w" * 64, job_id="job-1"), "hello.worker_id"),
+        (WorkerHello(worker_id="worker-1", job_id="x" * 100_000), "hello.job_id"),
+        (WorkerHello(worker_id="worker-1", job_id="job-1", store_address="x:99999"), "hello.store_address"),
+    ],
+)
+async def test_a_hello_that_can_be_nobody_s_is_refused(hello: WorkerHello, field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        async for _ in Site().room.router.serve(says(WorkerSessionRequest(hello=hello))):
+            pass
+    assert caught.value.metadata["field"] == field
 
 
 async def test_workers_have_secrets_of_their_own() -> None:

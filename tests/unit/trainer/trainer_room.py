@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, cast
 
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import UnavailableError
+from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, SqlThread, connect_database, storage_errors
 from peerloom.kit.dialing import Dialer, NodeAgentPeer, RegistryPeer, SelectorPeer
@@ -296,6 +296,7 @@ class Neighbours(Dialer):
         super().__init__()
         self.agents = {agent.name: agent for agent in agents}
         self.selector_is_away = False
+        self.selector_refuses: PeerloomError | None = None
         self.evidence: list[Evidence] = []
 
     def node_agent(self, address: str) -> NodeAgentPeer:
@@ -319,6 +320,8 @@ class Neighbours(Dialer):
         return ListNodesResponse()
 
     async def _select(self, request: SelectNodesRequest) -> SelectNodesResponse:
+        if self.selector_refuses is not None:
+            raise self.selector_refuses
         return SelectNodesResponse(nodes=[ranked(name) for name in self.agents])
 
     async def _take_evidence(self, request: ReportEvidenceRequest) -> ReportEvidenceResponse:

@@ -23,6 +23,15 @@ def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     assert not torch.equal(one.order(0), Schedule(100, 8, 3, seed=6).order(0))
 
 
+def test_any_seed_of_64_bits_gives_an_order() -> None:
+    """Beyond some 1.8e13 the epoch's own seed had more bits than torch takes."""
+    largest = Schedule(100, 8, 1_000_000, seed=2**64 - 1)
+    assert sorted(largest.order(999_999).tolist()) == list(range(100))
+    # (2^64 - 1) * 1,000,003 + 1 is 2^64 - 1,000,002 in 64 bits.
+    expected = torch.randperm(100, generator=torch.Generator().manual_seed(2**64 - 1_000_002))
+    assert torch.equal(largest.order(1), expected)
+
+
 def test_whole_samples_by_hand() -> None:
     """32 samples over shares 3:2:2 are 13.71, 9.14, 9.14: the spare one goes to the first."""
     assert split_batch(32, [3, 2, 2]) == [14, 9, 9]
