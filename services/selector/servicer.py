@@ -9,7 +9,7 @@ import numpy as np
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.allowance import Allowances
-from peerloom.kit.checks import check_labels, check_range, check_text
+from peerloom.kit.checks import check_labels, check_range, check_text, check_timestamp
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
 from peerloom.kit.interceptors import caller
@@ -108,6 +108,8 @@ class SelectorServicer(SelectorServiceServicer):
     async def ReportEvidence(
         self, request: pb.ReportEvidenceRequest, context: Any
     ) -> pb.ReportEvidenceResponse:
+        for index, one in enumerate(request.evidence):
+            check_timestamp(f"evidence[{index}].time", one.time)
         evidence = [evidence_from_message(one, self.clock.wall_s()) for one in request.evidence]
         check_report(evidence)
         reporter, now_s = caller.get().key, self.clock.monotonic_s()

@@ -177,6 +177,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "embedded",
         "experiments",
         "kit.linux",
+        "kit.printable",
         "worker.tasks.built_in",
         "simulator",
         "testbed",

@@ -23,7 +23,7 @@ from peerloom.cli.belief_columns import TERM_COLUMNS
 from peerloom.cli.events import describe
 from peerloom.cli.exits import INTERRUPTED
 from peerloom.cli.explain import in_brief
-from peerloom.cli.output import Column, print_fields, table_lines
+from peerloom.cli.output import Column, print_fields, say, table_lines
 from peerloom.cli.summary import ending_of, result_fields
 from peerloom.cli.units import human_duration, plural
 from peerloom.cli.watching import live_bar
@@ -39,21 +39,19 @@ def demonstrate(slots: Sequence[int], requests: int, state: Path) -> str:
     """Runs the demo on a state folder; returns the job's last state. No process outlives it."""
     system, start_s = Embedded(state, slots), time.monotonic()
     lent = ", ".join(str(count) for count in slots)
-    click.echo(
-        f"Starting registry, selector, trainer, and {plural(len(slots), 'node')} with {lent} slots ..."
-    )
+    say(f"Starting registry, selector, trainer, and {plural(len(slots), 'node')} with {lent} slots ...")
     try:
         with system, Client(system.address) as client:
             took = human_duration(time.monotonic() - start_s)
-            click.echo(f"All is up after {took} at {system.address}; everything lies in {system.folder.path}")
+            say(f"All is up after {took} at {system.address}; everything lies in {system.folder.path}")
             ending = _train(client, requests)
-            click.echo("\nStopping ...")
+            say("\nStopping ...")
     except KeyboardInterrupt:
-        click.echo("\nStopped early; nothing is left running.", err=True)
+        say("\nStopped early; nothing is left running.", err=True)
         click.get_current_context().exit(INTERRUPTED)
     if ending == "failed":
-        click.echo(f"Logs that may say more: {system.folder.path / 'logs'}")
-    click.echo("Nothing is left running. Run the demo again: it begins with these beliefs.")
+        say(f"Logs that may say more: {system.folder.path / 'logs'}")
+    say("Nothing is left running. Run the demo again: it begins with these beliefs.")
     return ending
 
 
@@ -174,14 +172,14 @@ def _tell_beliefs_after(before: Mapping[str, Belief], after: Sequence[Belief]) -
 
 
 def _head(text: str) -> None:
-    click.echo()
-    click.secho(text, bold=True)
+    say()
+    say(click.style(text, bold=True))
 
 
 def _say(text: str) -> None:
-    click.echo(_INDENT + text)
+    say(_INDENT + text)
 
 
 def _table(rows: Sequence[object], columns: Sequence[Column]) -> None:
     for line in table_lines(rows, columns, _INDENT):
-        click.echo(line)
+        say(line)

@@ -12,12 +12,17 @@ from peerloom import (
 )
 from peerloom.cli.output import to_plain
 from peerloom.cli.units import plural
+from peerloom.kit.printable import escaped
 
 _TOLD_STATES = ("selecting", "starting", "waiting")
 
 
 def describe(event: JobEvent) -> str:
     """One line; empty for an event that a person needs no line for: steps, states that others imply."""
+    return escaped(_describe(event))
+
+
+def _describe(event: JobEvent) -> str:
     if isinstance(event, NodeAnswered):
         answer = event.answer
         given = f"gave {plural(answer.accepted_slots, 'slot')}" if answer.accepted else "gave nothing"

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from peerloom.cli.exits import INTERRUPTED, code_of
+from peerloom.cli.output import say
 from peerloom.errors import PeerloomError
 
 
@@ -53,8 +54,8 @@ class RootGroup(LazyGroup):
         try:
             return super().invoke(ctx)
         except PeerloomError as error:
-            click.echo(f"error: {error.message}", err=True)
+            say(f"error: {error.message}", err=True)
             ctx.exit(code_of(error))
         except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
+            say("interrupted", err=True)
             ctx.exit(INTERRUPTED)

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from peerloom.cli.escaping import escaped_lines
+from peerloom.kit.printable import escaped
+
 Row = TypeVar("Row")
 
 
@@ -39,20 +42,28 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Writes to the terminal; all that the command line tells goes through here, escaped."""
+    click.echo(escaped_lines(str(text)), err=err, nl=nl)
+
+
 def print_document(value: Any, output: str) -> None:
     """One JSON or YAML document."""
     plain = to_plain(value)
     if output == "yaml":
         import yaml
 
-        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+        if escaped_lines(text) != text:  # a plain scalar knows no escapes
+            text = yaml.safe_dump(plain, sort_keys=False)
+        say(text, nl=False)
     else:
-        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+        say(json.dumps(plain, indent=2, ensure_ascii=False))
 
 
 def print_json_line(value: Any) -> None:
     """One object on one line."""
-    click.echo(json.dumps(to_plain(value), ensure_ascii=False))
+    say(json.dumps(to_plain(value), ensure_ascii=False))
 
 
 def print_list(rows: Sequence[Row], columns: Sequence[Column], output: str, when_empty: str) -> None:
@@ -61,14 +72,14 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], output: str, when
         print_document(rows, output)
     elif rows:
         for line in table_lines(rows, columns):
-            click.echo(line)
+            say(line)
     else:
-        click.echo(when_empty, err=True)
+        say(when_empty, err=True)
 
 
 def table_lines(rows: Iterable[Any], columns: Sequence[Column], indent: str = "") -> list[str]:
     """A table's lines, the heads in bold, columns two spaces apart."""
-    cells = [[column.text(row) for column in columns] for row in rows]
+    cells = [[escaped(column.text(row)) for column in columns] for row in rows]
     widths = [max([len(c.head), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
     heads = indent + _aligned([column.head for column in columns], columns, widths)
     return [click.style(heads, bold=True), *(indent + _aligned(row, columns, widths) for row in cells)]
@@ -87,4 +98,4 @@ def print_fields(fields: Sequence[tuple[str, str]], indent: str = "") -> None:
     width = max((len(name) for name, value in fields if value), default=0)
     for name, value in fields:
         if value:
-            click.echo(f"{indent}{click.style(name.ljust(width), bold=True)}  {value}")
+            say(f"{indent}{click.style(name.ljust(width), bold=True)}  {escaped(value)}")

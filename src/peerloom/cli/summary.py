@@ -1,9 +1,7 @@
 """How a job came out."""
 
-import click
-
 from peerloom import JobResult
-from peerloom.cli.output import print_document, print_fields
+from peerloom.cli.output import print_document, print_fields, say
 from peerloom.cli.units import human_bytes, human_duration, metric_of
 
 
@@ -14,7 +12,7 @@ def print_result(result: JobResult | None, output: str = "table") -> None:
     elif result is not None and result.succeeded:
         print_fields(result_fields(result))
     elif result is not None:
-        click.echo(f"error: {result.job_id} {ending_of(result)}", err=True)
+        say(f"error: {result.job_id} {ending_of(result)}", err=True)
 
 
 def ending_of(result: JobResult) -> str:

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from peerloom.cli.output import Column, print_fields, table_lines
+from peerloom.cli.output import Column, print_fields, say, table_lines
 from peerloom.cli.units import human_bytes
 
 if TYPE_CHECKING:
@@ -32,28 +30,26 @@ def print_up(testbed: "Testbed") -> None:
         Column("KIND", lambda host: host.isolation),
     )
     for line in table_lines(testbed.plan.all_hosts, columns):
-        click.echo(line, err=True)
+        say(line, err=True)
     for shortcoming in testbed.shortcomings():
-        click.echo(f"note: {shortcoming}", err=True)
-    click.echo(f"state    {testbed.folder.path}", err=True)
-    click.echo(
-        f"inside   peerloom testbed exec --state {testbed.folder.path} -- peerloom nodes list", err=True
-    )
+        say(f"note: {shortcoming}", err=True)
+    say(f"state    {testbed.folder.path}", err=True)
+    say(f"inside   peerloom testbed exec --state {testbed.folder.path} -- peerloom nodes list", err=True)
 
 
 def print_traffic(traffic: "Traffic") -> None:
     """Bytes of each link and the lag, on standard error: standard output is the command's own."""
-    click.echo(err=True)
+    say(err=True)
     shown = [link for link in traffic.links if link.host or link.sent_bytes]
     for line in table_lines(shown, _LINK_COLUMNS):
-        click.echo(line, err=True)
+        say(line, err=True)
     sent = f"{human_bytes(traffic.total_bytes)} sent by all hosts in {traffic.seconds:.1f} s"
-    click.echo(f"{sent} over {traffic.backend} ({traffic.medium})", err=True)
+    say(f"{sent} over {traffic.backend} ({traffic.medium})", err=True)
     if traffic.lag_worst_s is None:
         return
     words = "faithful" if traffic.faithful else "NOT FAITHFUL: the emulation itself was the slowest part"
     bound_ms, worst_ms = 1000 * traffic.lag_bound_s, 1000 * traffic.lag_worst_s
-    click.echo(f"ns-3 was behind by {worst_ms:.1f} ms at worst (bound {bound_ms:g} ms): {words}", err=True)
+    say(f"ns-3 was behind by {worst_ms:.1f} ms at worst (bound {bound_ms:g} ms): {words}", err=True)
 
 
 def plain_standing(standing: "Standing") -> dict[str, Any]:
@@ -85,13 +81,13 @@ def print_standing(standing: "Standing") -> None:
         Column("DROPPED", lambda host: f"{stats.of(host.node).dropped_packets:,}", right=True),
     )
     for line in table_lines(plan.all_hosts, columns):
-        click.echo(line)
+        say(line)
     lag = (
         ""
         if stats.lag_s is None
         else f"{1000 * stats.lag_s:.1f} ms, {1000 * (stats.lag_worst_s or 0):.1f} at worst"
     )
-    click.echo()
+    say()
     print_fields(
         [
             ("testbed", plan.name),

@@ -10,7 +10,8 @@ import click
 from peerloom import EpochFinished, JobEvent, StateChanged, StepCommitted
 from peerloom.cli.events import describe, to_object
 from peerloom.cli.exits import INTERRUPTED
-from peerloom.cli.output import print_json_line
+from peerloom.cli.output import print_json_line, say
+from peerloom.kit.printable import escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -37,14 +38,14 @@ def watch_job(job: Handle, output: str = "table", *, after: int = 0, greeting: s
     state = ""
     try:
         if greeting:
-            click.echo(greeting, err=True)
+            say(greeting, err=True)
         with _teller(output) as tell:
             for event in job.watch(after=after):
                 tell(event)
                 if isinstance(event, StateChanged):
                     state = event.state
     except KeyboardInterrupt:
-        click.echo(f"\n{job.id} goes on without you. Come back with: peerloom jobs watch {job.id}", err=True)
+        say(f"\n{job.id} goes on without you. Come back with: peerloom jobs watch {job.id}", err=True)
         click.get_current_context().exit(INTERRUPTED)
     return state
 
@@ -62,7 +63,7 @@ def _teller(output: str) -> Iterator[Tell]:
 
 def _tell_line(event: JobEvent) -> None:
     if line := describe(event):
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 @contextmanager
@@ -75,9 +76,9 @@ def live_bar(tell_line: Callable[[str], None] | None = None) -> Iterator[Tell]:
     console = Console(stderr=True, highlight=False)
     whole = Column(no_wrap=True)
     columns = (
-        TextColumn("{task.description}", table_column=whole),
+        TextColumn("{task.description}", table_column=whole, markup=False),
         BarColumn(bar_width=16),  # with the figures it fits 80 columns
-        TextColumn("{task.fields[figures]}", table_column=whole),
+        TextColumn("{task.fields[figures]}", table_column=whole, markup=False),
     )
     with Progress(*columns, console=console, transient=True) as progress:
         yield _BarTeller(progress, tell_line or console.out).tell
@@ -97,7 +98,7 @@ class _BarTeller:
             self._step(event)
             return
         if isinstance(event, EpochFinished):
-            self._metric = f"  {event.metric_name} {event.metric:.4f}"
+            self._metric = f"  {escaped(event.metric_name)} {event.metric:.4f}"
         if isinstance(event, StateChanged):
             self._progress.update(self._task, description=event.state.replace("_", " "))
         if line := describe(event):

@@ -5,7 +5,7 @@ import sys
 
 import structlog
 
-from peerloom.kit.printable import printable
+from peerloom.kit.printable import escaped
 
 
 def configure_logs(service: str, level: str = "info") -> None:
@@ -30,7 +30,7 @@ def configure_logs(service: str, level: str = "info") -> None:
 
 def _escape(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """On a terminal, what others sent must not move its cursor or set its title."""
-    return {key: printable(value) if isinstance(value, str) else value for key, value in event.items()}
+    return {key: escaped(value, "\t\n") if isinstance(value, str) else value for key, value in event.items()}
 
 
 def get_logger(**bound: object) -> structlog.typing.FilteringBoundLogger:

@@ -1,10 +1,25 @@
-"""Words of strangers, made harmless: what a terminal would obey is shown instead, as its escape."""
+"""Words of strangers, made harmless: what a terminal would obey is shown instead, as its escape.
+
+Names, reasons, log lines and messages come from machines that nobody checked. Control characters move the
+cursor, retitle windows and hide text; format characters (bidirectional ones) show it in another order.
+"""
+
+import unicodedata
+
+# Controls, formats, halves of pairs, and what ends a line or a paragraph.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
-def printable(text: str) -> str:
-    """The text with control characters and the like as escapes; line ends and tabs stay."""
+def escaped(text: str, keep: str = "\t") -> str:
+    """The text with \\uXXXX, as JSON writes it, for each character that isn't seen and isn't in `keep`."""
     if text.isprintable():
         return text
     return "".join(
-        one if one in "\n\t" or one.isprintable() else one.encode("unicode_escape").decode() for one in text
+        character if character in keep or unicodedata.category(character) not in _HIDDEN else _code(character)
+        for character in text
     )
+
+
+def _code(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -8,7 +8,7 @@ from google.rpc.error_details_pb2 import ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from peerloom.errors import BY_STATUS, DOMAIN, InternalError, PeerloomError, UnavailableError
-from peerloom.kit.printable import printable
+from peerloom.kit.printable import escaped
 
 _DETAILS_KEY = "grpc-status-details-bin"
 # gRPC bounds a call's headers to 8 KiB. The message travels twice there: as base64, and with every byte
@@ -48,7 +48,7 @@ def details_of(error: PeerloomError) -> tuple[tuple[str, bytes], ...]:
 def error_from_rpc(error: grpc.RpcError, address: str, service: str) -> PeerloomError:
     """The exception that the service raised, or one that names who couldn't be reached."""
     code: grpc.StatusCode = error.code()
-    info, details = _info(error), printable(error.details() or "")
+    info, details = _info(error), escaped(error.details() or "", "\t\n")
     cls = BY_STATUS.get(code.name, InternalError)
     if info is not None:
         return cls(details or code.name, reason=info.reason, metadata=dict(info.metadata))

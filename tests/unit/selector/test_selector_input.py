@@ -96,6 +96,15 @@ async def test_a_foreign_page_token_is_refused(token: str) -> None:
         )
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [(2**62, 0), (-1, 0), (1, -5), (1, 2**31 - 1)])
+async def test_a_time_that_is_none_is_refused_by_place_and_field(seconds: int, nanos: int) -> None:
+    request = selector_pb2.ReportEvidenceRequest(evidence=[selector_pb2.Evidence(evidence_id="a")])
+    request.evidence[0].time.seconds, request.evidence[0].time.nanos = seconds, nanos
+    with pytest.raises(InvalidArgumentError) as refused:
+        await MemorySelector().servicer().ReportEvidence(request, None)
+    assert refused.value.metadata["field"].startswith("evidence[0].time.")
+
+
 async def test_the_same_seed_chooses_the_same_nodes() -> None:
     selector = MemorySelector()
     await selector.writer.follow([event(n, NODE_EVENT_KIND_REGISTERED, entry(n)) for n in range(1, 50)])

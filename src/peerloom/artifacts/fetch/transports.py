@@ -16,7 +16,7 @@ from peerloom.artifacts.fetch.partial import PIECE_BYTES, ChunkDamagedError, Chu
 from peerloom.artifacts.fetch.threads import run_to_end
 from peerloom.errors import DeadlineError, NotFoundError, UnavailableError
 from peerloom.kit.dialing import ArtifactPeer
-from peerloom.kit.printable import printable
+from peerloom.kit.printable import escaped
 from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
 
 CONNECT_S = 3.0
@@ -53,7 +53,7 @@ class BulkConnection:
         self._socket.sendall(framed(GetChunkRequest(digest=digest, index=index)))
         answer = self._receive_answer()
         if answer.error:
-            raise (NotFoundError if answer.is_not_found else UnavailableError)(printable(answer.error))
+            raise (NotFoundError if answer.is_not_found else UnavailableError)(escaped(answer.error, "\t\n"))
         if answer.size_bytes != sink.left_bytes:
             raise ChunkDamagedError(
                 f"it has {answer.size_bytes:,} bytes instead of {sink.left_bytes:,} for chunk {index}"

@@ -6,7 +6,7 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Command, Invocation, listing_options, system_options
-from peerloom.cli.output import Column, print_document, print_fields, print_list
+from peerloom.cli.output import Column, print_document, print_fields, print_list, say
 from peerloom.cli.parameters import choice_of
 from peerloom.cli.units import human_bytes, plural
 from peerloom.client.types.artifacts import ArtifactKind
@@ -68,8 +68,8 @@ def put_artifact(invocation: Invocation, file: Path, kind: str, name: str, copie
     """Give FILE, or a folder as a tar, to a node, and copies to others; prints its digest."""
     with invocation.client() as client:
         kept = client.artifacts.put(file, kind=kind, name=name, copies=copies, node=node)
-    click.echo(kept.digest)
-    click.echo(f"{human_bytes(kept.size_bytes)}, kept by {', '.join(kept.holders)}", err=True)
+    say(kept.digest)
+    say(f"{human_bytes(kept.size_bytes)}, kept by {', '.join(kept.holders)}", err=True)
 
 
 @click.command("get")
@@ -83,7 +83,7 @@ def get_artifact(invocation: Invocation, digest: str, path: Path | None) -> None
     Without PATH it becomes a file named by the digest here. Prints where it lies.
     """
     with invocation.client() as client:
-        click.echo(str(client.artifacts.get(digest, path or Path())))
+        say(str(client.artifacts.get(digest, path or Path())))
 
 
 @click.command("list")
@@ -145,7 +145,7 @@ def where_artifact(invocation: Invocation, digest: str) -> None:
 def pin_artifact(invocation: Invocation, digest: str, node: str) -> None:
     """Keep DIGEST at all who hold it, also when their caches are full."""
     with invocation.client() as client:
-        click.echo(f"pinned by {', '.join(client.artifacts.pin(digest, node))}")
+        say(f"pinned by {', '.join(client.artifacts.pin(digest, node))}")
 
 
 @click.command("unpin")
@@ -156,7 +156,7 @@ def pin_artifact(invocation: Invocation, digest: str, node: str) -> None:
 def unpin_artifact(invocation: Invocation, digest: str, node: str) -> None:
     """Let DIGEST go when room is needed."""
     with invocation.client() as client:
-        click.echo(f"no longer pinned by {', '.join(client.artifacts.unpin(digest, node))}")
+        say(f"no longer pinned by {', '.join(client.artifacts.unpin(digest, node))}")
 
 
 @click.command("rm")
@@ -167,4 +167,4 @@ def unpin_artifact(invocation: Invocation, digest: str, node: str) -> None:
 def rm_artifact(invocation: Invocation, digest: str, node: str) -> None:
     """Remove DIGEST everywhere; refused where it is pinned or a running job uses it."""
     with invocation.client() as client:
-        click.echo(f"removed from {', '.join(client.artifacts.rm(digest, node))}")
+        say(f"removed from {', '.join(client.artifacts.rm(digest, node))}")

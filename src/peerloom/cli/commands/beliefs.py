@@ -7,7 +7,7 @@ from peerloom.cli.belief_columns import TERM_COLUMNS
 from peerloom.cli.explain import explain, where_figures_come_from
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
-from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
+from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.units import human_age, plural
 
 _HERE = "peerloom.cli.commands.beliefs"
@@ -67,16 +67,14 @@ def show_belief(invocation: Invocation, node: str) -> None:
     if invocation.output != "table":
         print_document(belief, invocation.output)
         return
-    click.echo(
-        f"{click.style(belief.name, bold=True)}  belief {click.style(f'{belief.belief:.4f}', bold=True)}"
-    )
+    say(f"{click.style(belief.name, bold=True)}  belief {click.style(f'{belief.belief:.4f}', bold=True)}")
     if belief.terms is None:
-        click.echo("No evidence yet: a belief begins at 0.")
+        say("No evidence yet: a belief begins at 0.")
         return
-    click.echo(f"after {plural(belief.updates, 'update')}, the last {human_age(belief.update_time)}")
-    click.echo(f"because of {cause_of(belief)}\n")
+    say(f"after {plural(belief.updates, 'update')}, the last {human_age(belief.update_time)}")
+    say(f"because of {cause_of(belief)}\n")
     for line in explain(belief.terms, belief.belief):
-        click.echo(line)
+        say(line)
     print_fields(where_figures_come_from(belief.terms))
 
 
@@ -101,18 +99,18 @@ def explain_belief(invocation: Invocation, node: str, policy: str) -> None:
         print_document(found, invocation.output)
         return
     belief = found.belief
-    click.echo(f"{click.style(belief.name or belief.node_id, bold=True)}  by the policy {found.policy}\n")
+    say(f"{click.style(belief.name or belief.node_id, bold=True)}  by the policy {found.policy}\n")
     for line in table_lines(found.score_terms, _SCORE_COLUMNS):
-        click.echo(line)
-    click.echo("")
+        say(line)
+    say("")
     for choice in found.choices:
         word = "chosen" if choice.chosen else "not chosen"
-        click.echo(f"{word} {human_age(choice.time)} by {choice.policy}: {choice.reason}")
+        say(f"{word} {human_age(choice.time)} by {choice.policy}: {choice.reason}")
     if not found.choices:
-        click.echo("nobody has asked since the selector started")
-    click.echo(f"belief {belief.belief:.4f} after {plural(belief.updates, 'update')}")
+        say("nobody has asked since the selector started")
+    say(f"belief {belief.belief:.4f} after {plural(belief.updates, 'update')}")
     if belief.evidence is not None:
-        click.echo(f"the last because of {cause_of(belief)}")
+        say(f"the last because of {cause_of(belief)}")
 
 
 @click.command("history")

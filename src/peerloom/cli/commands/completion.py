@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from peerloom.cli.output import say
+
 _WHERE = {
     "bash": "peerloom completion bash > ~/.local/share/bash-completion/completions/peerloom",
     "zsh": "peerloom completion zsh > a folder in your $fpath, as _peerloom",
@@ -22,5 +24,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     script = get_completion_class(shell)
     assert script is not None, "click knows the three shells"
-    click.echo(script(ctx.find_root().command, {}, "peerloom", "_PEERLOOM_COMPLETE").source())
-    click.echo(f"to keep it: {_WHERE[shell]}", err=True)
+    say(script(ctx.find_root().command, {}, "peerloom", "_PEERLOOM_COMPLETE").source())
+    say(f"to keep it: {_WHERE[shell]}", err=True)

@@ -4,7 +4,7 @@ import click
 
 from peerloom.cli.invocation import Invocation, output_option
 from peerloom.cli.machine import Finding, examine
-from peerloom.cli.output import print_document
+from peerloom.cli.output import print_document, say
 
 _WORDS = {True: click.style("ok     ", fg="green"), False: click.style("missing", fg="yellow")}
 
@@ -20,7 +20,7 @@ def doctor(invocation: Invocation) -> None:
         return
     width = max(len(finding.name) for finding in findings)
     for finding in findings:
-        click.echo(f"{_WORDS[finding.ok]}  {finding.name.ljust(width)}  {_tell(finding)}")
+        say(f"{_WORDS[finding.ok]}  {finding.name.ljust(width)}  {_tell(finding)}")
 
 
 def _tell(finding: Finding) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from peerloom.cli.output import say
 from peerloom.cli.parameters import state_option
 from peerloom.errors import DeadlineError, NotFoundError
 
@@ -23,7 +24,7 @@ def down(state: Path) -> None:
     pid = folder.owner()
     if pid is None:
         raise NotFoundError(f"No system is up on {folder.path}.", reason="SYSTEM_NOT_UP")
-    click.echo(f"stopping the system of process {pid} ...", err=True)
+    say(f"stopping the system of process {pid} ...", err=True)
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     if not folder.wait_until_free(_STOP_LIMIT_S):
@@ -31,4 +32,4 @@ def down(state: Path) -> None:
             f"The system of process {pid} on {folder.path} still runs after {_STOP_LIMIT_S:.0f} s; "
             f"its logs are in {folder.path / 'logs'}."
         )
-    click.echo("stopped; nothing is left running", err=True)
+    say("stopped; nothing is left running", err=True)

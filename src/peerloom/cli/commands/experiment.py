@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from peerloom.cli.output import say
 from peerloom.cli.parameters import SlotList
 from peerloom.cli.stopping import stop_signals
 
@@ -82,7 +83,7 @@ def experiment(
     Data are your own files, or generated ones of the same shapes, for timing only; the result says which.
     """
     if not name:
-        click.echo(ctx.get_help())
+        say(ctx.get_help())
         return
     from peerloom.experiments import catalogue, records
     from peerloom.experiments.pictures.canvas import canvas, save
@@ -96,9 +97,9 @@ def experiment(
     settings = Settings(data=data, **chosen)
     canvas()  # before the work of minutes, that no picture could be drawn from
     with stop_signals():
-        result = found.run(settings, lambda line: click.echo(line, err=True))
+        result = found.run(settings, lambda line: say(line, err=True))
     asked = {**dataclasses.asdict(settings), "data": {key: path.name for key, path in data.items()}}
     kept = records.record(name, found.figures, asked, result)
     records.write(kept, out / f"{name}.json")
-    click.echo(out / f"{name}.json")
-    click.echo(save(found.draw(kept), out / f"{name}.png"))
+    say(out / f"{name}.json")
+    say(save(found.draw(kept), out / f"{name}.png"))

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import click
 
 from peerloom.cli.invocation import Invocation, system_options
+from peerloom.cli.output import say
 from peerloom.client.types.inference import Mode
 
 
@@ -28,12 +29,12 @@ def generate(invocation: Invocation, /, model: str, prompt: str, **settings: Any
     made, replaced, started_s = 0, 0, time.monotonic()
     # A letter may take several tokens, and a model may make bytes that are no letters at all.
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    click.echo(prompt, nl=False)
+    say(prompt, nl=False)
     with invocation.client() as client:
         for token in client.generate(model, prompt, **settings):
-            click.echo(decoder.decode(token.text), nl=False)
+            say(decoder.decode(token.text), nl=False)
             made, replaced = made + 1, replaced + token.replaced
-    click.echo(decoder.decode(b"", final=True))
+    say(decoder.decode(b"", final=True))
     seconds = time.monotonic() - started_s
     lost = f"; {replaced} stages were lost and replaced" if replaced else ""
-    click.echo(f"{made} tokens in {seconds:.2f} s{lost}", err=True)
+    say(f"{made} tokens in {seconds:.2f} s{lost}", err=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.cli.invocation import Invocation, listing_options
-from peerloom.cli.output import Column, print_document, print_fields, table_lines
+from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
 from peerloom.client.types.inference import Inference, Mode
 from peerloom.errors import InvalidArgumentError
 
@@ -45,15 +45,15 @@ def infer(invocation: Invocation, /, model: str, file: Path, save: Path | None, 
         answer = client.infer(model, inputs, **settings)
     if save is not None:
         np.save(save, answer.outputs)
-        click.echo(f"wrote {answer.outputs.shape} to {save}", err=True)
+        say(f"wrote {answer.outputs.shape} to {save}", err=True)
     if invocation.output != "table":
         print_document(as_plain(answer), invocation.output)
         return
     for line in table_lines([_row(n, row) for n, row in enumerate(answer.outputs[:_SHOWN])], _COLUMNS):
-        click.echo(line)
+        say(line)
     if len(answer.outputs) > _SHOWN:
-        click.echo(f"... and {len(answer.outputs) - _SHOWN:,} more; all of them: --save FILE.npy or -o json")
-    click.echo()
+        say(f"... and {len(answer.outputs) - _SHOWN:,} more; all of them: --save FILE.npy or -o json")
+    say()
     print_fields(_facts(answer))
 
 

@@ -8,12 +8,13 @@ from peerloom import Job, Worker
 from peerloom.cli.exits import code_of_job
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
-from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
+from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of
 from peerloom.cli.summary import print_result
 from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
 from peerloom.cli.watching import watch_job
 from peerloom.client.types import JobState
+from peerloom.kit.printable import escaped
 
 _HERE = "peerloom.cli.commands.jobs"
 
@@ -94,11 +95,11 @@ def show_job(invocation: Invocation, job: str) -> None:
     _print_job(found)
     for rows, columns in ((found.answers, _ANSWER_COLUMNS), (found.workers, _worker_columns(found))):
         if rows:
-            click.echo()
+            say()
             for line in table_lines(rows, columns):
-                click.echo(line)
+                say(line)
     if found.result and found.result.succeeded:
-        click.echo()
+        say()
         print_result(found.result)
 
 
@@ -189,7 +190,8 @@ def logs(invocation: Invocation, job: str, follow: bool, tail: int | None) -> No
     """What a job's workers printed, each line after the node and the worker."""
     with invocation.client() as client:
         for line in client.job(job).logs(follow=follow, tail=tail or 0):
-            click.echo(f"{click.style(f'{line.node_name} {line.worker_id}', dim=True)}  {line.line}")
+            who = escaped(f"{line.node_name} {line.worker_id}")
+            say(f"{click.style(who, dim=True)}  {escaped(line.line)}")
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
-from peerloom.cli.output import Column, print_document, print_fields, print_list
+from peerloom.cli.output import Column, print_document, print_fields, print_list, say
 from peerloom.cli.units import human_age, human_bytes, metric_of
 
 _HERE = "peerloom.cli.commands.models"
@@ -83,4 +83,4 @@ def get_model(invocation: Invocation, model: str, path: Path | None) -> None:
     Without PATH it becomes MODEL.safetensors here. Prints where it lies.
     """
     with invocation.client() as client:
-        click.echo(str(client.fetch_model(model, path or Path(f"{model.replace(':', '-')}.safetensors"))))
+        say(str(client.fetch_model(model, path or Path(f"{model.replace(':', '-')}.safetensors"))))

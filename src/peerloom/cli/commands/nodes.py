@@ -7,7 +7,7 @@ import click
 from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
-from peerloom.cli.output import Column, print_document, print_fields, print_list, table_lines
+from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.units import human_age, human_bytes, human_duration
 from peerloom.client.types import NodeState
@@ -103,11 +103,11 @@ def show_node(invocation: Invocation, node: str) -> None:
         return
     _print_node(found)
     _print_seen(seen)
-    click.echo()
+    say()
     for line in table_lines(sessions[:_SESSIONS_SHOWN], _SESSION_COLUMNS):
-        click.echo(line)
+        say(line)
     if len(sessions) > _SESSIONS_SHOWN:
-        click.echo(f"... and {len(sessions) - _SESSIONS_SHOWN} earlier ones; -o json has them all", err=True)
+        say(f"... and {len(sessions) - _SESSIONS_SHOWN} earlier ones; -o json has them all", err=True)
 
 
 def _seen_by_others(client: Client, node: Node) -> list[ScoreTerm]:
@@ -121,9 +121,9 @@ def _seen_by_others(client: Client, node: Node) -> list[ScoreTerm]:
 def _print_seen(terms: Sequence[ScoreTerm]) -> None:
     if not terms:
         return
-    click.echo("\nAs seen by those who asked it for work, which is what the policy survival goes by:")
+    say("\nAs seen by those who asked it for work, which is what the policy survival goes by:")
     for line in table_lines(terms, _SEEN_COLUMNS):
-        click.echo(line)
+        say(line)
 
 
 def _measured_of(speed: MachineSpeed | None) -> list[tuple[str, str]]:
@@ -190,4 +190,4 @@ def remove_node(invocation: Invocation, node: str, force: bool) -> None:
     """
     with invocation.client() as client:
         removed = client.remove_node(node, force=force)
-    click.echo(f"forgot {removed.name} ({removed.id})")
+    say(f"forgot {removed.name} ({removed.id})")

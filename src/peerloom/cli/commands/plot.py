@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from peerloom.cli.invocation import Invocation, system_options
+from peerloom.cli.output import say
 from peerloom.errors import InvalidArgumentError
 
 
@@ -39,7 +40,7 @@ def plot(
       result      any experiment's result, drawn again
     """
     if not kind:
-        click.echo(ctx.get_help())
+        say(ctx.get_help())
         return
     from peerloom.experiments import plots, records
     from peerloom.experiments.pictures.canvas import canvas, check_ending, save
@@ -57,4 +58,4 @@ def plot(
             raise InvalidArgumentError(f"'plot {kind}' draws the system that is up: leave --from out.")
         with ctx.ensure_object(Invocation).client() as client:
             figure = found.of_system(client, nodes)
-    click.echo(save(figure, path))
+    say(save(figure, path))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from peerloom.cli.invocation import Invocation, output_option
-from peerloom.cli.output import Column, print_document, table_lines
+from peerloom.cli.output import Column, print_document, say, table_lines
 from peerloom.simulator import POPULATIONS, Estimate, PolicyReport, Scenario, compare, policy_names, usual
 
 _DAY_S = 86_400.0
@@ -112,11 +112,11 @@ def simulate(
     if invocation.output != "table":
         print_document(report, invocation.output)
         return
-    click.echo(f"{report.population}: {report.nodes:,} nodes, {report.rounds:,} rounds, {seeds} seeds\n")
+    say(f"{report.population}: {report.nodes:,} nodes, {report.rounds:,} rounds, {seeds} seeds\n")
     rows: list[PolicyReport] = report.reports
     for line in table_lines(rows, _COLUMNS):
-        click.echo(line)
-    click.echo("\n" + "\n".join(_LEGEND))
+        say(line)
+    say("\n" + "\n".join(_LEGEND))
 
 
 def _scenario(base: Scenario, rounds: int | None, days: float | None, interval_s: float | None) -> Scenario:
@@ -132,4 +132,4 @@ def _tell(output: str) -> Callable[[str], None]:
     """Progress on standard error, for people only."""
     if output != "table":
         return lambda _: None
-    return lambda line: click.echo(line, err=True)
+    return lambda line: say(line, err=True)

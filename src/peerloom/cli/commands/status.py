@@ -7,7 +7,7 @@ from peerloom.cli.commands.jobs import COLUMNS as JOB_COLUMNS
 from peerloom.cli.commands.nodes import COLUMNS as NODE_COLUMNS
 from peerloom.cli.exits import OK, UNREACHABLE
 from peerloom.cli.invocation import Invocation, listing_options
-from peerloom.cli.output import Column, print_document, table_lines
+from peerloom.cli.output import Column, print_document, say, table_lines
 from peerloom.cli.units import plural
 from peerloom.errors import PeerloomError
 
@@ -34,7 +34,7 @@ def status(ctx: click.Context) -> None:
         try:
             jobs = client.jobs(states=_RUNNING)
         except PeerloomError as error:
-            click.echo(f"error: {error.message}", err=True)
+            say(f"error: {error.message}", err=True)
             jobs = None
     if invocation.output != "table":
         print_document({"services": services, "nodes": nodes, "jobs": jobs}, invocation.output)
@@ -52,6 +52,6 @@ def status(ctx: click.Context) -> None:
 
 def _print_part(lines: list[str], last: bool = False) -> None:
     for line in lines:
-        click.echo(line)
+        say(line)
     if not last:
-        click.echo()
+        say()

@@ -9,7 +9,7 @@ import click
 
 from peerloom.cli.exits import INTERRUPTED
 from peerloom.cli.invocation import Command, Invocation, default_state, output_option
-from peerloom.cli.output import print_document
+from peerloom.cli.output import print_document, say
 from peerloom.cli.stopping import stop_signals
 
 if TYPE_CHECKING:
@@ -82,17 +82,15 @@ def up(file: Path, state: Path, detach: bool, **choices: Any) -> None:
 
         with stop_signals():
             start_detached(file, state, choices)
-        click.echo(
-            f"running in the background; stop it with: peerloom testbed down --state {state}", err=True
-        )
+        say(f"running in the background; stop it with: peerloom testbed down --state {state}", err=True)
         return
     with stop_signals(), _standing(file, state, choices) as running:
-        click.echo("Ctrl-C removes it all.", err=True)
+        say("Ctrl-C removes it all.", err=True)
         try:
             running.wait()
         except KeyboardInterrupt:
-            click.echo("removing ...", err=True)
-    click.echo("stopped; nothing is left", err=True)
+            say("removing ...", err=True)
+    say("stopped; nothing is left", err=True)
 
 
 @testbed.command(context_settings=_PASS_ON)
@@ -113,8 +111,8 @@ def run(ctx: click.Context, /, file: Path, state: Path, command: tuple[str, ...]
             status = running.run(command)
             print_traffic(running.traffic())
         except KeyboardInterrupt:
-            click.echo("removing ...", err=True)
-    click.echo("stopped; nothing is left", err=True)
+            say("removing ...", err=True)
+    say("stopped; nothing is left", err=True)
     ctx.exit(status)
 
 
@@ -181,7 +179,7 @@ def down(state: Path) -> None:
 
     removed = standing.take_down(state)
     told = f"removed {removed} things that a killed testbed left" if removed else "stopped; nothing is left"
-    click.echo(told, err=True)
+    say(told, err=True)
 
 
 @testbed.command()
@@ -207,7 +205,7 @@ def show(state: Path, of_bytes: bool, out: Path) -> None:
     else:
         found = standing.look(state)
         pictures.draw_topology(axis, found.plan, found.hosts, found.stats)
-    click.echo(save(figure, out))
+    say(save(figure, out))
 
 
 @contextmanager
@@ -220,7 +218,7 @@ def _standing(file: Path, state: Path, choices: dict[str, Any]) -> "Iterator[Tes
     _warn(plan)
     options: dict[str, Any] = {name: choices[name] for name in ("isolation", "log_level", "netanim", "pcap")}
     running = Testbed(plan, state, **options)
-    click.echo(f"building {plan.name}: {len(plan.hosts)} hosts over {plan.backend} ...", err=True)
+    say(f"building {plan.name}: {len(plan.hosts)} hosts over {plan.backend} ...", err=True)
     with running:
         from peerloom.cli.testbed_report import print_up
 
@@ -233,11 +231,11 @@ def _standing(file: Path, state: Path, choices: dict[str, Any]) -> "Iterator[Tes
             player.stop()
 
 
-_tell: Callable[[str], None] = lambda line: click.echo(line, err=True)  # noqa: E731  # a name for one line
+_tell: Callable[[str], None] = lambda line: say(line, err=True)  # noqa: E731  # a name for one line
 
 
 def _warn(plan: "Plan") -> None:
     from peerloom.testbed.bounds import warnings_of
 
     for warning in warnings_of(plan):
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)

@@ -6,7 +6,7 @@ import click
 
 from peerloom.cli.exits import code_of_job
 from peerloom.cli.invocation import listing_options
-from peerloom.cli.output import print_document
+from peerloom.cli.output import print_document, say
 from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.summary import print_result
 from peerloom.cli.watching import watch_job
@@ -69,7 +69,7 @@ def train(ctx: click.Context, /, task: str, detach: bool, **options: Any) -> Non
         job = client.train(task, **options)
         if detach:
             if output == "table":
-                click.echo(job.id)
+                say(job.id)
             else:
                 print_document(job.status(), output)
             return

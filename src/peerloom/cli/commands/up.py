@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from peerloom.cli.output import Column, table_lines
+from peerloom.cli.output import Column, say, table_lines
 from peerloom.cli.parameters import nodes_option, state_option
 from peerloom.cli.stopping import stop_signals
 from peerloom.cli.units import plural
@@ -51,15 +51,15 @@ def _run(slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[
     from peerloom.embedded import Embedded
 
     system = Embedded(state, slots, log_level=log_level, data_roots=data_roots)
-    click.echo(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
+    say(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
     with system:
         try:
             show_system(system.address, system.addresses, slots, state)
-            click.echo("Ctrl-C stops it all.", err=True)
+            say("Ctrl-C stops it all.", err=True)
             system.wait()
         except KeyboardInterrupt:
-            click.echo("stopping ...", err=True)
-    click.echo("stopped; nothing is left running", err=True)
+            say("stopping ...", err=True)
+    say("stopped; nothing is left running", err=True)
 
 
 def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...], state: Path) -> None:
@@ -71,10 +71,10 @@ def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...],
         Column("SLOTS", lambda row: lent.get(row[0], ""), right=True),
     ]
     for line in table_lines(addresses.items(), columns):
-        click.echo(line)
-    click.echo()
-    click.echo(f"state    {state.expanduser().absolute()}")
-    click.echo(f"address  {address}    (export PEERLOOM_ADDRESS={address})")
+        say(line)
+    say()
+    say(f"state    {state.expanduser().absolute()}")
+    say(f"address  {address}    (export PEERLOOM_ADDRESS={address})")
 
 
 def _start_detached(
@@ -110,7 +110,7 @@ def _start_detached(
     note = folder.read_note()
     assert note is not None, "it was there a moment ago"
     show_system(note.registry, note.services, slots, state)
-    click.echo(f"running in the background; stop it with: peerloom down --state {folder.path}", err=True)
+    say(f"running in the background; stop it with: peerloom down --state {folder.path}", err=True)
 
 
 def _wait_until_up(state: Path, process: "subprocess.Popen[bytes]", log: Path) -> None:
