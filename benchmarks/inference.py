@@ -38,6 +38,7 @@ TEXT = {"width": "64", "depth": "4", "heads": "4", "context": "160"}
 def run(quick: bool) -> list[Measurement]:
     """All figures; a few minutes, most of them for stages that die and servers that start again."""
     os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    os.environ["PEERLOOM_NODE_INFERENCE_MODULES"] = WAITING.partition(":")[0]
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         with Embedded(Path(folder) / "state", (0,) * 6, log_level="error") as system:

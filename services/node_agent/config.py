@@ -121,6 +121,11 @@ class NodeConfig:
         2 * 1024**3,
         "memory for models that answer; more saves loading them again, less leaves it to jobs and the owner",
     )
+    inference_modules: tuple[str, ...] = knob(
+        (),
+        "modules installed here whose tasks' models this node answers with; built-in tasks' "
+        "always are. More lets whoever sends a model import more",
+    )
     tls_certificate: str = knob("", "PEM file of this node's certificate; empty: plain")
     tls_key: str = knob("", "PEM file of the certificate's key")
     tls_ca: str = knob("", "PEM file of the CA that signed the peers' certificates; empty: peers are plain")

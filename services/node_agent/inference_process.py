@@ -28,6 +28,7 @@ def inference_flags(config: NodeConfig, machine: LentMachine, agent_address: str
     flags = [f"--listen={config.listen.rpartition(':')[0]}:0", f"--agent={agent_address}"]
     flags.append(f"--registry={config.registry}")
     flags += [f"--memory-bytes={config.inference_memory_bytes}", f"--log-level={config.log_level}"]
+    flags.append(f"--modules={','.join(config.inference_modules)}")
     flags += [f"--threads={machine.threads}", f"--accelerator={machine.accelerator_kind or 'cpu'}"]
     flags += [f"--tls-certificate={config.tls_certificate}", f"--tls-key={config.tls_key}"]
     return [*flags, f"--tls-ca={config.tls_ca}", f"--allow-plain={str(config.allow_plain).lower()}"]

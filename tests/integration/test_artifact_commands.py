@@ -40,6 +40,16 @@ def run(system: Embedded, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["artifacts", arguments[0], "--address", system.address, *arguments[1:]])
 
 
+def test_a_file_with_a_hole_of_terabytes_is_refused_before_it_is_read(
+    system: Embedded, tmp_path: Path
+) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate((1 << 40) + 1)
+    put = run(system, "put", str(tmp_path / "sparse"))
+    assert put.exit_code == 2
+    assert "at most 1,099,511,627,776 bytes long" in put.output
+
+
 def test_the_commands_from_put_to_rm(system: Embedded, source: Path, tmp_path: Path) -> None:
     put = run(system, "put", str(source), "--kind", "model", "--copies", "2")
     assert put.stdout.strip() == DIGEST, put.output

@@ -197,3 +197,11 @@ def test_a_file_that_is_no_bundle_is_told_from_one(tmp_path: Path) -> None:
     assert not is_bundle(tmp_path / "packed.tar.gz")
     with pytest.raises(DataLossError, match="can't be unpacked"):
         unpack(tmp_path / "text", tmp_path / "target")
+
+
+def test_a_folder_with_a_hole_of_terabytes_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    with (tmp_path / "source" / "sparse").open("wb") as file:
+        file.truncate((1 << 40) + 1)
+    with pytest.raises(InvalidArgumentError, match="1,099,511,627,776 bytes at most"):
+        pack(tmp_path / "source", tmp_path / "bundle.tar")

@@ -12,6 +12,7 @@ from typing import BinaryIO, cast
 
 from peerloom.artifacts.disk import disk_errors
 from peerloom.errors import DataLossError, InvalidArgumentError
+from peerloom.kit.limits import MAX_ARTIFACT_BYTES
 
 MEMBERS_LIMIT = 250_000
 NAME_LIMIT_BYTES, PART_LIMIT_BYTES, DEPTH_LIMIT = 1024, 255, 32
@@ -34,6 +35,9 @@ def pack(folder: Path, target: Path) -> None:
         raise InvalidArgumentError.of_field(
             "path", str(folder), f"a folder of {MEMBERS_LIMIT:,} files at most"
         )
+    if sum(path.stat().st_size for path in files) > MAX_ARTIFACT_BYTES:
+        limit = f"a folder of {MAX_ARTIFACT_BYTES:,} bytes at most"
+        raise InvalidArgumentError.of_field("path", str(folder), limit)
     for path in files:
         if flaw := _flaw_of(path.relative_to(folder).as_posix()):
             raise InvalidArgumentError(f"The file {str(path)!r} can't be packed: its name {flaw}. Rename it.")

@@ -17,6 +17,7 @@ from peerloom.client.remote_services import Services
 from peerloom.client.types import ArtifactHolder, ArtifactManifest, KeptArtifact
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.dialing import ArtifactPeer
+from peerloom.kit.limits import MAX_ARTIFACT_BYTES
 from peerloom.v1 import artifact_pb2
 
 _FETCH_S = 3600.0
@@ -45,6 +46,10 @@ class AsyncArtifacts:
                 return await self.put(bundle, kind=kind, name=name, copies=copies, node=node)
         if not await asyncio.to_thread(source.is_file):
             raise InvalidArgumentError.of_field("path", str(source), "a file or folder that exists")
+        size_bytes = (await asyncio.to_thread(source.stat)).st_size
+        if size_bytes > MAX_ARTIFACT_BYTES:
+            limit = f"at most {MAX_ARTIFACT_BYTES:,} bytes long"
+            raise InvalidArgumentError.of_field("path", f"{source} of {size_bytes:,} bytes", limit)
         header = artifact_pb2.Artifact(kind=number, name=(name or source.name)[:128], maker="user")
         nodes = await self._holders.nodes(node)
         async with self._holders.peer(nodes[0]) as peer:

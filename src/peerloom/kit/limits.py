@@ -28,3 +28,5 @@ ENDED_STATES = frozenset(
         JobState.JOB_STATE_NO_COMPUTE,
     }
 )
+# Of one artifact: a sparse file claims any size, and all of it would be read before it is refused.
+MAX_ARTIFACT_BYTES = 2**40

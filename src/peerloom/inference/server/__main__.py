@@ -39,7 +39,8 @@ async def main() -> None:
     ):
         device, executor = torch.device(config.accelerator), TorchExecutor()
         folder = Path(config.folder)
-        models = ModelCache(_fetching(agent), folder, config.memory_bytes, device, executor, clock)
+        fetch, limit_bytes = _fetching(agent), config.memory_bytes
+        models = ModelCache(fetch, folder, limit_bytes, device, executor, clock, config.modules)
         servicer = InferenceServicer(config, models, executor, device, evidence, dialer, clock)
         server.add_servicer(add_InferenceServiceServicer_to_server, servicer)
         if evidence is not None:

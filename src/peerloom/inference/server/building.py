@@ -1,5 +1,6 @@
 """From an artifact's file to layers in memory, of which only the wanted ones take any; and what they cost."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ class Part:
         return sum(layer.parameter_bytes for layer in self.layers)
 
 
-def read_blueprint(path: Path, digest: str) -> Blueprint:
-    """What the artifact says of itself.
+def read_blueprint(path: Path, digest: str, modules: Collection[str] | None = None) -> Blueprint:
+    """What the artifact says of itself; of own tasks only those in `modules` are imported (None: in any).
 
     Raises DataLossError for a file that isn't safetensors or has no origin, InvalidArgumentError for a header
-    or origin beyond its limits, and FailedPreconditionError when the task that builds it can't be made on
-    this node.
+    or origin beyond its limits, and FailedPreconditionError when the task that builds it may not, or can't,
+    be made on this node.
     """
     try:
         _check_header(path)
@@ -61,6 +62,8 @@ def read_blueprint(path: Path, digest: str) -> Blueprint:
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
         raise DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.") from error
+    if modules is not None:
+        _check_module(origin, digest, modules)
     with torch.device("meta"):
         model = _model_of(origin, digest)
     layers = tuple(layers_of(model))
@@ -151,6 +154,18 @@ def _check_header(path: Path) -> None:
     # Of a file that isn't safetensors the first bytes are anything, and the library says so.
     if _HEADER_LIMIT_BYTES < header_bytes < path.stat().st_size:
         check_range("header's size", header_bytes, 2, _HEADER_LIMIT_BYTES)
+
+
+def _check_module(origin: ModelOrigin, digest: str, modules: Collection[str]) -> None:
+    # Whoever wrote the file chose the name, and importing a module runs it.
+    module, colon, _ = origin.task.partition(":")
+    if colon and module not in modules:
+        raise FailedPreconditionError(
+            f"The model {digest[:12]} is of the task {origin.task!r}, and this node's owner answers with "
+            f"models of built-in tasks and of none in {module!r} (--inference-modules).",
+            reason="MODEL_NOT_BUILDABLE",
+            metadata={"task": origin.task},
+        )
 
 
 def _model_of(origin: ModelOrigin, digest: str) -> nn.Module:

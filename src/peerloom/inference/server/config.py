@@ -18,6 +18,9 @@ class InferenceConfig:
     memory_bytes: int = knob(
         2 * 1024**3, "memory for models; more saves loading again, less leaves it to others on this machine"
     )
+    modules: tuple[str, ...] = knob(
+        (), "modules whose tasks' models are built besides the built-in ones; importing one runs it"
+    )
     threads: int = knob(1, "threads that compute; more than the idle cores makes all of them wait")
     accelerator: str = knob("cpu", "cpu or cuda")
     batch_samples: int = knob(

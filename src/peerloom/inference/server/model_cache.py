@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,10 @@ class LoadedPart:
 
 
 class ModelCache:
-    """Keeps models; `fetch(digest, path, holders)` brings an artifact's bytes into a file of `folder`."""
+    """Keeps models; `fetch(digest, path, holders)` brings an artifact's bytes into a file of `folder`.
+
+    Besides those of built-in tasks, models of own tasks in these `modules` are built.
+    """
 
     def __init__(
         self,
@@ -47,8 +50,10 @@ class ModelCache:
         device: torch.device,
         executor: TorchExecutor,
         clock: Clock,
+        modules: Collection[str] = (),
     ) -> None:
         self._fetch, self._folder, self._device = fetch, folder, device
+        self._modules = modules
         self._executor, self._clock = executor, clock
         self.limit_bytes = limit_bytes
         self._blueprints: OrderedDict[str, Blueprint] = OrderedDict()
@@ -64,7 +69,9 @@ class ModelCache:
         path, started_s = self._folder / f"{digest}.safetensors", self._clock.monotonic_s()
         await self._fetch(digest, path, holders)
         fetch_s = self._clock.monotonic_s() - started_s
-        self._blueprints[digest] = await self._executor.run(lambda: read_blueprint(path, digest))
+        self._blueprints[digest] = await self._executor.run(
+            lambda: read_blueprint(path, digest, self._modules)
+        )
         while len(self._blueprints) > _BLUEPRINTS:
             _, old = self._blueprints.popitem(last=False)
             with suppress(OSError):  # a file that stays costs disk only
