@@ -14,8 +14,8 @@ from peerloom.artifacts.fetch.partial import Partial
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.artifacts.fetch.transports import BulkConnection
 from peerloom.errors import DataLossError, NotFoundError, UnavailableError
-from peerloom.kit.call_limits import raise_descriptor_limit
 from peerloom.kit.clock import ManualClock
+from peerloom.kit.server_limits import raise_descriptor_limit
 
 CONTENT = bytes_of(1, 9 * MIB + 12_345)
 DIGEST = digest_of_bytes(CONTENT)

@@ -27,7 +27,7 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from peerloom.kit import call_limits, interceptors
+from peerloom.kit import interceptors, server_limits
 from peerloom.kit import server as server_module
 from peerloom.kit.channel import MESSAGE_LIMIT_BYTES, open_channel
 from peerloom.kit.dialing import Dialer, RegistryPeer
@@ -153,7 +153,7 @@ async def test_a_call_without_retries_fails_at_its_first_attempt() -> None:
 async def test_connections_beyond_the_limit_are_closed_and_those_there_live_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(call_limits, "connection_limit", lambda: 1)
+    monkeypatch.setattr(server_limits, "connection_limit", lambda: 1)
     async with serving() as (_, address, _), peer_at(address) as peer:
         await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
         reader, writer = await asyncio.open_connection(*address.split(":"))

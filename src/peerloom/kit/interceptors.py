@@ -11,8 +11,8 @@ import grpc
 from grpc import aio
 
 from peerloom.errors import InternalError, InvalidArgumentError, PeerloomError
-from peerloom.kit.call_limits import SEND_LIMIT_S
 from peerloom.kit.logs import get_logger
+from peerloom.kit.server_limits import SEND_LIMIT_S
 from peerloom.kit.status import code_of, details_of, message_of
 
 _log = get_logger()

@@ -20,10 +20,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
-from peerloom.kit.call_limits import CALLS_AT_ONCE, raise_descriptor_limit, server_options
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.interceptors import CallInterceptor, Gate
 from peerloom.kit.logs import get_logger
+from peerloom.kit.server_limits import CALLS_AT_ONCE, raise_descriptor_limit, server_options
 from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks, Work
 
 _log = get_logger()

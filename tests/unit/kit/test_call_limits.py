@@ -6,8 +6,9 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from peerloom.errors import ResourceExhaustedError
-from peerloom.kit import call_limits
-from peerloom.kit.call_limits import CallSlots, connection_limit
+from peerloom.kit import server_limits
+from peerloom.kit.call_limits import CallSlots
+from peerloom.kit.server_limits import connection_limit
 
 
 def test_one_host_cannot_take_what_others_need() -> None:
@@ -38,5 +39,5 @@ def test_a_slot_comes_back_however_its_call_ends() -> None:
 def test_connections_leave_half_of_the_open_files_to_the_rest(
     soft: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_limits.resource, "getrlimit", lambda _: (soft, soft))
+    monkeypatch.setattr(server_limits.resource, "getrlimit", lambda _: (soft, soft))
     assert connection_limit() == connections
