@@ -10,11 +10,13 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 from unittest import mock
 
 from peerloom.errors import DataLossError, PeerloomError, PermissionDeniedError
 from peerloom.kit.dialing import Dialer
+from peerloom.kit.safetensors_file import METADATA_KEY, parameters_digest
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind, GetArtifactRequest, PutArtifactRequest
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
@@ -62,14 +64,28 @@ class State:
         return len(self.trail)
 
     def to_bytes(self) -> bytes:
-        """As an artifact."""
-        return json.dumps({"trail": self.trail, "evaluated": self.evaluated}).encode()
+        """A safetensors file: what was evaluated may differ between workers, as buffers do."""
+        trail, evaluated = json.dumps(self.trail).encode(), json.dumps(self.evaluated).encode()
+        end = len(trail) + len(evaluated)
+        header = json.dumps(
+            {
+                "__metadata__": {METADATA_KEY: json.dumps({"buffers": ["evaluated"]})},
+                "trail": {"dtype": "U8", "shape": [len(trail)], "data_offsets": [0, len(trail)]},
+                "evaluated": {"dtype": "U8", "shape": [end - len(trail)], "data_offsets": [len(trail), end]},
+            }
+        ).encode()
+        return len(header).to_bytes(8, "little") + header + trail + evaluated
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "State":
         """From an artifact."""
-        read = json.loads(data)
-        return cls([(epoch, first, end, by) for epoch, first, end, by in read["trail"]], read["evaluated"])
+        begin = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:begin])
+        trail, evaluated = (
+            json.loads(data[begin + first : begin + end])
+            for first, end in (header[name]["data_offsets"] for name in ("trail", "evaluated"))
+        )
+        return cls([(epoch, first, end, by) for epoch, first, end, by in trail], evaluated)
 
 
 class Commands:
@@ -323,7 +339,7 @@ class ScriptedWorker:
         return WorkerFinished(
             generation=config.generation,
             model=model,
-            parameters_digest=hashlib.sha256(str(state.trail).encode()).hexdigest(),
+            parameters_digest=parameters_digest(BytesIO(state.to_bytes())),
             training_s=1.0,
             samples=sum(end - first for _, first, end, _ in state.trail),
         )

@@ -125,7 +125,7 @@ class GenerationDriver:
         try:
             await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
         except (PeerloomError, TimeoutError) as error:
-            why = f"the model could not be fetched: {error or 'it took too long'}"
+            why = f"the model can't be kept: {error or 'fetching it took too long'}"
             raise JobEndedError(JobState.JOB_STATE_FAILED, why) from error
         for node_id, work in work_of_nodes(self._pool.states()).items():
             detail = f"took part in {self._record.job_id} to its end"

@@ -1,12 +1,14 @@
 """The end of a job: the model comes here, and copies stay with the nodes that made it."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import DataLossError, PeerloomError
 from peerloom.kit.logs import get_logger
+from peerloom.kit.safetensors_file import check_parameters
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.distributing import Distributor
 from peerloom.services.trainer.nodes.evidence import Witness
@@ -22,18 +24,31 @@ SEEDED_NODES = 2
 class Collector:
     """Fetches models from nodes and seeds them; each transfer is timed and becomes evidence."""
 
-    def __init__(self, store: ArtifactStore, distributor: Distributor, timeout_s: float) -> None:
+    def __init__(
+        self,
+        store: ArtifactStore,
+        distributor: Distributor,
+        timeout_s: float,
+        check_model: Callable[[Path, str], None] = check_parameters,
+    ) -> None:
         self._store = store
+        self._check_model = check_model
         self._distributor = distributor
         self._timeout_s = timeout_s
 
     async def collect(
         self, record: JobRecord, worker_id: str, finished: WorkerFinished, witness: Witness
     ) -> None:
-        """Fetches the model and records the job's result. Raises a PeerloomError or TimeoutError."""
+        """Fetches the model and records the job's result.
+
+        Raises a PeerloomError or TimeoutError; DataLossError, reason MODEL_DIFFERS, for a file with other
+        parameters than the workers told of.
+        """
         nodes, holder_id = record.nodes(), record.worker(worker_id).node_id
         async with asyncio.timeout(self._timeout_s):
             artifact = await self._fetch(nodes[holder_id], finished.model, witness)
+        path = self._store.path(artifact.digest)
+        await asyncio.to_thread(self._check_model, path, finished.parameters_digest)
         holders = [nodes[holder_id].name]
         stayed = record.living_nodes() | {holder_id}
         others = [node for node_id, node in record.nodes().items() if node_id in stayed - {holder_id}]
@@ -41,7 +56,7 @@ class Collector:
         if len(holders) < SEEDED_NODES:  # a job on one node leaves a copy with another, who bears no blame
             strangers = await self._distributor.strangers(stayed, SEEDED_NODES - len(holders))
             holders += await self._seed_all(record.job_id, strangers, artifact.digest, None)
-        record.result_kept(_result(finished, artifact, str(self._store.path(artifact.digest)), holders))
+        record.result_kept(_result(finished, artifact, str(path), holders))
 
     async def keep_checkpoint(self, record: JobRecord, worker_id: str, offered: Checkpoint) -> None:
         """Copies a checkpoint from its worker's node to here and to a second node, then records it.

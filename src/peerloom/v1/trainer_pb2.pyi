@@ -1848,7 +1848,7 @@ class WorkerFinished(_message.Message):
     generation: _builtins.int
     """Which generation."""
     parameters_digest: _builtins.str
-    """SHA-256 over the final parameters, equal on all workers."""
+    """SHA-256 over the final parameters, with their names, types and shapes; equal on all workers, and of the model."""
     training_s: _builtins.float
     """Seconds from its first step to its last."""
     samples: _builtins.int

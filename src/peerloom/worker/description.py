@@ -9,10 +9,10 @@ import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.checks import check_line, check_range, check_text
+from peerloom.kit.safetensors_file import METADATA_KEY
 from peerloom.kit.tensors import DTYPES
 from peerloom.worker.task import Samples, Task
 
-_KEY = "peerloom"
 _LONGEST_ORIGIN = 65_536
 _MOST_ARGUMENTS, _MOST_DIMENSIONS = 256, 7  # a batch has one more
 _MOST_NUMBERS = 2**24  # in one sample: a model is tried on one of zeros
@@ -20,22 +20,35 @@ _MOST_NUMBERS = 2**24  # in one sample: a model is tried on one of zeros
 
 @dataclass(frozen=True)
 class ModelOrigin:
-    """The task and arguments that build the model, and shape and type of one sample of its inputs."""
+    """The task and arguments that build the model, and shape and type of one sample of its inputs.
+
+    `buffers` are the model's tensors that aren't parameters, by name.
+    """
 
     task: str
     arguments: Mapping[str, str]
     input_shape: tuple[int, ...]
     input_dtype: str
+    buffers: tuple[str, ...] = ()
 
     def to_metadata(self) -> dict[str, str]:
         """As a safetensors file's metadata: one entry, as the order of several would be chance."""
-        return {_KEY: json.dumps(asdict(self), sort_keys=True)}
+        return {METADATA_KEY: json.dumps(asdict(self), sort_keys=True)}
 
 
-def origin_of(task: Task, name: str, arguments: Mapping[str, str], samples: Samples) -> ModelOrigin:
-    """The origin of a model trained for the task `name`, its inputs as the first of `samples` shows them."""
+def origin_of(
+    task: Task, name: str, arguments: Mapping[str, str], samples: Samples, model: torch.nn.Module
+) -> ModelOrigin:
+    """The origin of a `model` trained for the task `name`; the first of `samples` shows its inputs."""
     inputs, _ = task.batch(samples, torch.zeros(1, dtype=torch.int64))
-    return ModelOrigin(name, arguments, tuple(inputs.shape[1:]), str(inputs.dtype).removeprefix("torch."))
+    dtype = str(inputs.dtype).removeprefix("torch.")
+    return ModelOrigin(name, arguments, tuple(inputs.shape[1:]), dtype, buffers_of(model))
+
+
+def buffers_of(model: torch.nn.Module) -> tuple[str, ...]:
+    """The names in the model's state that aren't parameters, in order."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return tuple(sorted(model.state_dict().keys() - parameters))
 
 
 def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
@@ -45,14 +58,15 @@ def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
     for one whose values can't be.
     """
     try:
-        written = (metadata or {})[_KEY]
-        check_text(f"metadata[{_KEY}]", written, high=_LONGEST_ORIGIN)
+        written = (metadata or {})[METADATA_KEY]
+        check_text(f"metadata[{METADATA_KEY}]", written, high=_LONGEST_ORIGIN)
         found = json.loads(written)
         origin = ModelOrigin(
             str(found["task"]),
             {str(key): str(value) for key, value in found["arguments"].items()},
             tuple(int(length) for length in found["input_shape"]),
             str(found["input_dtype"]),
+            tuple(str(name) for name in found.get("buffers", ())),
         )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataLossError(

@@ -43,7 +43,8 @@ def result_of(
 def _store_model(training: Training, spec: JobSpec, assignment: Assignment) -> Artifact:
     with TemporaryDirectory(prefix="peerloom-") as folder:
         path = Path(folder) / "model.safetensors"
-        origin = origin_of(training.task, spec.task, dict(spec.task_arguments), training.train)
+        arguments, model = dict(spec.task_arguments), training.state.model
+        origin = origin_of(training.task, spec.task, arguments, training.train, model)
         path.write_bytes(training.state.model_bytes(origin.to_metadata()))
         name = f"{spec.task.rpartition(':')[2].lower()}.safetensors"
         return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name)

@@ -4,9 +4,9 @@ Every worker holds the whole of it. It travels as safetensors bytes, never as a 
 state: each step seeds its own from the job's seed, the step and the rank.
 """
 
-import hashlib
 import json
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from peerloom.errors import DataLossError
+from peerloom.kit.safetensors_file import METADATA_KEY, parameters_digest
+from peerloom.worker.description import buffers_of
 
 
 class TrainingState:
@@ -114,11 +116,9 @@ class TrainingState:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
 
     def parameters_digest(self) -> str:
-        """SHA-256 over all parameters in order, equal on two workers if and only if they agree."""
-        sha = hashlib.sha256()
-        for parameter in self.model.parameters():
-            sha.update(parameter.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return sha.hexdigest()
+        """That of the model's file (`kit.safetensors_file`), equal on two workers only if they agree."""
+        metadata = {METADATA_KEY: json.dumps({"buffers": buffers_of(self.model)})}
+        return parameters_digest(BytesIO(self.model_bytes(metadata)))
 
 
 def _text(text: str) -> torch.Tensor:

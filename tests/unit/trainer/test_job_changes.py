@@ -171,7 +171,7 @@ async def test_a_model_that_can_t_be_fetched_is_no_success() -> None:
         finish(worker)
         job = await site.ended(job_id)
         assert job.state == JobState.JOB_STATE_FAILED
-        assert job.state_reason == "the model could not be fetched: ada is away"
+        assert job.state_reason == "the model can't be kept: ada is away"
 
 
 async def test_a_trainer_that_died_while_it_ended_a_job_ends_it_as_decided() -> None:

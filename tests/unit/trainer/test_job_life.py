@@ -184,6 +184,17 @@ async def test_workers_whose_parameters_differ_leave_no_model() -> None:
         assert "final parameters differ (2 versions)" in job.state_reason
 
 
+async def test_a_model_of_other_parameters_than_the_workers_told_of_fails_the_job() -> None:
+    async with Site().serving() as site:
+        site.room.foreign_models = {"f" * 64}
+        job_id = await site.submit()
+        finish(await site.working())
+        job = await site.ended(job_id)
+        assert job.state == JobState.JOB_STATE_FAILED
+        assert job.state_reason == "the model can't be kept: its parameters are not aaaaaaaaaaaa"
+        assert not job.HasField("result")
+
+
 async def test_a_worker_that_breaks_off_begins_the_next_generation() -> None:
     async with Site().serving() as site:
         await site.submit()

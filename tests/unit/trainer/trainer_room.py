@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, cast
 
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import PeerloomError, UnavailableError
+from peerloom.errors import DataLossError, PeerloomError, UnavailableError
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, SqlThread, connect_database, storage_errors
 from peerloom.kit.dialing import Dialer, NodeAgentPeer, RegistryPeer, SelectorPeer
@@ -397,9 +397,10 @@ class Room:
         self.queue = CommitQueue(self.store, self.sql, self.clock, self.reporter, self._pause)
         self.router = SessionRouter()
         self.files, self.transfers = Files(), Transfers()
+        self.foreign_models: set[str] = set()  # digests of files that hold other parameters than told
         distributor = cast("Distributor", self.transfers)
         self.recruiter = Recruiter(self.directory, distributor, self.neighbours, self.clock, 5.0, ADDRESS)
-        self.collector = Collector(cast("ArtifactStore", self.files), distributor, 60.0)
+        self.collector = Collector(cast("ArtifactStore", self.files), distributor, 60.0, self._check_model)
         self.dependencies = JobDependencies(
             config or TrainerConfig(),
             self.clock,
@@ -417,6 +418,10 @@ class Room:
             self.dependencies,
             self.clock,
         )
+
+    def _check_model(self, path: Path, agreed: str) -> None:
+        if path.name in self.foreign_models:
+            raise DataLossError(f"its parameters are not {agreed[:12]}", reason="MODEL_DIFFERS")
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -13,11 +13,11 @@ from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgum
 from peerloom.inference.server.layers import IncrementalModel, Layer, layers_of, run_layers
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
+from peerloom.kit.safetensors_file import HEADER_LIMIT_BYTES
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
 from peerloom.worker.description import ModelOrigin, read_origin
 from peerloom.worker.task import load_task
 
-_HEADER_LIMIT_BYTES = 8 * 2**20  # 80,000 tensors
 _REPEATS = 3  # of a measurement; the median counts
 
 
@@ -152,8 +152,8 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         header_bytes = int.from_bytes(file.read(8), "little")
     # Of a file that isn't safetensors the first bytes are anything, and the library says so.
-    if _HEADER_LIMIT_BYTES < header_bytes < path.stat().st_size:
-        check_range("header's size", header_bytes, 2, _HEADER_LIMIT_BYTES)
+    if HEADER_LIMIT_BYTES < header_bytes < path.stat().st_size:
+        check_range("header's size", header_bytes, 2, HEADER_LIMIT_BYTES)
 
 
 def _check_module(origin: ModelOrigin, digest: str, modules: Collection[str]) -> None:
