@@ -44,9 +44,9 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 OF_ALL = {"health", "end of health"}
 OF_STORED = OF_ALL | {"lease", "end of streams"}
 TASKS = {
-    "registry": OF_STORED | {"commit queue", "failure detector"},
+    "registry": OF_STORED | {"commit queue", "failure detector", "retention"},
     "selector": OF_ALL | {"lease", "follower", "announcement"},
-    "trainer": OF_STORED | {"jobs", "commit queue", "evidence", "announcement"},
+    "trainer": OF_STORED | {"jobs", "commit queue", "event retention", "evidence", "announcement"},
     "node_agent": OF_ALL
     | {"artifact advertising", "artifact uses", "evidence", "leaving", "measuring", "owner policy"}
     | {"registration", "worker pool", "worker starter"},

@@ -74,7 +74,7 @@ def test_which_arguments_name_files(
 
 def bring(lent: Path, value: str) -> dict[str, str]:
     work = Work("127.0.0.1:9", "text", {"data": value, "context": "8"})
-    told = Assignment("w", "j", work, "", 0, "cpu", 0, "", 1, "", data_roots=(str(lent),))
+    told = Assignment("w", "j", work, "", 0, "cpu", 0, "", 1, "", "5" * 64, data_roots=(str(lent),))
     return dict(Inputs(told).bring())
 
 

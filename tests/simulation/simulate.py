@@ -33,6 +33,7 @@ class Plan:
     jobs: tuple[JobSpec, ...]
     submit_s: tuple[float, ...]
     has_standby: bool
+    late_s: tuple[float, ...]  # when each node begins; 0: with the rest
 
     @property
     def names(self) -> list[str]:
@@ -58,7 +59,11 @@ def plan_of(seed: int) -> Plan:
     chance = random.Random(f"{seed}/plan")
     nodes = tuple(chance.choice((1, 1, 2)) for _ in range(chance.randint(2, 4)))
     jobs = tuple(_spec(chance, number) for number in range(chance.choice((1, 1, 2))))
-    return Plan(nodes, jobs, tuple(chance.uniform(1.0, 4.0) for _ in jobs), chance.random() < 0.25)
+    submit_s = tuple(chance.uniform(1.0, 4.0) for _ in jobs)
+    has_standby = chance.random() < 0.25
+    # The first is there from the beginning; registrations while others work meet more of what goes wrong.
+    late_s = tuple(chance.choice((0.0, chance.uniform(3.0, 12.0))) for _ in nodes[1:])
+    return Plan(nodes, jobs, submit_s, has_standby, (0.0, *late_s))
 
 
 def _spec(chance: random.Random, number: int) -> JobSpec:
@@ -100,8 +105,9 @@ class Simulation:
     async def run(self) -> None:
         """Starts all; returns when the jobs have ended and all is quiet, or after the limits."""
         loop, observed = self.world.loop, self.world.observed
-        for process in list(self.world.processes.values()):
-            loop.later(self.world.chance.uniform(0.0, 0.3), process.start)
+        late_s = dict(zip(self.plan.names, self.plan.late_s, strict=True))
+        for name, process in list(self.world.processes.items()):
+            loop.later(late_s.get(name, 0.0) + self.world.chance.uniform(0.0, 0.3), process.start)
         try:
             async with asyncio.timeout(LIMIT_S):
                 for ended in self._ended:

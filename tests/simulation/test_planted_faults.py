@@ -13,13 +13,16 @@ FOUND_AT = {
     "death_right_after_a_restart": 0,
     "submission_id_is_ignored": 0,
     "suspicion_is_not_refuted": 0,
+    "event_log_acknowledges_before_it_writes": 4,
     "watch_skips_after_resuming": 4,
+    "generation_announced_before_it_is_stored": 6,
+    "follower_skips_an_event": 7,
     "evidence_forgotten_too_early": 17,
+    "progress_counted_again": 17,
     "evidence_without_its_id": 18,
-    "ledger_does_not_go_back": 20,
     "epoch_is_not_checked": 38,
-    "progress_counted_again": 42,
-    "follower_skips_an_event": 44,
+    "registry_answers_before_it_commits": 54,
+    "ledger_does_not_go_back": 61,
 }
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -110,14 +110,18 @@ def _tolerant(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], 
 class _Requests:
     """A call's stream of requests; raises InvalidArgumentError for one that can't be decoded."""
 
-    def __init__(self, requests: AsyncIterator[Any]) -> None:
+    def __init__(self, requests: AsyncIterable[Any]) -> None:
         self._requests = requests
+        # Not before it is read: gRPC's iterators complain when they go without ever having been used.
+        self._iterator: AsyncIterator[Any] | None = None
 
     def __aiter__(self) -> "_Requests":
         return self
 
     async def __anext__(self) -> Any:
-        return _decoded(await anext(self._requests))
+        if self._iterator is None:
+            self._iterator = aiter(self._requests)
+        return _decoded(await anext(self._iterator))
 
 
 def _decoded(request: Any) -> Any:
@@ -125,7 +129,7 @@ def _decoded(request: Any) -> Any:
     if isinstance(request, _Undecodable):
         limit = f"a message of this method in protobuf's encoding ({request.reason})"
         raise InvalidArgumentError.of_field("request", "undecodable", limit)
-    return _Requests(aiter(request)) if hasattr(request, "__aiter__") else request
+    return _Requests(request) if hasattr(request, "__aiter__") else request
 
 
 def _guard_unary(behaviour: Any, method: str) -> Any:
