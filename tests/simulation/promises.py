@@ -1,7 +1,6 @@
 """What must hold when a history is over and all that was broken works again."""
 
 import json
-import math
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
@@ -175,31 +174,24 @@ def _job(simulation: "Simulation", job: Job, watched: Any) -> Iterator[str]:
 
 
 def _steps(events: list[WatchJobResponse]) -> Iterator[str]:
-    """Steps follow each other, and none is of a generation that another has taken the place of.
+    """Steps follow each other, and no generation works when a later one has.
 
-    What an earlier generation did up to where the newest began may be told late, by who reports now. One that
-    was formed ahead, while another worked, begins where that leaves, which isn't known when it is told of.
+    A generation that has met and made no step yet takes nothing from the one before: a worker that did not
+    hear of it works on, and the next begins where that one is.
     """
     newest = working = last = 0
-    began, is_ahead = math.inf, False
     for event in events:
-        if event.HasField("state_change"):
-            is_ahead = "workers meet" in event.state_change.reason
-        elif event.HasField("generation_formed"):
+        if event.HasField("generation_formed"):
             formed = event.generation_formed
             if formed.generation <= newest:
                 yield f"generation {formed.generation} was formed after {newest}"
-            newest = formed.generation
-            # One that goes on from a checkpoint was not formed ahead, whatever was announced before.
-            is_ahead = is_ahead and formed.first_step >= last
-            began = math.inf if is_ahead else formed.first_step
-            last = last if is_ahead else min(last, formed.first_step)
+            newest, last = formed.generation, min(last, formed.first_step)
         elif event.HasField("step"):
             step = event.step
             if step.step != last + 1:
                 yield f"step {step.step} was told after step {last}"
-            if step.generation < working or (step.generation < newest and step.step > began):
-                yield f"step {step.step} of generation {step.generation} came when {newest} had begun"
+            if step.generation < working:
+                yield f"step {step.step} of generation {step.generation} came when {working} had worked"
             working, last = max(working, step.generation), step.step
 
 
