@@ -53,13 +53,13 @@ class SimulatedServer:
         self.serving.set()
 
     async def stop(self, grace: float | None) -> None:
-        """Takes no more calls, gives those under way `grace` seconds, then cancels them."""
+        """Takes no more calls, gives those under way `grace` seconds (None: no time), then cancels them."""
         self.is_stopping = True
         for address in self._addresses:
             self.network.servers.pop(address, None)
         tasks = list(self._calls.values())
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=grace)
+            _, late = await asyncio.wait(tasks, timeout=grace or 0.0)
             for task in [task for task in tasks if task in late]:
                 task.cancel()
 
