@@ -9,13 +9,20 @@ import numpy as np
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.allowance import Allowances
-from peerloom.kit.checks import check_labels, check_range, check_text, check_timestamp
+from peerloom.kit.checks import check_range, check_requirements, check_text, check_timestamp
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
 from peerloom.kit.interceptors import caller
-from peerloom.kit.limits import MAX_SLOTS
 from peerloom.kit.logs import get_logger
-from peerloom.kit.paging import decode_token, encode_token, fitting, foreign_token, number_key, page_size_of
+from peerloom.kit.paging import (
+    byte_size,
+    decode_token,
+    encode_token,
+    fill_page,
+    foreign_token,
+    number_key,
+    page_size_of,
+)
 from peerloom.services.selector.belief.evidence_report import check_report
 from peerloom.services.selector.belief.explanations import Explanations
 from peerloom.services.selector.belief.movement import counting
@@ -88,11 +95,9 @@ class SelectorServicer(SelectorServiceServicer):
     async def ListBeliefs(self, request: pb.ListBeliefsRequest, context: Any) -> pb.ListBeliefsResponse:
         size, after = page_size_of(request.page_size), _belief_key(request.page_token)
         found = await self.sql.run(self.explanations.highest_first, size + 1, after)
-        beliefs = [belief_message(one) for one in found[:size]]
-        count = fitting(beliefs)
-        last = beliefs[count - 1] if len(found) > count else None
-        token = encode_token([last.belief, last.node_id]) if last else ""
-        return pb.ListBeliefsResponse(beliefs=beliefs[:count], next_page_token=token)
+        beliefs, has_more = fill_page(map(belief_message, found), size, byte_size)
+        token = encode_token([beliefs[-1].belief, beliefs[-1].node_id]) if has_more else ""
+        return pb.ListBeliefsResponse(beliefs=beliefs, next_page_token=token)
 
     async def ListBeliefHistory(
         self, request: pb.ListBeliefHistoryRequest, context: Any
@@ -100,10 +105,9 @@ class SelectorServicer(SelectorServiceServicer):
         node_id = self._node_id(request.node)
         size, before = page_size_of(request.page_size), number_key(request.page_token)
         found = await self.sql.run(self.explanations.newest_first, node_id, size + 1, before)
-        updates = [belief_message(one) for one in found[:size]]
-        count = fitting(updates)
-        token = encode_token(updates[count - 1].updates) if len(found) > count else ""
-        return pb.ListBeliefHistoryResponse(updates=updates[:count], next_page_token=token)
+        updates, has_more = fill_page(map(belief_message, found), size, byte_size)
+        token = encode_token(updates[-1].updates) if has_more else ""
+        return pb.ListBeliefHistoryResponse(updates=updates, next_page_token=token)
 
     async def ReportEvidence(
         self, request: pb.ReportEvidenceRequest, context: Any
@@ -142,9 +146,7 @@ class SelectorServicer(SelectorServiceServicer):
 def _wish(request: pb.SelectNodesRequest) -> SelectionRequest:
     needs = request.requirements
     check_range("request_budget", request.request_budget, 1, MAX_BUDGET)
-    check_range("requirements.min_slots", needs.min_slots, 0, MAX_SLOTS)
-    check_text("requirements.accelerator_kind", needs.accelerator_kind, high=63)
-    check_labels("requirements.labels", needs.labels)
+    check_requirements("requirements", needs)
     check_range("slots", request.slots, 0, MAX_WANTED_SLOTS)
     check_range("horizon_s", request.horizon_s, 0, MAX_HORIZON_S)
     if len(request.excluded_nodes) > MAX_EXCLUDED:

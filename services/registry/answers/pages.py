@@ -5,8 +5,9 @@ import asyncio
 from peerloom.kit.clock import Clock
 from peerloom.kit.paging import (
     PAGE_BYTES,
+    byte_size,
     encode_token,
-    fitting,
+    fill_page,
     name_key,
     number_key,
     page_size_of,
@@ -59,8 +60,7 @@ async def session_page(
     # A node may have been forgotten since its sessions were read.
     known = [(row.number, members[row.node_id], row) for row in rows if row.node_id in members]
     found = [(number, node_messages.session_message(row, member, now)) for number, member, row in known]
-    count = fitting([message for _, message in found])
-    messages = [message for _, message in found[:count]]
-    if count < len(found):
-        return messages, encode_token(found[count - 1][0])
+    messages, has_more = fill_page([message for _, message in found], size, byte_size)
+    if has_more:
+        return messages, encode_token(found[len(messages) - 1][0])
     return messages, page_token_after(rows, size, rows[-1].number if rows else 0)

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -78,10 +78,9 @@ def foreign_token(token: str) -> InvalidArgumentError:
     return InvalidArgumentError.of_field("page_token", token[:80], limit)
 
 
-def fitting(messages: Sequence[Message]) -> int:
-    """How many of the messages fit into one page of 2 MiB; at least one if there is one."""
-    page, _ = fill_page(messages, len(messages), lambda message: message.ByteSize())
-    return len(page)
+def byte_size(message: Message) -> int:
+    """What a message takes of a page."""
+    return message.ByteSize()
 
 
 def page_token_after(items: list[Any], size: int, key_of_last: Any) -> str:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.paging import (
     PAGE_BYTES,
+    byte_size,
     decode_token,
     encode_token,
     fill_page,
-    fitting,
     name_key,
     number_key,
     page_size_of,
@@ -101,7 +101,9 @@ def test_keys_come_back_and_none_is_the_first_page() -> None:
 
 def test_a_page_is_bounded_in_bytes_and_never_empty() -> None:
     large = Session(end_reason="x" * (PAGE_BYTES // 2))
-    assert fitting([large, large, large]) == 1, "with its frame one is over half of the page"
-    assert fitting([Session(end_reason="x" * (2 * PAGE_BYTES)), large]) == 1
-    assert fitting([Session()] * 1000) == 1000
-    assert fitting([]) == 0
+    larger = Session(end_reason="x" * (2 * PAGE_BYTES))
+    framed = fill_page([large, large, large], 9, byte_size)
+    assert framed == ([large], True), "with its frame one is over half of the page"
+    assert fill_page([larger, large], 9, byte_size) == ([larger], True)
+    assert fill_page([Session()] * 1000, 1000, byte_size) == ([Session()] * 1000, False)
+    assert fill_page([], 9, byte_size) == ([], False)
