@@ -128,6 +128,7 @@ SIMULATED = (
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.errors": (),
     "peerloom.kit": ("errors", "v1"),
+    "peerloom.admission": ("errors", "kit", "v1"),
     "peerloom.artifacts": ("errors", "kit", "v1"),
     "peerloom.services.registry": ("errors", "kit", "v1"),
     "peerloom.services.selector": ("errors", "kit", "v1"),

@@ -1,0 +1,1 @@
+"""Who may come in: the authority that signs certificates, the tokens that admit, joining and renewing."""
