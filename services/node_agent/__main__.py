@@ -20,7 +20,7 @@ from peerloom.services.node_agent.inference_process import InferenceProcess, inf
 from peerloom.services.node_agent.membership.advertising import PendingChanges
 from peerloom.services.node_agent.membership.contact import RegistryContact
 from peerloom.services.node_agent.membership.heartbeats import Heartbeats
-from peerloom.services.node_agent.membership.identity import (
+from peerloom.services.node_agent.membership.node_key import (
     load_node_key,
     lock_state,
     probe_state,

@@ -4,7 +4,7 @@ import pytest
 
 from peerloom.errors import ConfigurationError
 from peerloom.services.node_agent.config import NodeConfig
-from peerloom.services.node_agent.membership.identity import valid_name
+from peerloom.services.node_agent.membership.node_key import valid_name
 from peerloom.services.node_agent.membership.reachability import advertised_address, choose_interface
 from peerloom.services.node_agent.owner.inventory import (
     Gpu,
