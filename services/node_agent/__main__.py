@@ -20,13 +20,13 @@ from peerloom.services.node_agent.inference_process import InferenceProcess, inf
 from peerloom.services.node_agent.membership.advertising import PendingChanges
 from peerloom.services.node_agent.membership.contact import RegistryContact
 from peerloom.services.node_agent.membership.heartbeats import Heartbeats
+from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.membership.node_key import (
     load_node_key,
     lock_state,
     probe_state,
     valid_name,
 )
-from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.membership.reachability import advertised_address, interface_of
 from peerloom.services.node_agent.membership.registration import Registration
