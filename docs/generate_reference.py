@@ -31,7 +31,7 @@ CONFIGS: dict[str, type[typing.Any]] = {
 HELP_WIDTH = 90
 WIDE = {"max_content_width": HELP_WIDTH}
 MADE = "<!-- Made by docs/generate_reference.py; change the code, then run it again. -->\n"
-API_FILES = ("registry", "selector", "trainer", "node_agent", "artifact", "inference")
+API_FILES = ("registry", "admission", "selector", "trainer", "node_agent", "artifact", "inference")
 
 
 def main() -> int:

@@ -3,12 +3,15 @@
 import asyncio
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
+from peerloom.admission.joining import enter
+from peerloom.admission.renewal import keeping_fresh
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.kit.clock import Clock
+from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.directory import Directory
 from peerloom.kit.logs import configure_logs
@@ -18,6 +21,7 @@ from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artif
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.inference_process import InferenceProcess, inference_flags
 from peerloom.services.node_agent.membership.advertising import PendingChanges
+from peerloom.services.node_agent.membership.child_identities import ChildIdentities
 from peerloom.services.node_agent.membership.contact import RegistryContact
 from peerloom.services.node_agent.membership.heartbeats import Heartbeats
 from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
@@ -57,10 +61,10 @@ async def main() -> None:
     """Runs the agent of this machine until it is asked to stop."""
     config = load_config(NodeConfig, "node", sys.argv[1:])
     configure_logs("node", config.log_level)
-    endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
     with lock_state(config.state_folder()):
-        runtime = await look_at_machine(config)
-        await serve(config, Server(endpoint, SERVICES), runtime)
+        identity = await enter(config.state_folder(), config.join, SystemClock())
+        runtime = await look_at_machine(config, identity)
+        await serve(config, Server(Endpoint(config.listen, identity, config.allow_plain), SERVICES), runtime)
 
 
 async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> None:
@@ -76,8 +80,12 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
     logs = LogFolder(state / "logs", config.log_limit_bytes, config.log_jobs)
     assign = _assigner(config, machine, spec.address)
-    pool = LocalWorkerPool(slots, runtime.starter, logs, WorkerFolders(state / "workers"), assign)
-    inference = _inference(config, runtime, server.address, spec.address)
+    door = runtime.dialer.admission(config.registry)
+    children = ChildIdentities(door if runtime.dialer.identity else None, clock)
+    folders = WorkerFolders(state / "workers")
+    pool = LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
+    certify = partial(_certify_inference, children, status)
+    inference = _inference(config, runtime, server.address, spec.address, certify)
     policy = _policy(config, runtime, pool, status, inference)
 
     limit_bytes = config.artifact_limit_bytes
@@ -110,6 +118,8 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     measuring = _measuring(config, machine, slots, status, heartbeats, clock)
     async with directory, AsyncExitStack() as opened, server:
         opened.push_async_callback(artifacts.exchange.close)
+        opened.push_async_callback(door.close)
+        await opened.enter_async_context(keeping_fresh(server, runtime.dialer, config.registry, clock))
         await server.start({"state": lambda: probe_state(state), "registry": contact.probe})
         status.note_speed(await runtime.measure_speed())
         server.start_task("artifact advertising", advertiser.keep)
@@ -117,6 +127,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         server.start_task("artifact uses", uses.keep)
         server.start_task("worker starter", runtime.starter.keep)
         server.start_task("worker pool", pool.keep)
+        server.start_task("workers' certificates", children.keep)
         server.start_task("owner policy", policy.keep)
         server.start_task("measuring", partial(measuring.keep, status.speed))
         server.start_task("registration", partial(_stay_registered, registration, server), may_return=True)
@@ -154,20 +165,28 @@ def _assigner(
             secret=worker.secret,
             folder=str(worker.folder),
             data_roots=config.data_roots(),
-            tls_ca=config.tls_ca,
+            identity=worker.identity,
         )
 
     return assign
 
 
+async def _certify_inference(children: ChildIdentities, status: NodeStatus, folder: Path) -> str:
+    return await children.of_inference(folder, status.node_id)
+
+
 def _inference(
-    config: NodeConfig, runtime: AgentRuntime, address: str, advertised: str
+    config: NodeConfig,
+    runtime: AgentRuntime,
+    address: str,
+    advertised: str,
+    certify: Callable[[Path], Awaitable[str]],
 ) -> InferenceProcess | None:
     if not config.inference:
         return None
     flags = inference_flags(config, runtime.machine, address)
     folder, host = config.state_folder() / "inference", advertised.rpartition(":")[0]
-    return InferenceProcess(folder, flags, host, runtime.clock)
+    return InferenceProcess(folder, flags, host, runtime.clock, certify)
 
 
 def _policy(

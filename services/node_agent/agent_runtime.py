@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.dialing import Dialer
+from peerloom.kit.identity import Identity
 from peerloom.kit.runtime import Runtime
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.owner.enforcement import UsageMeter
@@ -37,8 +38,8 @@ class AgentRuntime(Runtime):
     measure_speed: Callable[[], Awaitable[MachineSpeed]]
 
 
-async def look_at_machine(config: NodeConfig) -> AgentRuntime:
-    """The runtime of an agent that lends this very machine."""
+async def look_at_machine(config: NodeConfig, identity: Identity | None) -> AgentRuntime:
+    """The runtime of an agent that lends this very machine, and proves itself with `identity`."""
     gpus, processor = await find_gpus(), read_processor()
     cores = lent_cores(usable_cores(), config.processor_share)
     machine = describe_machine(
@@ -52,7 +53,7 @@ async def look_at_machine(config: NodeConfig) -> AgentRuntime:
     )
     return AgentRuntime(
         clock=SystemClock(),
-        dialer=Dialer(config.tls_ca),
+        dialer=Dialer(identity),
         machine=machine,
         starter=starter,
         meter=HostUsageMeter(),

@@ -78,7 +78,7 @@ def open_artifacts(
             outbox.add(fact)
             reporter.wake()
 
-    is_plain = not config.tls_certificate and config.bulk_transfers
+    is_plain = dialer.identity is None and config.bulk_transfers
     exchange = open_exchange(
         store,
         holders_at(directory.registry, lambda: status.node_id),

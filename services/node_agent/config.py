@@ -126,10 +126,12 @@ class NodeConfig:
         "modules installed here whose tasks' models this node answers with; built-in tasks' "
         "always are. More lets whoever sends a model import more",
     )
-    tls_certificate: str = knob("", "PEM file of this node's certificate; empty: plain")
-    tls_key: str = knob("", "PEM file of the certificate's key")
-    tls_ca: str = knob("", "PEM file of the CA that signed the peers' certificates; empty: peers are plain")
-    allow_plain: bool = knob(False, "serve without TLS beyond loopback, on a network that you trust")
+    join: str = knob(
+        "",
+        "what `peerloom token create --role node` printed: with it this node joins, once, and what it gets "
+        "lies in the state folder. Empty, and nothing there: plain, on loopback only",
+    )
+    allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
     log_level: str = knob("info", "debug, info, warning or error")
     worker_command: tuple[str, ...] = knob(
         (sys.executable, "-m", "peerloom.worker"),

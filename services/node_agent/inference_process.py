@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,18 +30,25 @@ def inference_flags(config: NodeConfig, machine: LentMachine, agent_address: str
     flags += [f"--memory-bytes={config.inference_memory_bytes}", f"--log-level={config.log_level}"]
     flags.append(f"--modules={','.join(config.inference_modules)}")
     flags += [f"--threads={machine.threads}", f"--accelerator={machine.accelerator_kind or 'cpu'}"]
-    flags += [f"--tls-certificate={config.tls_certificate}", f"--tls-key={config.tls_key}"]
-    return [*flags, f"--tls-ca={config.tls_ca}", f"--allow-plain={str(config.allow_plain).lower()}"]
+    return [*flags, f"--allow-plain={str(config.allow_plain).lower()}"]
 
 
 class InferenceProcess:
     """At most one server, whose files lie in `folder` and that is started with these `flags`.
 
-    Peers reach it at `advertised_host`, as they do the agent.
+    Peers reach it at `advertised_host`, as they do the agent. `certify` puts what it proves itself with
+    below a folder, and says where ("": all is plain).
     """
 
-    def __init__(self, folder: Path, flags: Sequence[str], advertised_host: str, clock: Clock) -> None:
-        self._folder, self._flags = folder, flags
+    def __init__(
+        self,
+        folder: Path,
+        flags: Sequence[str],
+        advertised_host: str,
+        clock: Clock,
+        certify: Callable[[Path], Awaitable[str]],
+    ) -> None:
+        self._folder, self._flags, self._certify = folder, flags, certify
         self._advertised_host, self._clock = advertised_host, clock
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
@@ -107,16 +114,12 @@ class InferenceProcess:
     async def _launch(self) -> None:
         # What a server that was killed left is of no use to the next.
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-        await asyncio.to_thread(self._folder.mkdir, parents=True)
+        await asyncio.to_thread((self._folder / "models").mkdir, parents=True)
+        identity = await self._certify(self._folder)
         # It ends when our end of the pipe does, also when we are killed.
         read_end, self._lifeline = os.pipe()
-        command = (
-            sys.executable,
-            "-m",
-            "peerloom.inference.server",
-            f"--folder={self._folder}",
-            *self._flags,
-        )
+        own = (f"--folder={self._folder / 'models'}", f"--identity={identity}")
+        command = (sys.executable, "-m", "peerloom.inference.server", *own, *self._flags)
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command,

@@ -1,6 +1,7 @@
 """Starts the registry: `python -m peerloom.services.registry`."""
 
 import sys
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.services.registry.admission.authority_folder import OwnIdentities
+from peerloom.services.registry.admission.door import Door
+from peerloom.services.registry.admission.opening import open_door, own_identities
+from peerloom.services.registry.admission.records import AdmissionStore
 from peerloom.services.registry.config import RegistryConfig
 from peerloom.services.registry.core import RegistryLimits, load_core
 from peerloom.services.registry.servicer import RegistryServicer
@@ -20,6 +25,7 @@ from peerloom.services.registry.store import Store
 from peerloom.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
 
 SERVICES = ("peerloom.v1.RegistryService",)
+ADMISSION = "peerloom.v1.AdmissionService"
 MIGRATIONS = str(Path(__file__).parent / "migrations")
 
 
@@ -28,28 +34,40 @@ async def main() -> None:
     config = load_config(RegistryConfig, "registry", sys.argv[1:])
     configure_logs("registry", config.log_level)
     config.check()
-    runtime = Runtime(SystemClock(), Dialer(config.tls_ca))
-    if not config.database:
+    runtime, own = Runtime(SystemClock(), Dialer()), None
+    if not config.database or config.join_listen:
         make_private(Path(config.state))
+    if config.join_listen:
+        own = own_identities(Path(config.state), config.certificate_hours * 3600, runtime.clock)
     database = connect_database(config.database_url(), "registry")
-    endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
-    server = Server(endpoint, SERVICES)
+    endpoint = Endpoint(config.listen, own.registry if own else None, config.allow_plain)
+    server = Server(endpoint, (*SERVICES, ADMISSION) if own else SERVICES)
     await serve_with_lease(
-        server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime)
+        server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime, own)
     )
 
 
-async def serve(config: RegistryConfig, server: Server, database: Database, runtime: Runtime) -> None:
+async def serve(
+    config: RegistryConfig,
+    server: Server,
+    database: Database,
+    runtime: Runtime,
+    own: OwnIdentities | None = None,
+) -> None:
     """Wires the registry, top to bottom, and serves until `server` is asked to stop.
 
-    `database` has the newest tables, and this process holds its lease.
+    `database` has the newest tables, and this process holds its lease. With `own` it has a door.
     """
     limits = RegistryLimits(config.timing(), config.service_lease_s, config.retention())
     with SqlThread(database) as sql:
         core = await load_core(Store(database), sql.run, limits, runtime.clock)
         servicer = RegistryServicer(core, runtime.chance)
         server.add_servicer(add_RegistryServiceServicer_to_server, servicer)
-        async with server:
+        async with AsyncExitStack() as opened, server:
+            if own is not None:
+                store = AdmissionStore(database)
+                door = Door(own, store, sql.run, runtime.clock, config.certificate_hours * 3600)
+                await opened.enter_async_context(open_door(door, own, config.join_listen, server))
             server.start_task("commit queue", core.commits.write_forever)
             server.start_task("failure detector", core.detector.keep)
             server.start_task("retention", core.retention.keep)

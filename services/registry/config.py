@@ -8,6 +8,7 @@ from peerloom.services.registry.membership.decisions import Timing
 from peerloom.services.registry.membership.node_retention import RetentionLimits
 
 MAX_RETENTION_DAYS = 36_500.0
+MAX_CERTIFICATE_HOURS = 8_760.0
 PRESETS = {
     "local": Timing(1.0, 4.0, 10.0, 5.0),
     "lan": Timing(1.0, 5.0, 15.0, 10.0),
@@ -67,11 +68,18 @@ class RegistryConfig:
         "newest events that are kept in any case, so that those who watch may go on where they were; raising "
         "costs about 1 kB of disk an event, lowering makes late ones start anew",
     )
-    tls_certificate: str = knob("", "PEM file; with it and the key the registry speaks TLS only")
-    tls_key: str = knob("", "PEM file of the certificate's key")
-    tls_ca: str = knob("", "accepted as every service does, without effect: the registry calls nobody")
+    join_listen: str = knob(
+        "",
+        "host:port where those who have a token join; empty: no door, everybody who reaches the registry is "
+        "let in, and it serves on loopback only. Port 0 takes a free one",
+    )
+    certificate_hours: float = knob(
+        24.0,
+        "life of a certificate, renewed at two thirds of it; raising lets who was away return for longer "
+        "without joining again, lowering turns out sooner who can't be told that it was revoked",
+    )
     allow_plain: bool = knob(
-        False, "serve without TLS beyond loopback; everybody on that network is then trusted"
+        False, "serve without certificates beyond loopback; everybody on that network is then trusted"
     )
     log_level: str = knob("info", "debug, info, warning or error")
 
@@ -83,6 +91,11 @@ class RegistryConfig:
         """Raises ConfigurationError for anything that can't be used, before anything starts."""
         self.timing()
         self.retention()
+        if not 0 < self.certificate_hours <= MAX_CERTIFICATE_HOURS:
+            raise ConfigurationError(
+                f"certificate_hours is {self.certificate_hours:g}, but must be above 0, and at most "
+                f"{MAX_CERTIFICATE_HOURS:,.0f}."
+            )
 
     def retention(self) -> RetentionLimits:
         """What is remembered. Raises ConfigurationError for what is no limit."""

@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from peerloom.kit.checks import check_choice, check_labels, check_range
+from peerloom.kit.interceptors import caller
+from peerloom.kit.roles import check_is_node, check_owns
 from peerloom.services.registry.answers import node_messages
 from peerloom.services.registry.answers.pages import node_page, session_page
 from peerloom.services.registry.core import Core
+from peerloom.services.registry.discovery.announcements import check_announces
 from peerloom.services.registry.membership.application import check_application
 from peerloom.services.registry.membership.table import HeartbeatStream, moment_of
 from peerloom.v1 import registry_pb2 as pb
@@ -36,7 +39,7 @@ class RegistryServicer(RegistryServiceServicer):
             task.cancel()
 
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
-        session = await self._core.registrar.register(check_application(request))
+        session = await self._core.registrar.register(check_application(request, caller.get().principal))
         return pb.RegisterResponse(
             node_id=session.node_id,
             lease_id=session.session_id,
@@ -49,8 +52,10 @@ class RegistryServicer(RegistryServiceServicer):
     ) -> AsyncIterator[pb.HeartbeatResponse]:
         """The hot path: between two heartbeats nothing but memory is touched."""
         stream, registrar, beats = HeartbeatStream(), self._core.registrar, aiter(request_iterator)
+        principal = caller.get().principal
         try:
             while (beat := await self._next(beats)) is not None:
+                check_is_node(principal, self._core.table.of_lease(beat.lease_id).record.node_id)
                 member, refutes = registrar.hear(stream, beat)
                 if refutes:
                     await registrar.refute(member, beat.incarnation)
@@ -77,16 +82,24 @@ class RegistryServicer(RegistryServiceServicer):
             self._listening.discard(task)
 
     async def Deregister(self, request: pb.DeregisterRequest, context: Any) -> pb.DeregisterResponse:
+        if member := self._core.table.by_lease.get(request.lease_id):
+            check_is_node(caller.get().principal, member.record.node_id)
         await self._core.registrar.deregister(request.lease_id, request.reason)
         return pb.DeregisterResponse()
 
     async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.DrainResponse:
+        self._check_owns(request.node)
         member = await self._core.registrar.drain(request.node, undo=request.undo)
         return pb.DrainResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
 
     async def RemoveNode(self, request: pb.RemoveNodeRequest, context: Any) -> pb.RemoveNodeResponse:
+        self._check_owns(request.node)
         member = await self._core.registrar.remove(request.node, force=request.force)
         return pb.RemoveNodeResponse(node=node_messages.member_message(member, moment_of(self._core.clock)))
+
+    def _check_owns(self, node: str) -> None:
+        record = self._core.table.find(node).record
+        check_owns(caller.get().principal, record.spec.owner, record.name)
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Any) -> pb.GetNodeResponse:
         member = self._core.table.find(request.node)
@@ -119,6 +132,7 @@ class RegistryServicer(RegistryServiceServicer):
     async def AnnounceService(
         self, request: pb.AnnounceServiceRequest, context: Any
     ) -> pb.AnnounceServiceResponse:
+        check_announces(caller.get().principal, request.kind)
         self._core.announcements.announce(request.kind, request.address)
         return pb.AnnounceServiceResponse(lease_s=self._core.announcements.lease_s)
 
@@ -126,6 +140,7 @@ class RegistryServicer(RegistryServiceServicer):
         self, request: pb.AdvertiseArtifactsRequest, context: Any
     ) -> pb.AdvertiseArtifactsResponse:
         member = self._core.table.of_lease(request.lease_id)
+        check_is_node(caller.get().principal, member.record.node_id)
         return pb.AdvertiseArtifactsResponse(count=self._core.artifacts.advertise(member, request))
 
     async def ListHolders(self, request: pb.ListHoldersRequest, context: Any) -> pb.ListHoldersResponse:

@@ -75,6 +75,27 @@ events = sa.Table(
     sa.Index("ix_events_node_id_sequence", "node_id", "sequence"),
 )
 
+# The secret is kept as its SHA-256; who a token admits, and who was admitted, as the URI in certificates.
+join_tokens = sa.Table(
+    "join_tokens",
+    metadata,
+    sa.Column("token_id", sa.String(32), primary_key=True),
+    sa.Column("secret_sha256", sa.String(64), nullable=False),
+    sa.Column("uri", sa.String(512), nullable=False),
+    sa.Column("made_by", sa.String(512), nullable=False),
+    sa.Column("expires_s", sa.Double, nullable=False),
+    sa.Column("used_s", sa.Double),
+)
+
+admitted = sa.Table(
+    "admitted",
+    metadata,
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
+    sa.Column("uri", sa.String(512), nullable=False, unique=True),
+    sa.Column("joined_s", sa.Double, nullable=False),
+    sa.Column("revoked_s", sa.Double),
+)
+
 
 def node_row(record: NodeRecord) -> dict[str, Any]:
     """The row of a new node."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from peerloom.admission.joining import enter
+from peerloom.admission.renewal import keeping_fresh
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database
@@ -39,11 +41,12 @@ async def main() -> None:
     config = load_config(SelectorConfig, "selector", sys.argv[1:])
     configure_logs("selector", config.log_level)
     config.check()
-    runtime = Runtime(SystemClock(), Dialer(config.tls_ca))
-    if not config.database:
-        make_private(Path(config.state))
+    state, clock = Path(config.state), SystemClock()
+    if not config.database or config.join:
+        make_private(state)
+    runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
     database = connect_database(config.database_url(), "selector")
-    endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
+    endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain)
     server = Server(endpoint, SERVICES)
     await serve_with_lease(
         server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime)
@@ -77,7 +80,11 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
             reporters=config.reporters(),
         )
         server.add_servicer(add_SelectorServiceServicer_to_server, servicer)
-        async with Directory(runtime.dialer, config.registry) as directory, server:
+        async with (
+            Directory(runtime.dialer, config.registry) as directory,
+            server,
+            keeping_fresh(server, runtime.dialer, config.registry, clock),
+        ):
             follower = Follower(directory.registry, writer, cursor)
             server.start_task("follower", follower.follow_forever)
             with suppress(TimeoutError):

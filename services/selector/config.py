@@ -82,11 +82,13 @@ class SelectorConfig:
         "part of the selections that try newcomers when few are unknown; raising learns faster, lowering "
         "gives users the proven nodes more often",
     )
-    tls_certificate: str = knob("", "PEM file; with it and the key the selector speaks TLS only")
-    tls_key: str = knob("", "PEM file of the certificate's key")
-    tls_ca: str = knob("", "PEM file that the registry's certificate is checked with; empty: plain")
+    join: str = knob(
+        "",
+        "what `peerloom token create --role selector` printed: with it this service joins, once; what it "
+        "gets lies in the state folder. Empty, and nothing there: plain, on loopback only",
+    )
     allow_plain: bool = knob(
-        False, "serve without TLS beyond loopback; everybody on that network is then trusted"
+        False, "serve without certificates beyond loopback; everybody on that network is then trusted"
     )
     log_level: str = knob("info", "debug, info, warning or error")
 

@@ -4,6 +4,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from peerloom.admission.joining import enter
+from peerloom.admission.renewal import keeping_fresh
 from peerloom.artifacts.fetch.peers import holders_at
 from peerloom.artifacts.known_holders import KnownHolders
 from peerloom.artifacts.service import open_exchange
@@ -44,17 +46,18 @@ async def main() -> None:
     """Serves while this process holds its database's lease, until it is told to stop."""
     config = load_config(TrainerConfig, "trainer", sys.argv[1:])
     configure_logs("trainer", config.log_level)
-    runtime = Runtime(SystemClock(), Dialer(config.tls_ca))
-    make_private(Path(config.state))
+    state, clock = Path(config.state), SystemClock()
+    make_private(state)
+    runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
     database = connect_database(config.database_url(), "trainer")
-    endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
+    endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain)
     server = Server(endpoint, SERVICES)
     host = config.listen.rpartition(":")[0]
 
     async def serve_with_folder() -> None:
         # Opened under the lease: what another process is about to put into the folder would be removed.
-        artifacts = ArtifactStore(Path(config.state) / "artifacts", config.model_limit_bytes)
-        bulk_host = "" if config.tls_certificate else host
+        artifacts = ArtifactStore(state / "artifacts", config.model_limit_bytes)
+        bulk_host = "" if runtime.dialer.identity else host
         await serve(config, server, database, runtime, artifacts, bulk_host)
 
     await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder)
@@ -100,7 +103,7 @@ async def serve(
             await directory.registry.call(directory.registry.stub.ListServices, ListServicesRequest(), 1.5)
 
         try:
-            async with server:
+            async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
                 await jobs.resume_all()
                 announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_TRAINER, address)

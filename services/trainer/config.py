@@ -44,10 +44,12 @@ class TrainerConfig:
     events_kept: int = knob(
         1_000_000, "newest events kept of a job; higher: long jobs show all steps; lower: less disk"
     )
-    tls_certificate: str = knob("", "PEM file; empty: plain, on loopback only")
-    tls_key: str = knob("", "PEM file")
-    tls_ca: str = knob("", "PEM file that other services' certificates are checked with; empty: plain")
-    allow_plain: bool = knob(False, "serve without TLS beyond loopback, on a network that you trust")
+    join: str = knob(
+        "",
+        "what `peerloom token create --role trainer` printed: with it this service joins, once; what it "
+        "gets lies in the state folder. Empty, and nothing there: plain, on loopback only",
+    )
+    allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
     log_level: str = knob("info", "debug, info, warning or error")
 
     def database_url(self) -> str:

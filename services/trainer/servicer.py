@@ -7,7 +7,9 @@ from typing import Any
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.checks import check_choice, check_id_beginning, check_range, check_request_id
 from peerloom.kit.database import SqlThread
+from peerloom.kit.interceptors import caller
 from peerloom.kit.paging import encode_token, number_key, page_size_of
+from peerloom.kit.roles import check_owns
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.sample_ledger import show_verdict
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
@@ -69,7 +71,7 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def SubmitJob(self, request: SubmitJobRequest, context: Any) -> SubmitJobResponse:
         check_request_id("request_id", request.request_id)
-        return SubmitJobResponse(job=await self._jobs.submit(request.spec, request.request_id))
+        return SubmitJobResponse(job=await self._jobs.submit(request.spec, request.request_id, _owner()))
 
     async def GetJob(self, request: GetJobRequest, context: Any) -> GetJobResponse:
         job = await self._find(request.job_id)
@@ -87,11 +89,11 @@ class TrainerServicer(TrainerServiceServicer):
         )
 
     async def ResumeJob(self, request: ResumeJobRequest, context: Any) -> ResumeJobResponse:
-        job = await self._find(request.job_id)
+        job = await self._find_own(request.job_id)
         return ResumeJobResponse(job=await self._jobs.resume(job.job_id))
 
     async def CancelJob(self, request: CancelJobRequest, context: Any) -> CancelJobResponse:
-        job = await self._find(request.job_id)
+        job = await self._find_own(request.job_id)
         await self._jobs.cancel(job.job_id)
         return CancelJobResponse(job=await self._find(job.job_id))
 
@@ -102,7 +104,7 @@ class TrainerServicer(TrainerServiceServicer):
         if len(request.traffic.links) > LINK_LIMIT:
             limit = f"at most {LINK_LIMIT} links"
             raise InvalidArgumentError.of_field("traffic.links", len(request.traffic.links), limit)
-        job = await self._find(request.job_id)
+        job = await self._find_own(request.job_id)
         await self._jobs.record_traffic(job.job_id, request.traffic)
         return RecordJobTrafficResponse()
 
@@ -131,12 +133,22 @@ class TrainerServicer(TrainerServiceServicer):
         async for response in self._router.serve(request_iterator):
             yield response
 
+    async def _find_own(self, job_id: str) -> Job:
+        job = await self._find(job_id)
+        check_owns(caller.get().principal, job.owner, job.job_id)
+        return job
+
     async def _find(self, job_id: str) -> Job:
         if not job_id:
             raise NotFoundError("A job's id, or the beginning of one, is needed.", reason="JOB_NOT_FOUND")
         check_id_beginning("job_id", job_id)
         job, _ = await self._sql.run(self._store.find_job, job_id)
         return job
+
+
+def _owner() -> str:
+    principal = caller.get().principal
+    return principal.owner if principal is not None else ""
 
 
 def _model(job: Job, name: str, version: int) -> Model:

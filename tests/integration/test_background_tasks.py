@@ -84,7 +84,7 @@ async def serve_node_agent(server: Server, folder: Path, registry_address: str) 
 
     await asyncio.to_thread(folder.mkdir)  # as the lock does that main takes
     config = NodeConfig(state=str(folder), registry=registry_address, keep_warm=False, inference=False)
-    found = await look_at_machine(config)
+    found = await look_at_machine(config, None)
     runtime = AgentRuntime(**{**found.__dict__, "measure_speed": measure_nothing})
     await node_agent.serve(config, server, runtime)
 

@@ -12,6 +12,11 @@ from peerloom.kit.clock import SystemClock
 from peerloom.services.node_agent import inference_process
 from peerloom.services.node_agent.inference_process import InferenceProcess
 
+
+async def plain(folder: Path) -> str:
+    return ""
+
+
 LIMIT_S = 60.0
 # Says that it runs, waits until it may go on, then says where it serves.
 SERVER = """#!/bin/sh
@@ -33,7 +38,7 @@ class Started:
         script.write_text(SERVER.format(begun=self.begun, gate=self.gate))
         script.chmod(0o755)
         monkeypatch.setattr(inference_process.sys, "executable", str(script))
-        self.process = InferenceProcess(folder / "inference", [], "ada.example", SystemClock())
+        self.process = InferenceProcess(folder / "inference", [], "ada.example", SystemClock(), plain)
 
     async def begins(self) -> None:
         """Returns when the program runs."""

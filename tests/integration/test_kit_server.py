@@ -1,9 +1,7 @@
 """The server that all services share, over real sockets: errors, health, reflection, TLS."""
 
 import asyncio
-import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -61,9 +59,7 @@ class Behaviour(registry_pb2_grpc.RegistryServiceServicer):
         self.entered.set()
         await self.gate.wait()
         self.answer()
-        return GetNodeResponse(
-            node=registry_pb2.Node(node_id=request.node, state_reason=caller.get().identity)
-        )
+        return GetNodeResponse(node=registry_pb2.Node(node_id=request.node, state_reason=caller.get().key))
 
     async def Heartbeat(  # noqa: N802  # the schema's
         self, request_iterator: AsyncIterator[HeartbeatRequest], context: Any
@@ -103,12 +99,12 @@ async def serving(
         await server.close()
 
 
-def peer_at(address: str, **options: str) -> RegistryPeer:
-    return Dialer(**options).registry(address)
+def peer_at(address: str) -> RegistryPeer:
+    return Dialer().registry(address)
 
 
-async def get_node(address: str, **options: str) -> GetNodeResponse:
-    async with peer_at(address, **options) as peer:
+async def get_node(address: str) -> GetNodeResponse:
+    async with peer_at(address) as peer:
         response: GetNodeResponse = await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
         return response
 
@@ -327,8 +323,8 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "example.org:0"])
-async def test_without_tls_only_loopback_is_served(listen: str) -> None:
-    with pytest.raises(ConfigurationError, match="needs TLS"):
+async def test_without_a_door_only_loopback_is_served(listen: str) -> None:
+    with pytest.raises(ConfigurationError, match="needs the door"):
         async with serving(listen=listen):
             pass
 
@@ -343,42 +339,6 @@ async def test_an_address_that_is_none_is_refused(listen: str) -> None:
 async def test_plain_beyond_loopback_when_the_owner_allows_it() -> None:
     async with serving(listen="0.0.0.0:0", allow_plain=True) as (_, address, _):
         assert (await get_node(address.replace("0.0.0.0", "127.0.0.1"))).node.node_id == "a"
-
-
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a CA (ca.pem) and a certificate for localhost that it signed (own.pem, own.key)."""
-    openssl = shutil.which("openssl")
-    if not openssl:
-        pytest.skip("needs openssl")
-    folder = tmp_path_factory.mktemp("tls")
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-days", "2"]
-    ca = ["-x509", "-subj", "/CN=tests", "-keyout", "ca.key", "-out", "ca.pem"]
-    own = ["-x509", "-subj", "/CN=localhost", "-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "own.key"]
-    names = ["-out", "own.pem", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    stranger = ["-x509", "-subj", "/CN=stranger", "-keyout", "stranger.key", "-out", "stranger.pem"]
-    for arguments in (ca, stranger, [*own, *names, "-addext", "basicConstraints=critical,CA:FALSE"]):
-        subprocess.run([openssl, "req", *key, *arguments], cwd=folder, check=True, capture_output=True)
-    return folder
-
-
-async def test_tls_serves_who_trusts_the_ca_and_nobody_else(tls: Path) -> None:
-    files = {"tls_certificate": str(tls / "own.pem"), "tls_key": str(tls / "own.key")}
-    async with serving(**files, listen="localhost:0") as (_, address, _):
-        assert (await get_node(address, tls_ca=str(tls / "ca.pem"))).node.node_id == "a"
-        with pytest.raises(UnavailableError):
-            await get_node(address)
-        with pytest.raises(UnavailableError):
-            await get_node(address, tls_ca=str(tls / "stranger.pem"))
-
-
-async def test_tls_files_that_cannot_be_used_are_named(tls: Path, tmp_path: Path) -> None:
-    for bad in ("", str(tmp_path / "missing.key"), str(tls / "ca.pem")):
-        with pytest.raises(ConfigurationError, match="TLS"):
-            async with serving(tls_certificate=str(tls / "own.pem"), tls_key=bad):
-                pass
-    with pytest.raises(ConfigurationError, match=r"missing\.pem"):
-        open_channel("localhost:1", str(tmp_path / "missing.pem"))
 
 
 async def test_every_error_class_maps_back_over_a_real_call() -> None:

@@ -102,7 +102,7 @@ async def start(forks: ForkServerClient, owner: Owner, tmp_path: Path, name: str
             threads=1,
             log_path=str(tmp_path / f"{name}.log"),
             secret="5" * 64,
-            tls_ca="",
+            identity="",
         )
     )
     return worker

@@ -39,7 +39,7 @@ async def test_a_task_that_ends_is_named_and_stops_the_agent_in_order(tmp_path: 
     config.state_folder().mkdir()
     before = psutil.Process().children()
     server = Server(Endpoint(config.listen), SERVICES)
-    serving = asyncio.create_task(serve(config, server, await look_at_machine(config)))
+    serving = asyncio.create_task(serve(config, server, await look_at_machine(config, None)))
     async with asyncio.timeout(LIMIT_S):
         while not set(TASKS) <= set(server.running_tasks):  # noqa: ASYNC110  # nobody tells when all are started
             await asyncio.sleep(0)

@@ -136,7 +136,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "threads": 2,
         "log_path": str(tmp_path / "state" / "logs" / JOB / "exit-0.log"),
         "secret": "5" * 64,
-        "tls_ca": "",
+        "identity": "",
         "data_roots": [],
         "OMP_NUM_THREADS": "2",
     }

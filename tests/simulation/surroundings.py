@@ -77,7 +77,7 @@ def _watched(write: Any) -> Any:
     return watched
 
 
-def _dialer_of_this_run(tls_ca: str, open_: Any) -> Any:
+def _dialer_of_this_run(identity: object, open_: Any) -> Any:
     run: Any = current_run.get()
     return dialer_of(run, retries=open_.keywords["retries"])
 

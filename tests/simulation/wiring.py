@@ -106,7 +106,7 @@ def prepare_databases() -> None:
 def dialer_of(run: Run, retries: bool = True) -> Dialer:
     """Opens channels in memory, as this process; `retries` as in kit/channel."""
 
-    def open_(address: str, tls_ca: str) -> Any:
+    def open_(address: str, identity: object, host_name: str) -> Any:
         return SimulatedChannel(run.world.network, run, address, retries)
 
     return Dialer(open_=open_)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ _TRIM_INTERVAL_S = 1.0
 class PooledWorker:
     """One worker of a job. `exit_code` is None while it runs; negative: the signal that killed it.
 
-    `secret` is what it proves itself to the trainer with.
+    `secret` is what it proves itself to the trainer with, and `identity` the PEM file of its certificate.
     """
 
     worker_id: str
@@ -36,6 +36,7 @@ class PooledWorker:
     log_path: Path
     folder: Path
     secret: str = field(repr=False)
+    identity: str = ""
     exit_code: int | None = None
 
 
@@ -64,7 +65,10 @@ class _JobWorkers:
 
 
 class LocalWorkerPool:
-    """Turns reservations into workers. `assign` makes a worker's assignment of what only the agent knows."""
+    """Turns reservations into workers. `assign` makes a worker's assignment of what only the agent knows.
+
+    `certify` puts a certificate for a worker (its id) of a job into its folder, and says where.
+    """
 
     def __init__(
         self,
@@ -73,8 +77,10 @@ class LocalWorkerPool:
         logs: LogFolder,
         folders: WorkerFolders,
         assign: Callable[[PooledWorker, Work], Assignment],
+        certify: Callable[[Path, str, str], Awaitable[str]],
     ) -> None:
-        self._slots, self._starter, self._logs, self._assign = slots, starter, logs, assign
+        self._slots, self._starter, self._logs = slots, starter, logs
+        self._assign, self._certify = assign, certify
         self._folders = folders
         self._jobs: OrderedDict[str, _JobWorkers] = OrderedDict()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -176,8 +182,9 @@ class LocalWorkerPool:
         running = {worker.job_id for worker in self.running()}
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
         folder = await asyncio.to_thread(self._folders.make, worker_id)
+        identity = await self._certify(folder, worker_id, job_id)
         process = await self._starter.start()
-        worker = PooledWorker(worker_id, job_id, slot, process, log_path, folder, secret)
+        worker = PooledWorker(worker_id, job_id, slot, process, log_path, folder, secret, identity)
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from peerloom.errors import PermissionDeniedError
 from peerloom.kit.checks import check_address, check_choice
 from peerloom.kit.clock import Clock
+from peerloom.kit.principal import Principal
 from peerloom.v1 import registry_pb2 as pb
 
 _KIND_LIMIT = 8
@@ -43,3 +45,12 @@ class Announcements:
         since_s = self._clock.monotonic_s() - self.lease_s
         found = [one for one in self._newest.values() if one.monotonic_s > since_s]
         return sorted(found, key=lambda one: (one.kind, -one.monotonic_s))
+
+
+def check_announces(caller: Principal | None, kind: "pb.ServiceKind.ValueType") -> None:
+    """Raises PermissionDeniedError for a service that announces itself as one of another kind."""
+    if caller is not None and pb.ServiceKind.Name(kind) != f"SERVICE_KIND_{caller.role.upper()}":
+        raise PermissionDeniedError(
+            f"{caller} can't announce a {pb.ServiceKind.Name(kind)}: a service announces itself only.",
+            reason="ANOTHER_SERVICE",
+        )

@@ -9,6 +9,7 @@ from peerloom.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
+    PermissionDeniedError,
     ResourceExhaustedError,
 )
 from peerloom.kit.checks import (
@@ -22,6 +23,7 @@ from peerloom.kit.checks import (
 )
 from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import MAX_ACCELERATORS, MAX_SLOTS, MAX_SPEED_GFLOPS, NODE_ID
+from peerloom.kit.principal import Principal
 from peerloom.services.registry.membership.node_records import NodeRecord
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
 from peerloom.v1.registry_pb2 import NodeSpec, RegisterRequest
@@ -39,22 +41,31 @@ _SPEEDS = {
 
 @dataclass(frozen=True)
 class Application:
-    """A registration whose fields are all within their limits; the key is kept as its SHA-256 only."""
+    """A registration whose fields are all within their limits; the key is kept as its SHA-256 only.
+
+    `node_id` is who the caller's certificate says it is; empty where there are no certificates.
+    """
 
     spec: NodeSpec
     key_sha256: str
     request_id: str
+    node_id: str = ""
 
 
-def check_application(request: RegisterRequest) -> Application:
-    """Raises InvalidArgumentError naming the first field that breaks its limit."""
+def check_application(request: RegisterRequest, caller: Principal | None = None) -> Application:
+    """Raises InvalidArgumentError naming the first field that breaks its limit.
+
+    Whose the node is, its certificate says, and nobody else.
+    """
     _check_spec(request.spec)
+    request.spec.owner = caller.owner if caller is not None else ""
     check_text("node_key", "*" * len(request.node_key), low=16, high=128)  # a secret isn't repeated
     try:
         request_id = str(uuid.UUID(request.request_id))
     except ValueError:
         raise InvalidArgumentError.of_field("request_id", request.request_id[:80], "a UUID") from None
-    return Application(request.spec, hashlib.sha256(request.node_key.encode()).hexdigest(), request_id)
+    key_sha256 = hashlib.sha256(request.node_key.encode()).hexdigest()
+    return Application(request.spec, key_sha256, request_id, caller.id if caller is not None else "")
 
 
 def check_speed(at: str, speed: MachineSpeed) -> None:
@@ -101,6 +112,17 @@ def name_taken(holder: NodeRecord, reason: str) -> AlreadyExistsError:
         "state folder, where its key lies.",
         reason="NODE_NAME_TAKEN",
         metadata={"name": holder.name, "node_id": holder.node_id, "since": since},
+    )
+
+
+def another_certificate(record: NodeRecord, node_id: str) -> PermissionDeniedError:
+    """The refusal of a node that comes back with the certificate of another one."""
+    return PermissionDeniedError(
+        f"The node {record.name} is {record.node_id}, but your certificate is that of {node_id}. Join with a "
+        f"token made for it: peerloom token create --role node --name {record.node_id}; or, if it was known "
+        f"before there were certificates, forget it: peerloom nodes remove {record.name}.",
+        reason="ANOTHER_CERTIFICATE",
+        metadata={"name": record.name, "node_id": record.node_id},
     )
 
 

@@ -15,6 +15,7 @@ from peerloom.services.registry.events.transition_queue import TransitionQueue
 from peerloom.services.registry.membership import decisions
 from peerloom.services.registry.membership.application import (
     Application,
+    another_certificate,
     changes_too_often,
     check_speed,
     name_taken,
@@ -159,6 +160,8 @@ class Registrar:
                 return await self._admit(application, None, reason)
             if welcome is Welcome.REFUSE:
                 raise name_taken(member.record, reason)
+            if application.node_id not in ("", member.record.node_id):
+                raise another_certificate(member.record, application.node_id)
             request_id = application.request_id
             earlier = await self._run_sql(self._store.find_request, member.record.node_id, request_id)
             if isinstance(earlier, SessionRow):
@@ -170,7 +173,7 @@ class Registrar:
         now = moment_of(self._clock)
         session = OpenSession(
             session_id=new_lease_id(),
-            node_id=member.record.node_id if member else new_node_id(),
+            node_id=member.record.node_id if member else application.node_id or new_node_id(),
             request_id=application.request_id,
             incarnation=member.record.incarnation + 1 if member else 1,
             start_wall_s=now.wall_s,

@@ -36,9 +36,10 @@ from peerloom.v1.trainer_pb2 import (
 RATE_WINDOW = 0.9  # weight of the past in the shown samples a second
 
 
-def submitted(job_id: str, spec: JobSpec, wall_s: float) -> Job:
-    """The record of a job that was just handed in."""
-    job = Job(job_id=job_id, spec=spec, state=JobState.JOB_STATE_QUEUED, state_reason="submitted")
+def submitted(job_id: str, spec: JobSpec, wall_s: float, owner: str = "") -> Job:
+    """The record of a job that `owner` just handed in."""
+    state = JobState.JOB_STATE_QUEUED
+    job = Job(job_id=job_id, spec=spec, state=state, state_reason="submitted", owner=owner)
     job.submit_time.CopyFrom(to_timestamp(wall_s))
     return job
 

@@ -57,14 +57,14 @@ class JobSupervisor:
         self._begun: asyncio.Queue[_Running] = asyncio.Queue()
         self._shielded = ShieldedWork()
 
-    async def submit(self, spec: JobSpec, request_id: str) -> Job:
-        """Stores and starts a job. Raises InvalidArgumentError or NotFoundError for a bad spec."""
+    async def submit(self, spec: JobSpec, request_id: str, owner: str = "") -> Job:
+        """Stores and starts a job for `owner`. Raises InvalidArgumentError or NotFoundError."""
         full = complete_spec(spec)
         if full.policy:
             await self._check_policy(full.policy)
         for digest in inputs_of(full):
             await self._distributor.know(digest)
-        job = submitted(new_job_id(), full, self._clock.wall_s())
+        job = submitted(new_job_id(), full, self._clock.wall_s(), owner)
         # A caller that gives up must not leave a job that is stored and that nobody runs.
         return await self._shielded.finish(self._add(job, request_id))
 

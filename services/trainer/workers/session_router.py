@@ -12,6 +12,8 @@ from typing import Protocol
 
 from peerloom.errors import FailedPreconditionError, PermissionDeniedError
 from peerloom.kit.checks import check_address, check_name
+from peerloom.kit.interceptors import caller
+from peerloom.kit.principal import Principal
 from peerloom.v1.trainer_pb2 import EndWorker, WorkerHello, WorkerSessionRequest, WorkerSessionResponse
 
 
@@ -117,6 +119,7 @@ class SessionRouter:
         check_name("hello.job_id", job_id)
         if hello.hello.store_address:
             check_address("hello.store_address", hello.hello.store_address)
+        _check_is_worker(caller.get().principal, worker_id, job_id)
         job = self._jobs.get(job_id)
         if job is None:
             yield _over(job_id)
@@ -150,6 +153,14 @@ class SessionRouter:
                     listener.session_message(worker_id, request)
         finally:
             stream.outbox.put_nowait(None)
+
+
+def _check_is_worker(principal: Principal | None, worker_id: str, job_id: str) -> None:
+    if principal is not None and (principal.id, principal.job) != (worker_id, job_id):
+        raise PermissionDeniedError(
+            f"{principal}, for the job {principal.job}, can't speak for {worker_id} of {job_id}.",
+            reason="NOT_THIS_WORKER",
+        )
 
 
 def _over(job_id: str) -> WorkerSessionResponse:

@@ -84,12 +84,25 @@ class Authority:
         """What tokens say of it."""
         return digest_of(self.certificate)
 
+    @property
+    def begins_s(self) -> float:
+        """From when on its certificate is valid, seconds since 1970."""
+        return self._certificate.not_valid_before_utc.timestamp()
+
+    def signed(self, certificate: x509.Certificate) -> bool:
+        """Whether it signed this certificate."""
+        try:
+            certificate.verify_directly_issued_by(self._certificate)
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
     def sign(self, request: bytes, principal: Principal, now_s: float, life_s: float) -> bytes:
         """A certificate (PEM) of the request's key for `principal`, valid for `life_s` seconds from now on.
 
         Nothing of the request counts but its key. Raises InvalidArgumentError for what is no request.
         """
-        return self._signed(_request_key(request), principal, now_s, life_s)
+        return self._signed(request_key_of(request), principal, now_s, life_s)
 
     def credentials(self, principal: Principal, now_s: float, life_s: float) -> Credentials:
         """A fresh key and its certificate, for a principal of this very process."""
@@ -136,7 +149,8 @@ class Authority:
         )
 
 
-def _request_key(request: bytes) -> ec.EllipticCurvePublicKey:
+def request_key_of(request: bytes) -> ec.EllipticCurvePublicKey:
+    """The key that signed a certificate request (PEM). Raises InvalidArgumentError for what is no request."""
     limit = f"a certificate request (PEM) of a P-256 key, at most {REQUEST_LIMIT_BYTES} bytes"
     try:
         if len(request) > REQUEST_LIMIT_BYTES:

@@ -20,14 +20,14 @@ class Invocation:
     """Filled by the flags as click reads them; handed to each command as its `obj`."""
 
     address: str = ""
-    tls_ca: str = ""
+    identity: str = ""
     output: str = "table"
 
     def client(self) -> "Client":
         """A client of the system that the flags, the environment or the state folder name."""
         from peerloom import Client  # here, because it brings gRPC, and --help is quick without
 
-        return Client(self.address or None, tls_ca=self.tls_ca)
+        return Client(self.address or None, identity=self.identity)
 
 
 def default_state() -> Path:
@@ -45,13 +45,13 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], N
 
 
 def system_options(command: Command) -> Command:
-    """Adds --address and --tls-ca."""
+    """Adds --address and --identity."""
     command = click.option(
-        "--tls-ca",
+        "--identity",
         metavar="FILE",
         expose_value=False,
-        callback=_keep("tls_ca"),
-        help="Certificate authority (PEM) of a system that speaks TLS.",
+        callback=_keep("identity"),
+        help="Who you are, for a system with a door.  [default: PEERLOOM_IDENTITY, else `peerloom login`'s]",
     )(command)
     return click.option(
         "--address",

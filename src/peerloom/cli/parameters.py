@@ -1,11 +1,15 @@
 """Kinds of values that several commands take."""
 
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
 from peerloom.cli.invocation import Command, default_state
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class SlotList(click.ParamType[tuple[int, ...]]):
@@ -38,6 +42,20 @@ class Pair(click.ParamType[tuple[str, str]]):
         if not key or not equals:
             self.fail(f"{value!r} is not of the form key=value.", param, ctx)
         return key, text
+
+
+class Duration(click.ParamType[timedelta]):
+    """A number with its unit: 30s, 15m, 2h, 7d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d{1,6})([smhd])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is not a duration such as 30s, 15m, 2h or 7d.", param, ctx)
+        return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
 def nodes_option(command: Command) -> Command:

@@ -12,6 +12,7 @@ from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_
 from peerloom.client.conversions.jobs import job_of
 from peerloom.client.conversions.nodes import node_of, session_of
 from peerloom.client.conversions.services import endpoints_of
+from peerloom.client.door import AsyncDoor
 from peerloom.client.jobs import AsyncJobHandle
 from peerloom.client.models import find_model, list_models
 from peerloom.client.remote_services import Services
@@ -43,22 +44,24 @@ class AsyncClient:
     """A Peerloom system behind one address, the registry's; use it as an async context manager.
 
     `address` is host:port; without one: PEERLOOM_ADDRESS, else the embedded system that runs, else
-    127.0.0.1:7400. `tls_ca` is a PEM file; with it all channels are TLS. `patience_s` is how long a watch
-    goes on trying while the trainer is away. `as_node` is the name of the node for which it asks, if any:
-    nodes that answer its inference then report that node too. Nothing connects before the first call. All
-    methods raise subclasses of PeerloomError; UnavailableError names the service, its address and what to
-    start.
+    the one that `peerloom login` went to, else 127.0.0.1:7400. `identity` is the PEM file that the client
+    proves itself with; without one: PEERLOOM_IDENTITY, else the login, if it is to that address; else all is
+    plain. `patience_s` is how long a watch goes on trying while the trainer is away. `as_node` is the name of
+    the node for which it asks, if any: nodes that answer its inference then report that node too. Nothing
+    connects before the first call. All methods raise subclasses of PeerloomError; UnavailableError names the
+    service, its address and what to start.
     """
 
     def __init__(
-        self, address: str | None = None, *, tls_ca: str = "", patience_s: float = 60.0, as_node: str = ""
+        self, address: str | None = None, *, identity: str = "", patience_s: float = 60.0, as_node: str = ""
     ) -> None:
-        found = find_address(address)
+        found = find_address(address, identity)
         self.address = found.text
         self._patience_s, self._clock = patience_s, SystemClock()
-        self._services = Services(found, tls_ca, as_node)
+        self._services = Services(found, as_node)
         self._router: InferenceRouter | None = None
         self.artifacts = AsyncArtifacts(self._services)
+        self.door = AsyncDoor(self._services)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.address}>"

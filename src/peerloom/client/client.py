@@ -8,6 +8,7 @@ from typing import Any, Concatenate, ParamSpec
 
 from peerloom.client.artifacts import Artifacts
 from peerloom.client.async_client import AsyncClient
+from peerloom.client.door import Door
 from peerloom.client.jobs import AsyncJobHandle, JobHandle
 from peerloom.client.loop_thread import LoopThread, SyncFace, blocking, blocking_iterator
 
@@ -36,11 +37,12 @@ class Client(SyncFace[AsyncClient]):
     """
 
     def __init__(
-        self, address: str | None = None, *, tls_ca: str = "", patience_s: float = 60.0, as_node: str = ""
+        self, address: str | None = None, *, identity: str = "", patience_s: float = 60.0, as_node: str = ""
     ) -> None:
-        core = AsyncClient(address, tls_ca=tls_ca, patience_s=patience_s, as_node=as_node)
+        core = AsyncClient(address, identity=identity, patience_s=patience_s, as_node=as_node)
         super().__init__(core, LoopThread())
         self.artifacts = Artifacts(core.artifacts, self._loop)
+        self.door = Door(core.door, self._loop)
         # Also when it is forgotten, and at the interpreter's end, while threads can still be joined.
         self._closer = weakref.finalize(self, self._loop.close, core.close)
 

@@ -17,6 +17,7 @@ from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomErro
 from peerloom.kit.channel import Peer
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
+from peerloom.kit.identity import Identity
 
 if TYPE_CHECKING:
     from grpc import aio
@@ -131,10 +132,10 @@ class RemoteService(Generic[S]):
 class Services:
     """The registry, and the selector and trainer that it knows. Belongs to the loop that uses it first."""
 
-    def __init__(self, address: Address, tls_ca: str, as_node: str = "") -> None:
+    def __init__(self, address: Address, as_node: str = "") -> None:
         self.address = address
         self.as_node = as_node
-        self.dialer = Dialer(tls_ca)
+        self.dialer = Dialer(Identity(address.identity) if address.identity else None)
         self.closed = False
         self._directory: Directory | None = None
         self.registry: RemoteService[RegistryServiceAsyncStub] = RemoteService(self, "registry", _registry_of)

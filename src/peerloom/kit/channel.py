@@ -4,13 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
-import grpc
 from grpc import aio
 
-from peerloom.errors import ConfigurationError, UnavailableError
+from peerloom.errors import UnavailableError
+from peerloom.kit.identity import Identity
 from peerloom.kit.status import error_from_rpc
 
 S = TypeVar("S")  # a service's stub
@@ -58,20 +57,21 @@ _RECONNECT = [
 ]
 
 
-def open_channel(address: str, tls_ca: str = "", *, retries: bool = True) -> aio.Channel:
-    """A channel to host:port; with a CA file (PEM) it is TLS. Connects when first used.
+def open_channel(
+    address: str, identity: Identity | None = None, host_name: str = "", *, retries: bool = True
+) -> aio.Channel:
+    """A channel to host:port. Connects when first used.
 
-    Without `retries` a call that doesn't arrive fails at once, for callers with a pace of their own.
+    With an identity both sides show certificates, and the other's must carry `host_name`, one of the
+    `Principal.host_names`. Without `retries` a call that doesn't arrive fails at once, for callers with a
+    pace of their own.
     """
     service_config = [("grpc.service_config", _RETRY)] if retries else []
     options = [*KEEPALIVE, *_RECONNECT, *service_config, ("grpc.enable_http_proxy", 0)]
-    if not tls_ca:
+    if identity is None:
         return aio.insecure_channel(address, options=options)
-    try:
-        roots = Path(tls_ca).read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"the CA file {tls_ca} can't be read: {error}") from error
-    return aio.secure_channel(address, grpc.ssl_channel_credentials(roots), options=options)
+    options.append(("grpc.ssl_target_name_override", host_name))
+    return aio.secure_channel(address, identity.channel_credentials(), options=options)
 
 
 class Peer(Generic[S]):
@@ -81,14 +81,32 @@ class Peer(Generic[S]):
     """
 
     def __init__(
-        self, stub: Callable[[aio.Channel], S], service: str, address: str, channel: aio.Channel
+        self,
+        stub: Callable[[aio.Channel], S],
+        service: str,
+        address: str,
+        open_: Callable[[], aio.Channel],
+        identity: Identity | None = None,
     ) -> None:
         self.address = address
         self.service = service
-        self._channel = channel
+        self._make_stub, self._open, self._identity = stub, open_, identity
         self._is_closed = False
         self._streams: set[Any] = set()
-        self.stub = stub(channel)
+        self._channels: list[aio.Channel] = []
+        self._connect()
+
+    @property
+    def stub(self) -> S:
+        """The methods. Once our certificate was renewed they go by a new channel, and old streams go on."""
+        if self._identity is not None and self._version != self._identity.version:
+            self._connect()
+        return self._stub
+
+    def _connect(self) -> None:
+        self._version = self._identity.version if self._identity is not None else 0
+        self._channels.append(self._open())
+        self._stub = self._make_stub(self._channels[-1])
 
     async def call(
         self,
@@ -138,7 +156,8 @@ class Peer(Generic[S]):
         self._is_closed = True
         for call in self._streams:  # before 1.85 gRPC itself leaves them waiting
             call.cancel()
-        await self._channel.close(None)
+        for channel in self._channels:
+            await channel.close(None)
 
     @contextmanager
     def _failures(self) -> Iterator[None]:

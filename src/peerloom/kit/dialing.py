@@ -4,12 +4,15 @@ mypy knows each peer's methods, so that a misspelt method and a wrong request ar
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from grpc import aio
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from peerloom.kit.channel import Peer, open_channel
+from peerloom.kit.identity import Identity
+from peerloom.kit.principal import Role
+from peerloom.v1.admission_pb2_grpc import AdmissionServiceStub
 from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.v1.inference_pb2_grpc import InferenceServiceStub
 from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceStub
@@ -18,6 +21,7 @@ from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceStub
 
 if TYPE_CHECKING:  # these exist for mypy only
+    from peerloom.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
     from peerloom.v1.artifact_pb2_grpc import ArtifactServiceAsyncStub
     from peerloom.v1.inference_pb2_grpc import InferenceServiceAsyncStub
     from peerloom.v1.node_agent_pb2_grpc import NodeAgentServiceAsyncStub
@@ -25,6 +29,9 @@ if TYPE_CHECKING:  # these exist for mypy only
     from peerloom.v1.selector_pb2_grpc import SelectorServiceAsyncStub
     from peerloom.v1.trainer_pb2_grpc import TrainerServiceAsyncStub
 
+S = TypeVar("S")  # a service's stub
+OpenChannel: TypeAlias = Callable[[str, Identity | None, str], aio.Channel]
+AdmissionPeer: TypeAlias = Peer["AdmissionServiceAsyncStub"]
 ArtifactPeer: TypeAlias = Peer["ArtifactServiceAsyncStub"]
 InferencePeer: TypeAlias = Peer["InferenceServiceAsyncStub"]
 NodeAgentPeer: TypeAlias = Peer["NodeAgentServiceAsyncStub"]
@@ -34,42 +41,50 @@ TrainerPeer: TypeAlias = Peer["TrainerServiceAsyncStub"]
 
 
 class Dialer:
-    """Opens channels to others, all with the same CA file (PEM; "": plain).
+    """Opens channels to others, all with the same identity (None: plain).
 
-    `open_` makes a channel to host:port; a simulation hands in one whose network is in memory.
+    `open_` makes a channel from host:port, identity and the name that the other's certificate has to carry;
+    a simulation hands in one whose network is in memory.
     """
 
-    def __init__(self, tls_ca: str = "", open_: Callable[[str, str], aio.Channel] = open_channel) -> None:
-        self.tls_ca = tls_ca
+    def __init__(self, identity: Identity | None = None, open_: OpenChannel = open_channel) -> None:
+        self.identity = identity
         self._open = open_
+
+    def admission(self, address: str) -> AdmissionPeer:
+        """Who admits and renews: the registry at host:port."""
+        return self._peer(AdmissionServiceStub, "registry", address, Role.REGISTRY)
 
     def artifacts(self, address: str, called: str = "node agent") -> ArtifactPeer:
         """Whoever keeps artifacts at host:port; `called` is what messages call it."""
-        return Peer(ArtifactServiceStub, called, address, self._channel(address))
+        return self._peer(ArtifactServiceStub, called, address, "member")
 
     def inference(self, address: str, called: str = "inference server") -> InferencePeer:
         """An inference server at host:port; `called` is what messages call it."""
-        return Peer(InferenceServiceStub, called, address, self._channel(address))
+        return self._peer(InferenceServiceStub, called, address, Role.INFERENCE)
 
     def node_agent(self, address: str) -> NodeAgentPeer:
         """A node's agent at host:port."""
-        return Peer(NodeAgentServiceStub, "node agent", address, self._channel(address))
+        return self._peer(NodeAgentServiceStub, "node agent", address, Role.NODE)
 
     def registry(self, address: str) -> RegistryPeer:
         """The registry at host:port."""
-        return Peer(RegistryServiceStub, "registry", address, self._channel(address))
+        return self._peer(RegistryServiceStub, "registry", address, Role.REGISTRY)
 
     def selector(self, address: str) -> SelectorPeer:
         """The selector at host:port."""
-        return Peer(SelectorServiceStub, "selector", address, self._channel(address))
+        return self._peer(SelectorServiceStub, "selector", address, Role.SELECTOR)
 
     def trainer(self, address: str) -> TrainerPeer:
         """The trainer at host:port."""
-        return Peer(TrainerServiceStub, "trainer", address, self._channel(address))
+        return self._peer(TrainerServiceStub, "trainer", address, Role.TRAINER)
 
     def health(self, address: str, called: str) -> Peer[HealthStub]:
         """The health of whatever serves at host:port."""
-        return Peer(HealthStub, called, address, self._channel(address))
+        return self._peer(HealthStub, called, address, "member")
 
-    def _channel(self, address: str) -> aio.Channel:
-        return self._open(address, self.tls_ca)
+    def _peer(self, stub: Callable[[aio.Channel], S], called: str, address: str, kind: str) -> Peer[S]:
+        host_name = f"{kind}.peerloom"
+        return Peer(
+            stub, called, address, lambda: self._open(address, self.identity, host_name), self.identity
+        )

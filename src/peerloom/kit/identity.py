@@ -8,13 +8,16 @@ import ssl
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
-from cryptography import x509
 
 from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.files import sync_folder
 from peerloom.kit.principal import Principal
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 FILE_NAME = "identity.pem"
 _END = b"-----END CERTIFICATE-----\n"
@@ -37,18 +40,18 @@ class Credentials:
     @classmethod
     def parse(cls, bundle: bytes) -> "Credentials":
         """Reads what `bundle` gives. Raises ValueError or InvalidArgumentError for anything else."""
+        from cryptography import x509  # 40 ms to import, and a plain system needs none of it
+
         begin = bundle.find(b"-----BEGIN CERTIFICATE")
         certificates = [part + _END for part in bundle[begin:].split(_END) if part.strip()]
         if begin <= 0 or len(certificates) < 2:
             raise ValueError("a key, its certificate and an authority must be there, in this order")
         certificate = x509.load_pem_x509_certificate(certificates[0])
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        uri = names.get_values_for_type(x509.UniformResourceIdentifier)[0]
         return cls(
             bundle[:begin],
             certificates[0],
             b"".join(certificates[1:]),
-            Principal.parse(uri),
+            principal_of(certificate),
             certificate.not_valid_before_utc.timestamp(),
             certificate.not_valid_after_utc.timestamp(),
         )
@@ -76,7 +79,7 @@ class Identity:
         self.revoked: frozenset[str] = frozenset()
         try:
             self.current = Credentials.parse(path.read_bytes())
-        except (OSError, ValueError, IndexError, x509.ExtensionNotFound, InvalidArgumentError) as error:
+        except (OSError, ValueError, InvalidArgumentError) as error:
             raise ConfigurationError(
                 f"the identity {path} can't be used ({error}): join again with a new token, "
                 "which `peerloom token create` prints."
@@ -136,13 +139,30 @@ class Identity:
         return context
 
 
+def principal_of(certificate: "x509.Certificate") -> Principal:
+    """Whom a certificate of ours names. Raises ValueError or InvalidArgumentError for another's."""
+    from cryptography import x509
+
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound as error:
+        raise ValueError("the certificate names nobody") from error
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    return Principal.parse(uris[0] if uris else "")
+
+
 def write_identity(path: Path, credentials: Credentials) -> None:
-    """Writes the file, readable by this user alone, in one step. Raises OSError."""
+    """Writes what an `Identity` reads. Raises OSError."""
+    write_private(path, credentials.bundle)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Writes a file that only this user reads, in one step. Raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".identity-")
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(credentials.bundle)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)

@@ -44,6 +44,11 @@ def new_reservation_id() -> ReservationId:
     return ReservationId(_random("reservation"))
 
 
+def new_token_id() -> str:
+    """Names a token that admits somebody, "token-" and 12 hexadecimal digits."""
+    return _random("token")
+
+
 def new_request_id() -> str:
     """Names one attempt of a call that may be repeated; a UUID, as a registry's own name is."""
     return str(uuid.UUID(bytes=entropy.randbytes(16), version=4))

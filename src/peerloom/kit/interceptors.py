@@ -11,7 +11,10 @@ import grpc
 from grpc import aio
 
 from peerloom.errors import InternalError, InvalidArgumentError, PeerloomError
+from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
+from peerloom.kit.principal import Principal, Role
+from peerloom.kit.roles import check_may_call, check_not_revoked
 from peerloom.kit.server_limits import SEND_LIMIT_S
 from peerloom.kit.status import code_of, details_of, message_of
 
@@ -19,21 +22,28 @@ _log = get_logger()
 ANONYMOUS = "anonymous"
 
 
+# What one owner's machines and people say counts as one voice; coordinators speak for themselves.
+_OWN_VOICE = (Role.REGISTRY, Role.SELECTOR, Role.TRAINER)
+
+
 @dataclass(frozen=True)
 class Caller:
-    """Who calls. Everybody is "anonymous" until admission exists."""
+    """Who calls, from where. Without certificates everybody is anonymous: `principal` is None."""
 
-    identity: str
+    principal: Principal | None
     peer: str
 
     @property
     def key(self) -> str:
-        """Who it is, for whoever counts: its identity, or while it has none, its host."""
-        host = self.peer.rpartition(":")[0]
-        return self.identity if self.identity != ANONYMOUS else f"{ANONYMOUS} {host}"
+        """Who it is, for whoever counts: a coordinator, an owner, or while nobody is known, a host."""
+        if self.principal is None:
+            return f"{ANONYMOUS} {self.peer.rpartition(':')[0]}"
+        if self.principal.role in _OWN_VOICE:
+            return self.principal.uri
+        return self.principal.owner
 
 
-NOBODY = Caller(ANONYMOUS, "")  # outside a call
+NOBODY = Caller(None, "")  # outside a call
 caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller", default=NOBODY)
 
 
@@ -45,10 +55,14 @@ class Gate:
 
 
 class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # generic in its stubs only
-    """Sets `caller` for each call and turns exceptions into statuses; the only place that does."""
+    """Sets `caller` for each call, lets in whom `kit/roles.py` allows, and turns exceptions into statuses.
 
-    def __init__(self, gate: Gate | None = None) -> None:
+    The only place that does. Where the server has no `identity`, nobody is known and everybody is let in.
+    """
+
+    def __init__(self, gate: Gate | None = None, identity: Identity | None = None) -> None:
         self._gate = gate or Gate()
+        self._identity = identity
 
     async def intercept_service(
         self,
@@ -62,20 +76,58 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
         if handler is None or method.startswith("/grpc."):
             return handler
         if handler.response_streaming:
-            wrapped: Any = _guard_stream(handler.stream_stream or handler.unary_stream, method)
+            wrapped: Any = self._guard_stream(handler.stream_stream or handler.unary_stream, method)
             kind = (
                 grpc.stream_stream_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
         else:
-            wrapped = _guard_unary(handler.stream_unary or handler.unary_unary, method)
+            wrapped = self._guard_unary(handler.stream_unary or handler.unary_unary, method)
             kind = (
                 grpc.stream_unary_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_unary_rpc_method_handler
             )
         return kind(wrapped, _tolerant(handler.request_deserializer), handler.response_serializer)
+
+    def _guard_unary(self, behaviour: Any, method: str) -> Any:
+        async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
+            try:
+                caller.set(self._admit(context, method))
+                return await behaviour(_decoded(request), context)
+            except Exception as error:
+                await _abort(context, error, method)
+
+        return call
+
+    def _guard_stream(self, behaviour: Any, method: str) -> Any:
+        async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            try:
+                caller.set(self._admit(context, method))
+                async with aclosing(behaviour(_decoded(request), context)) as responses:
+                    async for response in responses:
+                        self._check_still(caller.get().principal)
+                        with _sent_in_time(method):
+                            yield response
+            except Exception as error:
+                await _abort(context, error, method)
+
+        return call
+
+    def _check_still(self, principal: Principal | None) -> None:
+        # A stream outlives the moment in which its caller was let in.
+        if self._identity is not None and principal is not None:
+            check_not_revoked(principal, self._identity.revoked)
+
+    def _admit(self, context: aio.ServicerContext[Any, Any], method: str) -> Caller:
+        """Who calls. Raises PermissionDeniedError for who may not, InvalidArgumentError for a foreign URI."""
+        if self._identity is None:
+            return Caller(None, context.peer())
+        uris = list(context.auth_context().get("peer_uri", ()))
+        principal = Principal.parse(uris[0].decode() if uris else "")
+        check_may_call(method, principal, self._identity.revoked)
+        return Caller(principal, context.peer())
 
 
 def _refusing(error: PeerloomError, method: str) -> Any:
@@ -130,31 +182,6 @@ def _decoded(request: Any) -> Any:
         limit = f"a message of this method in protobuf's encoding ({request.reason})"
         raise InvalidArgumentError.of_field("request", "undecodable", limit)
     return _Requests(request) if hasattr(request, "__aiter__") else request
-
-
-def _guard_unary(behaviour: Any, method: str) -> Any:
-    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
-        caller.set(Caller(ANONYMOUS, context.peer()))
-        try:
-            return await behaviour(_decoded(request), context)
-        except Exception as error:
-            await _abort(context, error, method)
-
-    return call
-
-
-def _guard_stream(behaviour: Any, method: str) -> Any:
-    async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-        caller.set(Caller(ANONYMOUS, context.peer()))
-        try:
-            async with aclosing(behaviour(_decoded(request), context)) as responses:
-                async for response in responses:
-                    with _sent_in_time(method):
-                        yield response
-        except Exception as error:
-            await _abort(context, error, method)
-
-    return call
 
 
 @contextmanager

@@ -55,9 +55,9 @@ class Principal:
         return (*names, f"{self.job}.job.peerloom") if self.job else tuple(names)
 
     @property
-    def node_id(self) -> str:
-        """The node that it is or acts for; empty for others."""
-        return self.id if self.role is Role.NODE else self.node
+    def node_uri(self) -> str:
+        """The URI of the node that a child acts for, which has the same owner."""
+        return Principal(Role.NODE, self.node, self.owner).uri
 
     def __str__(self) -> str:
         return f"{self.role} {self.id} of {self.owner}"

@@ -1,17 +1,15 @@
-"""One way to serve: health that tells the truth, reflection, TLS, signals and a graceful stop."""
+"""One way to serve: health that tells the truth, reflection, certificates, signals, a graceful stop."""
 
 import asyncio
 import ipaddress
 import os
 import re
 import signal
-import ssl
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -21,6 +19,7 @@ from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
 from peerloom.kit.channel import KEEPALIVE
+from peerloom.kit.identity import Identity
 from peerloom.kit.interceptors import CallInterceptor, Gate
 from peerloom.kit.logs import get_logger
 from peerloom.kit.server_limits import CALLS_AT_ONCE, raise_descriptor_limit, server_options
@@ -41,11 +40,13 @@ ORPHAN_LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where to listen, and how."""
+    """Where to listen, and how: with an `identity` certificates are required, without one it is plain.
+
+    Plain is for loopback, and with `allow_plain` for a network whose every machine is trusted.
+    """
 
     listen: str
-    tls_certificate: str = ""
-    tls_key: str = ""
+    identity: Identity | None = None
     allow_plain: bool = False
 
 
@@ -71,7 +72,7 @@ class Server:
 
     It has its port, thus `address` (host:port), from the beginning; callers wait until it starts, or are
     refused while it stands by. Constructing it raises UnavailableError if the port is taken,
-    ConfigurationError for an address or TLS file that can't be used.
+    ConfigurationError for an address that can't be used.
     """
 
     def __init__(self, endpoint: Endpoint, services: Sequence[str]) -> None:
@@ -85,7 +86,7 @@ class Server:
         self._tasks = BackgroundTasks(self.stop)
         self._added = _Services()
         self._grpc = aio.server(
-            interceptors=[CallInterceptor(self._gate)],
+            interceptors=[CallInterceptor(self._gate, endpoint.identity)],
             options=[*KEEPALIVE, *server_options(), ("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=CALLS_AT_ONCE,
         )
@@ -186,17 +187,13 @@ class Server:
                 f"--listen is {end.listen!r}, but must be host:port with a port up to 65535 (0: a free one)."
             )
         try:
-            if end.tls_certificate:
-                # gRPC only logs what is wrong with a certificate; this raises it.
-                ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                    end.tls_certificate, end.tls_key
-                )
-                pair = (Path(end.tls_key).read_bytes(), Path(end.tls_certificate).read_bytes())
-                return self._grpc.add_secure_port(end.listen, grpc.ssl_server_credentials([pair]))
-            if not end.allow_plain and not _is_loopback(end.listen):
+            if end.identity is not None:
+                return self._grpc.add_secure_port(end.listen, end.identity.server_credentials())
+            if not end.allow_plain and not is_loopback(end.listen):
                 raise ConfigurationError(
-                    f"{end.listen} is not loopback, so it needs TLS: give --tls-certificate and --tls-key, "
-                    "or --allow-plain on a network that you trust."
+                    f"{end.listen} is not loopback, so it needs the door: join with --join TOKEN, which "
+                    "`peerloom token create` prints (for the registry itself: --join-listen), or give "
+                    "--allow-plain on a network whose every machine you trust."
                 )
             return self._grpc.add_insecure_port(end.listen)
         except RuntimeError as error:
@@ -204,8 +201,6 @@ class Server:
                 f"can't listen on {end.listen} ({error}): another program may hold the port; "
                 "choose another with --listen, port 0 takes a free one."
             ) from error
-        except OSError as error:
-            raise ConfigurationError(f"the TLS files can't be used: {error}") from error
 
     async def _probe_forever(self) -> None:
         while True:
@@ -272,7 +267,8 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
         sys.exit(130)
 
 
-def _is_loopback(listen: str) -> bool:
+def is_loopback(listen: str) -> bool:
+    """Whether only this machine reaches what listens at host:port."""
     host = listen.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

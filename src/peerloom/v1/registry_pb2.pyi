@@ -158,12 +158,15 @@ class NodeSpec(_message.Message):
     ACCELERATORS_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique among nodes: 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit."""
     address: _builtins.str
     """host:port at which peers reach the agent's services."""
     slots: _builtins.int
     """Slots it lends, 0 to 1024. 0: it stores and relays only."""
+    owner: _builtins.str
+    """Whose it is, as its certificate says; the registry sets it. Empty where there are no certificates."""
     @_builtins.property
     def accelerators(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Accelerator]:
         """Its compute devices."""
@@ -185,10 +188,11 @@ class NodeSpec(_message.Message):
         accelerators: _abc.Iterable[_common_pb2.Accelerator] | None = ...,
         speed: _common_pb2.MachineSpeed | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "labels", b"labels", "name", b"name", "slots", b"slots", "speed", b"speed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "labels", b"labels", "name", b"name", "owner", b"owner", "slots", b"slots", "speed", b"speed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -495,6 +495,7 @@ class Job(_message.Message):
     ENDING_REASON_FIELD_NUMBER: _builtins.int
     PREVIOUS_CHECKPOINT_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -509,6 +510,8 @@ class Job(_message.Message):
     """Once its end is decided and its slots are being freed: the state to come; else unset."""
     ending_reason: _builtins.str
     """Why that state, a sentence."""
+    owner: _builtins.str
+    """Who submitted it: the owner in the certificate; empty where there are none."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What was asked, with all defaults filled in."""
@@ -579,10 +582,11 @@ class Job(_message.Message):
         ending_reason: _builtins.str = ...,
         previous_checkpoint: Global___Checkpoint | None = ...,
         traffic: Global___NetworkTraffic | None = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "end_time", b"end_time", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "submit_time", b"submit_time", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "backend", b"backend", "checkpoint", b"checkpoint", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "backend", b"backend", "checkpoint", b"checkpoint", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from peerloom.artifacts.transfer import digest_of, get_file, put_file
 from peerloom.kit.dialing import ArtifactPeer, Dialer
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.own_identity import own_identity
 
 
 def store_artifact(assignment: Assignment, path: Path, kind: "ArtifactKind.ValueType", name: str) -> Artifact:
@@ -46,4 +47,4 @@ def fetch_file(assignment: Assignment, digest: str, path: Path) -> None:
 
 
 def _agent(assignment: Assignment) -> ArtifactPeer:
-    return Dialer(assignment.tls_ca).artifacts(assignment.agent_address)
+    return Dialer(own_identity(assignment)).artifacts(assignment.agent_address)

@@ -38,7 +38,8 @@ class Assignment:
     `interface` is the network interface that the collectives use, `threads` the number of threads that
     one operator may use, `device_index` the GPU where `accelerator_kind` is "cuda". With `secret` the worker
     proves to the trainer that it is the one that was started. `folder` is the worker's own, for all that it
-    writes; `data_roots` are the folders whose files it may read.
+    writes; `data_roots` are the folders whose files it may read. `identity` is the PEM file that it proves
+    itself with, for this job, which its agent renews; empty: plain.
     """
 
     worker_id: str
@@ -54,7 +55,7 @@ class Assignment:
     secret: str = dataclasses.field(repr=False)
     folder: str = ""
     data_roots: tuple[str, ...] = ()
-    tls_ca: str = ""
+    identity: str = ""
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":

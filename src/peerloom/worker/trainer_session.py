@@ -35,6 +35,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerStaying,
 )
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.own_identity import own_identity
 
 _log = get_logger()
 Command = PrepareWorker | ConfigureGeneration | SaveState | EndWorker
@@ -176,8 +177,9 @@ class TrainerSession:
     async def _keep_connected(self) -> None:
         backoff = Backoff(RECONNECT_FIRST_S, RECONNECT_LONGEST_S, growth=RECONNECT_GROWTH)
         away_since, told = self._loop.time(), ""
-        dialer = Dialer(self._assignment.tls_ca, partial(open_channel, retries=False))
         while True:
+            # Read anew each time, since our agent renews it.
+            dialer = Dialer(own_identity(self._assignment), partial(open_channel, retries=False))
             # A new channel each time: one that has failed waits ever longer between attempts of its own.
             trainer = dialer.trainer(self._assignment.work.trainer_address)
             try:

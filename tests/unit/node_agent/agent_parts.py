@@ -124,7 +124,7 @@ class World:
         self.slots = SlotTable(MACHINE.slots, on_change=self.status.beat_due.set)
         self.logs = LogFolder(folder, 4096, jobs_kept=5)
         self.folders = WorkerFolders(folder.with_name(f"{folder.name}-workers"))
-        self.pool = LocalWorkerPool(self.slots, self.starter, self.logs, self.folders, _assign)
+        self.pool = LocalWorkerPool(self.slots, self.starter, self.logs, self.folders, _assign, _plain)
         self.withheld: list[str] = []
         self.policy = PolicyEnforcer(
             self.pool,
@@ -148,6 +148,10 @@ class World:
     async def _apply_withheld(self, reason: str) -> None:
         self.withheld.append(reason)
         self.status.note_withheld(reason)
+
+
+async def _plain(folder: Path, worker_id: str, job_id: str) -> str:
+    return ""
 
 
 def _assign(worker: PooledWorker, work: Work) -> Assignment:

@@ -73,7 +73,7 @@ class PeerChannels:
 
     async def transport(self, source: Source) -> ChunkTransport:
         """A new transport: plain TCP where there are many bytes and the peer can be reached so, else gRPC."""
-        if source.bulk_port and not self._dialer.tls_ca and len(source.manifest.chunk_digests) > 1:
+        if source.bulk_port and self._dialer.identity is None and len(source.manifest.chunk_digests) > 1:
             host = source.holder.address.rpartition(":")[0]
             loop = asyncio.get_running_loop()
             try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from peerloom.admission.renewal import keeping_fresh
 from peerloom.artifacts.transfer import get_file
 from peerloom.errors import NotFoundError
 from peerloom.inference.server.caller_evidence import CallerEvidence
@@ -18,6 +19,7 @@ from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.dialing import ArtifactPeer, Dialer
 from peerloom.kit.directory import Directory
+from peerloom.kit.identity import Identity
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.v1.artifact_pb2 import ArtifactHolder, FetchArtifactRequest
@@ -29,13 +31,15 @@ async def main() -> None:
     config = load_config(InferenceConfig, "inference", sys.argv[1:])
     configure_logs("inference", config.log_level)
     torch.set_num_threads(config.threads)
-    dialer, clock = Dialer(config.tls_ca), SystemClock()
-    endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
+    identity = Identity(Path(config.identity)) if config.identity else None
+    dialer, clock = Dialer(identity), SystemClock()
+    endpoint = Endpoint(config.listen, identity, config.allow_plain)
     server = Server(endpoint, ("peerloom.v1.InferenceService",))
     async with (
         dialer.artifacts(config.agent) as agent,
         _evidence(config, dialer, clock) as evidence,
         server,
+        keeping_fresh(server, dialer, config.registry, clock),
     ):
         device, executor = torch.device(config.accelerator), TorchExecutor()
         folder = Path(config.folder)

@@ -35,10 +35,8 @@ class InferenceConfig:
         8192, "samples that may wait; further callers are sent away with the time to come again"
     )
     session_limit: int = knob(256, "sessions of split models at once; each keeps its activations in memory")
-    tls_certificate: str = knob("", "PEM file of this node's certificate; empty: plain")
-    tls_key: str = knob("", "PEM file of the certificate's key")
-    tls_ca: str = knob("", "PEM file of the CA that signed the peers' certificates; empty: peers are plain")
-    allow_plain: bool = knob(False, "serve without TLS beyond loopback, on a network that you trust")
+    identity: str = knob("", "PEM file that this server proves itself with; empty: plain")
+    allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
     log_level: str = knob("info", "debug, info, warning or error")
 
     def __post_init__(self) -> None:

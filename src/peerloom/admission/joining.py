@@ -1,0 +1,129 @@
+"""Joining: a token becomes an identity on disk, and who was away for long comes back with the one it had."""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import grpc
+from grpc import aio
+
+from peerloom.admission.certificates import authority_inside, digest_of, make_request, new_key
+from peerloom.admission.join_string import JoinString
+from peerloom.errors import ConfigurationError, PeerloomError, PermissionDeniedError, UnavailableError
+from peerloom.kit.channel import Peer
+from peerloom.kit.clock import Clock
+from peerloom.kit.identity import FILE_NAME, Credentials, Identity, write_identity, write_private
+from peerloom.kit.logs import get_logger
+from peerloom.v1.admission_pb2 import JoinRequest, JoinResponse
+from peerloom.v1.admission_pb2_grpc import JoinServiceStub
+
+JOIN_FILE = "join-port"  # beside the identity: where to come back to
+_LIMIT_S = 10.0
+_WILDCARDS = ("0.0.0.0", "[::]")
+_log = get_logger()
+
+
+async def enter(state: Path, join: str, clock: Clock) -> Identity | None:
+    """What a service proves itself with: what lies in its state folder, or what the token `join` admits to.
+
+    None without either: it is plain. An identity that has ended is renewed at the join port. Raises
+    PermissionDeniedError for a token or certificate that is refused, UnavailableError when the port can't be
+    reached, ConfigurationError for files that can't be used.
+    """
+    path = state / FILE_NAME
+    if not path.exists():
+        if not join:
+            return None
+        await join_by_token(JoinString.parse(join), path)
+    identity = Identity(path)
+    if clock.wall_s() >= identity.current.ends_s:
+        await _come_back(identity, join)
+    return identity
+
+
+async def join_by_token(token: JoinString, path: Path) -> str:
+    """Takes a token for the identity at `path`; returns the registry's address. Raises as `enter`."""
+    authority = await _authority_at(token)
+    key = new_key()
+    request = JoinRequest(token_id=token.token_id, secret=token.secret, certificate_request=make_request(key))
+    answer = await _ask(token.address, authority, request)
+    try:
+        write_identity(path, Credentials.parse(key + answer.certificate + answer.authorities))
+        write_private(path.parent / JOIN_FILE, f"{authority.decode()}{token.address}\n".encode())
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the identity can't be kept at {path}: {error}") from error
+    return registry_address(answer.registry_address, token.address)
+
+
+def registry_address(told: str, reached: str) -> str:
+    """host:port of the registry: as it was told, at the host that was reached where it listens on all."""
+    host, _, port = told.rpartition(":")
+    return f"{reached.rpartition(':')[0]}:{port}" if host in _WILDCARDS else told
+
+
+async def _come_back(identity: Identity, join: str) -> None:
+    """A fresh certificate for one that has ended; with a new token, if there is one, by that."""
+    path, former = identity.path, identity.current
+    try:
+        authority, _, address = (
+            (path.parent / JOIN_FILE).read_text().rpartition("-----END CERTIFICATE-----\n")
+        )
+        request = JoinRequest(
+            certificate_request=make_request(former.key), former_certificate=former.certificate
+        )
+        pem = f"{authority}-----END CERTIFICATE-----\n".encode()
+        answer = await _ask(address.strip(), pem, request)
+    except (OSError, PeerloomError) as error:
+        if not join:
+            raise
+        _log.warning("certificate_ended", reason=str(error), next="joining by the token")
+        await join_by_token(JoinString.parse(join), path)
+        identity.renew(Identity(path).current)
+        return
+    identity.renew(Credentials.parse(former.key + answer.certificate + answer.authorities))
+
+
+async def _authority_at(token: JoinString) -> bytes:
+    """The authority of the registry at the token's address, if it is the token's.
+
+    The certificate that the port shows carries it; nothing else is believed of it yet.
+    """
+    host, _, port = token.address.rpartition(":")
+    place = (host.strip("[]"), int(port))
+    try:
+        shown = await asyncio.to_thread(ssl.get_server_certificate, place, timeout=_LIMIT_S)
+        authority = authority_inside(shown.encode())
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"The join port {token.address} can't be used: {error}. Is the registry up there?",
+            reason="JOIN_PORT",
+        ) from error
+    if digest_of(authority) != token.authority_sha256:
+        raise PermissionDeniedError(
+            f"{token.address} is not the registry that made this token: its authority has another digest. "
+            "Somebody may stand between; or the registry was set up anew, then ask for a new token.",
+            reason="FOREIGN_AUTHORITY",
+        )
+    return authority
+
+
+async def _ask(address: str, authority: bytes, request: JoinRequest) -> JoinResponse:
+    credentials = grpc.ssl_channel_credentials(authority)
+    options = [("grpc.ssl_target_name_override", "join.peerloom"), ("grpc.enable_http_proxy", 0)]
+
+    def open_() -> aio.Channel:
+        return aio.secure_channel(address, credentials, options=options)
+
+    async with Peer(JoinServiceStub, "join port", address, open_) as peer:
+        answer: JoinResponse = await peer.call(peer.stub.Join, request, _LIMIT_S)
+        return answer
+
+
+async def certify(
+    ask: Callable[[bytes], Awaitable[tuple[bytes, bytes]]],
+) -> Credentials:
+    """A fresh key's credentials, by whoever answers a request (PEM) with certificate and authorities."""
+    key = new_key()
+    certificate, authorities = await ask(make_request(key))
+    return Credentials.parse(key + certificate + authorities)

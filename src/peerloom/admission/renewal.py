@@ -1,0 +1,83 @@
+"""Keeps an identity fresh: renewed at two thirds of its life, and whenever other authorities count."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+
+from peerloom.admission.certificates import make_request, new_key
+from peerloom.errors import PeerloomError
+from peerloom.kit.backoff import Backoff
+from peerloom.kit.clock import Clock
+from peerloom.kit.dialing import AdmissionPeer, Dialer
+from peerloom.kit.identity import Credentials, Identity
+from peerloom.kit.logs import get_logger
+from peerloom.kit.server import Server
+from peerloom.v1.admission_pb2 import RenewRequest, WatchTrustRequest
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_log = get_logger()
+
+
+class Renewal:
+    """Follows what the registry's door says of trust, and renews `identity` there."""
+
+    def __init__(self, identity: Identity, door: AdmissionPeer, clock: Clock) -> None:
+        self._identity, self._door, self._clock = identity, door, clock
+        self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        self._is_stale = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Follows and renews until cancelled, over restarts of the registry."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._renew_forever())
+
+    async def _renew_forever(self) -> None:
+        while True:
+            left_s = self._identity.current.renewal_s - self._clock.wall_s()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_stale.wait(), max(0.0, left_s))
+            self._is_stale.clear()
+            try:
+                await renew(self._identity, self._door)
+                self._backoff.succeeded()
+            except PeerloomError as error:
+                ends_s = self._identity.current.ends_s - self._clock.wall_s()
+                _log.warning("certificate_not_renewed", reason=error.message, ends_in_s=round(ends_s))
+                self._is_stale.set()
+                await asyncio.sleep(self._backoff.next_pause_s())
+
+    async def _follow(self) -> None:
+        backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+        while True:
+            try:
+                request = WatchTrustRequest()
+                async with aclosing(self._door.stream(self._door.stub.WatchTrust, request)) as told:
+                    async for trust in told:
+                        backoff.succeeded()
+                        self._identity.revoked = frozenset(trust.revoked)
+                        if trust.authorities != self._identity.current.authorities:
+                            self._is_stale.set()
+            except PeerloomError as error:
+                _log.info("trust_not_followed", reason=error.message)
+            await asyncio.sleep(backoff.next_pause_s())
+
+
+@asynccontextmanager
+async def keeping_fresh(server: Server, dialer: Dialer, registry: str, clock: Clock) -> AsyncIterator[None]:
+    """Renews the dialer's identity at the registry (host:port), as a task of the server."""
+    if dialer.identity is None:
+        yield
+        return
+    async with dialer.admission(registry) as door:
+        server.start_task("certificate", Renewal(dialer.identity, door, clock).keep)
+        yield
+
+
+async def renew(identity: Identity, door: AdmissionPeer) -> None:
+    """Puts a fresh key and certificate in place. Raises a PeerloomError, or OSError for a full disk."""
+    key = new_key()
+    request = RenewRequest(certificate_request=make_request(key))
+    answer = await door.call(door.stub.Renew, request)
+    identity.renew(Credentials.parse(key + answer.certificate + answer.authorities))
+    _log.info("certificate_renewed", principal=identity.principal.uri)
