@@ -3,10 +3,9 @@
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 from peerloom.admission.joining import enter
 from peerloom.admission.renewal import keeping_fresh
@@ -80,12 +79,12 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
     logs = LogFolder(state / "logs", config.log_limit_bytes, config.log_jobs)
     assign = _assigner(config, machine, spec.address)
-    door = runtime.dialer.admission(config.registry)
-    children = ChildIdentities(door if runtime.dialer.identity else None, clock)
-    folders = WorkerFolders(state / "workers")
+    children, folders = (
+        ChildIdentities(runtime.dialer, config.registry, clock),
+        WorkerFolders(state / "workers"),
+    )
     pool = LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
-    certify = partial(_certify_inference, children, status)
-    inference = _inference(config, runtime, server.address, spec.address, certify)
+    inference = _inference(config, runtime, server.address, spec.address, children)
     policy = _policy(config, runtime, pool, status, inference)
 
     limit_bytes = config.artifact_limit_bytes
@@ -118,7 +117,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     measuring = _measuring(config, machine, slots, status, heartbeats, clock)
     async with directory, AsyncExitStack() as opened, server:
         opened.push_async_callback(artifacts.exchange.close)
-        opened.push_async_callback(door.close)
+        opened.push_async_callback(children.close)
         await opened.enter_async_context(keeping_fresh(server, runtime.dialer, config.registry, clock))
         await server.start({"state": lambda: probe_state(state), "registry": contact.probe})
         status.note_speed(await runtime.measure_speed())
@@ -171,22 +170,14 @@ def _assigner(
     return assign
 
 
-async def _certify_inference(children: ChildIdentities, status: NodeStatus, folder: Path) -> str:
-    return await children.of_inference(folder, status.node_id)
-
-
 def _inference(
-    config: NodeConfig,
-    runtime: AgentRuntime,
-    address: str,
-    advertised: str,
-    certify: Callable[[Path], Awaitable[str]],
+    config: NodeConfig, runtime: AgentRuntime, address: str, advertised: str, children: ChildIdentities
 ) -> InferenceProcess | None:
     if not config.inference:
         return None
     flags = inference_flags(config, runtime.machine, address)
     folder, host = config.state_folder() / "inference", advertised.rpartition(":")[0]
-    return InferenceProcess(folder, flags, host, runtime.clock, certify)
+    return InferenceProcess(folder, flags, host, runtime.clock, children.of_inference)
 
 
 def _policy(

@@ -14,10 +14,10 @@ from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.services.registry.admission.admission_store import AdmissionStore
 from peerloom.services.registry.admission.authority_folder import OwnIdentities
-from peerloom.services.registry.admission.door import Door
+from peerloom.services.registry.admission.gatekeeper import Gatekeeper
 from peerloom.services.registry.admission.opening import open_door, own_identities
-from peerloom.services.registry.admission.records import AdmissionStore
 from peerloom.services.registry.config import RegistryConfig
 from peerloom.services.registry.core import RegistryLimits, load_core
 from peerloom.services.registry.servicer import RegistryServicer
@@ -66,7 +66,7 @@ async def serve(
         async with AsyncExitStack() as opened, server:
             if own is not None:
                 store = AdmissionStore(database)
-                door = Door(own, store, sql.run, runtime.clock, config.certificate_hours * 3600)
+                door = Gatekeeper(own, store, sql.run, runtime.clock, config.certificate_hours * 3600)
                 await opened.enter_async_context(open_door(door, own, config.join_listen, server))
             server.start_task("commit queue", core.commits.write_forever)
             server.start_task("failure detector", core.detector.keep)

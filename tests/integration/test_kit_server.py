@@ -224,9 +224,9 @@ async def test_our_own_bug_is_logged_and_does_not_leak() -> None:
     assert "secret 42" in str(crash["exc_info"])
 
 
-async def test_a_caller_is_anonymous_until_admission_exists() -> None:
+async def test_without_certificates_a_caller_is_known_by_its_host_alone() -> None:
     async with serving() as (_, address, _):
-        assert (await get_node(address)).node.state_reason == "anonymous"
+        assert (await get_node(address)).node.state_reason == "anonymous ipv4:127.0.0.1"
 
 
 async def test_an_oversized_request_is_refused_by_the_server_and_by_our_own_channel() -> None:

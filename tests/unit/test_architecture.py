@@ -15,7 +15,7 @@ ROOMS = ("__init__", "__main__", "config", "servicer")
 STORED = ("registry", "selector", "trainer")
 # Beside these rooms a service has its subjects, folders and a few files, and nothing else.
 SUBJECTS = {
-    "registry": ("answers", "core", "discovery", "events", "membership"),
+    "registry": ("admission", "answers", "core", "discovery", "events", "membership"),
     "selector": ("belief", "catalog", "choosing", "messages", "policies"),
     "node_agent": (
         "artifact_exchange",
@@ -74,6 +74,7 @@ DECISIONS = (
     "services/node_agent/work_requests.py",
     "services/node_agent/owner/leaving.py",
     "services/node_agent/owner/policy.py",
+    "services/registry/admission/decisions.py",
     "services/registry/events/transitions.py",
     "services/registry/membership/decisions.py",
     "services/selector/belief/formula.py",
@@ -97,6 +98,8 @@ DECISIONS = (
     "src/peerloom/inference/cut.py",
     "src/peerloom/inference/server/batching.py",
     "src/peerloom/kit/allowance.py",
+    "src/peerloom/kit/principal.py",
+    "src/peerloom/kit/roles.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.
 IMPURE = (
@@ -130,9 +133,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.kit": ("errors", "v1"),
     "peerloom.admission": ("errors", "kit", "v1"),
     "peerloom.artifacts": ("errors", "kit", "v1"),
-    "peerloom.services.registry": ("errors", "kit", "v1"),
-    "peerloom.services.selector": ("errors", "kit", "v1"),
+    "peerloom.services.registry": ("admission", "errors", "kit", "v1"),
+    "peerloom.services.selector": ("admission", "errors", "kit", "v1"),
     "peerloom.services.node_agent": (
+        "admission",
         "artifacts",
         "errors",
         "kit",
@@ -142,6 +146,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "worker.tasks.built_in",
     ),
     "peerloom.services.trainer": (
+        "admission",
         "artifacts",
         "errors",
         "kit",
@@ -154,10 +159,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # same objects, so that what a simulation shows holds for the service.
     "peerloom.simulator": ("errors", "v1", *SIMULATED),
     "peerloom.worker": ("artifacts", "errors", "kit", "v1"),
-    "peerloom.client": ("artifacts", "errors", "kit", "v1", "inference.client"),
+    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client"),
     "peerloom.embedded": ("errors", "kit", "v1", "client"),
     "peerloom.testbed": ("errors", "kit", "v1", "client", "embedded"),
-    "peerloom.inference.server": ("artifacts", "errors", "kit", "v1", "worker"),
+    "peerloom.inference.server": ("admission", "artifacts", "errors", "kit", "v1", "worker"),
     # A model that computes in the client's own process is built as a server builds it.
     "peerloom.inference.client.local_model": ("errors", "kit", "v1", "inference.server"),
     "peerloom.inference.client": ("errors", "kit", "v1", "client", "inference.cut"),

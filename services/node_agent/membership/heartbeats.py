@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
+from peerloom.errors import NotFoundError, PeerloomError, PermissionDeniedError, UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import RegistryPeer
 from peerloom.kit.logs import get_logger
@@ -85,8 +85,8 @@ class Heartbeats:
                 async for _ in self._answers(lease):
                     self._contact.note_answer()
                 trouble = f"The registry at {self._registry.address} ended the stream of heartbeats."
-            except NotFoundError:
-                return
+            except (NotFoundError, PermissionDeniedError):
+                return  # one that was turned out is told so when it registers again
             except PeerloomError as error:
                 trouble = error.message
             await self._contact.wait_after(trouble)

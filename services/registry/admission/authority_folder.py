@@ -6,9 +6,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from peerloom.admission.certificates import BACKDATED_S, Authority
+from peerloom.admission.certificates import Authority
 from peerloom.errors import ConfigurationError
-from peerloom.kit.identity import Identity, write_private
+from peerloom.kit.identity import BACKDATED_S, Identity, write_private
 from peerloom.services.registry.admission.decisions import AuthoritySchedule, schedule_authorities
 
 

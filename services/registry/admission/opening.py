@@ -12,12 +12,13 @@ from peerloom.errors import UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.kit.identity import FILE_NAME, Identity, write_identity
 from peerloom.kit.interceptors import CallInterceptor, Gate
+from peerloom.kit.logs import get_logger
 from peerloom.kit.principal import Principal, Role
 from peerloom.kit.server import Server
 from peerloom.kit.server_limits import server_options
 from peerloom.services.registry.admission.admission_servicer import AdmissionServicer, JoinServicer
 from peerloom.services.registry.admission.authority_folder import AuthorityFolder, OwnIdentities
-from peerloom.services.registry.admission.door import Door
+from peerloom.services.registry.admission.gatekeeper import Gatekeeper
 from peerloom.v1.admission_pb2_grpc import (
     add_AdmissionServiceServicer_to_server,
     add_JoinServiceServicer_to_server,
@@ -26,6 +27,7 @@ from peerloom.v1.admission_pb2_grpc import (
 OPERATOR_FILE = "operator.pem"
 _OURS = "registry"  # the owner of what belongs to whoever runs the registry
 _STOP_GRACE_S = 1.0
+_log = get_logger()
 
 
 def own_identities(state: Path, life_s: float, clock: Clock) -> OwnIdentities:
@@ -91,7 +93,7 @@ class JoinPort:
 
 
 @asynccontextmanager
-async def open_door(door: Door, own: OwnIdentities, listen: str, server: Server) -> AsyncIterator[None]:
+async def open_door(door: Gatekeeper, own: OwnIdentities, listen: str, server: Server) -> AsyncIterator[None]:
     """Serves the join port and what the admitted ask of the door, until the block is left."""
     await door.load()
     port = JoinPort(listen, own.authorities, door.clock)
@@ -99,7 +101,7 @@ async def open_door(door: Door, own: OwnIdentities, listen: str, server: Server)
     server.add_servicer(add_AdmissionServiceServicer_to_server, AdmissionServicer(door, port.address))
     server.start_task("own certificates", door.keep_own)
     await port.start()
-    print(f"join={port.address}", flush=True)
+    _log.info("door_opened", join_address=port.address)
     try:
         yield
     finally:

@@ -10,11 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.identity import Credentials
+from peerloom.kit.identity import BACKDATED_S, Credentials
 from peerloom.kit.principal import Principal
 
-# Clocks differ: a certificate is valid somewhat before it was made.
-BACKDATED_S = 300.0
 AUTHORITY_LIFE_S = 3650 * 86_400.0
 REQUEST_LIMIT_BYTES = 4096
 # Carries the authority's certificate inside the join port's: whoever joins knows the digest of it only.

@@ -38,7 +38,14 @@ async def enter(state: Path, join: str, clock: Clock) -> Identity | None:
         await join_by_token(JoinString.parse(join), path)
     identity = Identity(path)
     if clock.wall_s() >= identity.current.ends_s:
-        await _come_back(identity, join)
+        try:
+            await come_back(identity)
+        except PeerloomError as error:
+            if not join:
+                raise
+            _log.warning("certificate_ended", reason=error.message, next="joining by the token")
+            await join_by_token(JoinString.parse(join), path)
+            identity = Identity(path)
     return identity
 
 
@@ -50,7 +57,7 @@ async def join_by_token(token: JoinString, path: Path) -> str:
     answer = await _ask(token.address, authority, request)
     try:
         write_identity(path, Credentials.parse(key + answer.certificate + answer.authorities))
-        write_private(path.parent / JOIN_FILE, f"{authority.decode()}{token.address}\n".encode())
+        write_private(path.parent / JOIN_FILE, f"{token.address}\n".encode())
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"the identity can't be kept at {path}: {error}") from error
     return registry_address(answer.registry_address, token.address)
@@ -62,25 +69,24 @@ def registry_address(told: str, reached: str) -> str:
     return f"{reached.rpartition(':')[0]}:{port}" if host in _WILDCARDS else told
 
 
-async def _come_back(identity: Identity, join: str) -> None:
-    """A fresh certificate for one that has ended; with a new token, if there is one, by that."""
-    path, former = identity.path, identity.current
-    try:
-        authority, _, address = (
-            (path.parent / JOIN_FILE).read_text().rpartition("-----END CERTIFICATE-----\n")
-        )
-        request = JoinRequest(
-            certificate_request=make_request(former.key), former_certificate=former.certificate
-        )
-        pem = f"{authority}-----END CERTIFICATE-----\n".encode()
-        answer = await _ask(address.strip(), pem, request)
-    except (OSError, PeerloomError) as error:
-        if not join:
-            raise
-        _log.warning("certificate_ended", reason=str(error), next="joining by the token")
-        await join_by_token(JoinString.parse(join), path)
-        identity.renew(Identity(path).current)
+async def come_back(identity: Identity) -> None:
+    """Renews an identity that has ended: from its file, if that is newer, else at the join port, by its key.
+
+    Raises PermissionDeniedError for one that was revoked or ended long ago, UnavailableError when the port
+    can't be reached, ConfigurationError when the file that names it is gone.
+    """
+    if identity.reload():
         return
+    former, note = identity.current, identity.path.parent / JOIN_FILE
+    try:
+        address = note.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigurationError(
+            f"the certificate in {identity.path} has ended, and {note} can't be read ({error}): join again "
+            "with a new token, which `peerloom token create` prints."
+        ) from error
+    request = JoinRequest(certificate_request=make_request(former.key), former_certificate=former.certificate)
+    answer = await _ask(address, former.authorities, request)
     identity.renew(Credentials.parse(former.key + answer.certificate + answer.authorities))
 
 

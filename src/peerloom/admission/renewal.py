@@ -1,10 +1,11 @@
 """Keeps an identity fresh: renewed at two thirds of its life, and whenever other authorities count."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 from peerloom.admission.certificates import make_request, new_key
+from peerloom.admission.joining import come_back
 from peerloom.errors import PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.clock import Clock
@@ -19,10 +20,19 @@ _log = get_logger()
 
 
 class Renewal:
-    """Follows what the registry's door says of trust, and renews `identity` there."""
+    """Follows what the registry's door says of trust, and renews `identity` there.
 
-    def __init__(self, identity: Identity, door: AdmissionPeer, clock: Clock) -> None:
-        self._identity, self._door, self._clock = identity, door, clock
+    `tell` is called with what happened and its fields; a user's own process is told nothing.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        door: AdmissionPeer,
+        clock: Clock,
+        tell: Callable[..., object] = lambda event, **fields: None,
+    ) -> None:
+        self._identity, self._door, self._clock, self._tell = identity, door, clock, tell
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._is_stale = asyncio.Event()
 
@@ -35,17 +45,25 @@ class Renewal:
     async def _renew_forever(self) -> None:
         while True:
             left_s = self._identity.current.renewal_s - self._clock.wall_s()
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_stale.wait(), max(0.0, left_s))
+                async with asyncio.timeout(max(0.0, left_s)):
+                    await self._is_stale.wait()
             self._is_stale.clear()
             try:
-                await renew(self._identity, self._door)
+                if self._clock.wall_s() < self._identity.current.ends_s:
+                    await renew(self._identity, self._door)
+                else:  # this machine slept, or the registry was away
+                    await come_back(self._identity)
                 self._backoff.succeeded()
+                self._tell("certificate_renewed", principal=self._identity.principal.uri)
             except PeerloomError as error:
                 ends_s = self._identity.current.ends_s - self._clock.wall_s()
-                _log.warning("certificate_not_renewed", reason=error.message, ends_in_s=round(ends_s))
+                self._tell("certificate_not_renewed", reason=error.message, ends_in_s=round(ends_s))
                 self._is_stale.set()
                 await asyncio.sleep(self._backoff.next_pause_s())
+            except OSError as error:  # it is renewed, in memory
+                self._tell("identity_not_kept", path=str(self._identity.path), reason=str(error))
 
     async def _follow(self) -> None:
         backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
@@ -59,7 +77,7 @@ class Renewal:
                         if trust.authorities != self._identity.current.authorities:
                             self._is_stale.set()
             except PeerloomError as error:
-                _log.info("trust_not_followed", reason=error.message)
+                self._tell("trust_not_followed", reason=error.message)
             await asyncio.sleep(backoff.next_pause_s())
 
 
@@ -70,7 +88,7 @@ async def keeping_fresh(server: Server, dialer: Dialer, registry: str, clock: Cl
         yield
         return
     async with dialer.admission(registry) as door:
-        server.start_task("certificate", Renewal(dialer.identity, door, clock).keep)
+        server.start_task("certificate", Renewal(dialer.identity, door, clock, _log.info).keep)
         yield
 
 
@@ -80,4 +98,3 @@ async def renew(identity: Identity, door: AdmissionPeer) -> None:
     request = RenewRequest(certificate_request=make_request(key))
     answer = await door.call(door.stub.Renew, request)
     identity.renew(Credentials.parse(key + answer.certificate + answer.authorities))
-    _log.info("certificate_renewed", principal=identity.principal.uri)

@@ -70,6 +70,7 @@ class AsyncDoor:
                 "without --join-listen has no door, and needs neither.",
                 reason="NO_IDENTITY",
             )
+        await self._services.become_known()
         async with self._services.dialer.admission(self._services.address.text) as door:
             yield door
 

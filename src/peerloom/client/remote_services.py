@@ -5,16 +5,20 @@ A registry that is away hides no service that was met before: its last address i
     await services.trainer.call(lambda stub: stub.GetJob, GetJobRequest(job_id=job_id))
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+from peerloom.admission.joining import come_back
+from peerloom.admission.renewal import Renewal
 from peerloom.client.address import Address
 from peerloom.client.types import ServiceName
 from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
+from peerloom.kit.clock import SystemClock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.identity import Identity
@@ -62,6 +66,7 @@ class RemoteService(Generic[S]):
 
     async def peer(self) -> Peer[S]:
         """The service. Raises UnavailableError, saying what to start."""
+        await self._services.become_known()
         directory = self._services.open()
         try:
             self._met = await self._find(directory)
@@ -137,6 +142,7 @@ class Services:
         self.as_node = as_node
         self.dialer = Dialer(Identity(address.identity) if address.identity else None)
         self.closed = False
+        self._renewing: asyncio.Task[None] | None = None
         self._directory: Directory | None = None
         self.registry: RemoteService[RegistryServiceAsyncStub] = RemoteService(self, "registry", _registry_of)
         self.selector: RemoteService[SelectorServiceAsyncStub] = RemoteService(
@@ -145,6 +151,20 @@ class Services:
         self.trainer: RemoteService[TrainerServiceAsyncStub] = RemoteService(
             self, "trainer", Directory.trainer
         )
+
+    async def become_known(self) -> None:
+        """Sees to it that our identity, if we have one, counts, and stays fresh until we are closed.
+
+        Raises what `come_back` raises for one that has ended.
+        """
+        identity, clock = self.dialer.identity, SystemClock()
+        if identity is None or self._renewing is not None or self.closed:
+            return
+        if clock.wall_s() >= identity.current.ends_s:
+            await come_back(identity)
+        if self._renewing is None:  # still: another call may have been faster
+            self._door = self.dialer.admission(self.address.text)
+            self._renewing = asyncio.create_task(Renewal(identity, self._door, clock).keep())
 
     async def health(self, service: str, address: str) -> tuple[bool, str]:
         """Whether the service says that it serves, and if not, why."""
@@ -160,6 +180,10 @@ class Services:
     async def close(self) -> None:
         """Closes all channels; calls under way end."""
         self.closed = True
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+            await self._door.close()
         if self._directory is not None:
             await self._directory.close()
         services: tuple[RemoteService[Any], ...] = (self.registry, self.selector, self.trainer)

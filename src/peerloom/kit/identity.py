@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cryptography import x509
 
 FILE_NAME = "identity.pem"
+# Clocks differ: a certificate is valid somewhat before it was made.
+BACKDATED_S = 300.0
 _END = b"-----END CERTIFICATE-----\n"
 
 
@@ -64,7 +66,8 @@ class Credentials:
     @property
     def renewal_s(self) -> float:
         """When to renew: two thirds into its life, seconds since 1970."""
-        return self.begins_s + (self.ends_s - self.begins_s) * 2 / 3
+        issued_s = self.begins_s + BACKDATED_S
+        return issued_s + (self.ends_s - issued_s) * 2 / 3
 
 
 class Identity:
@@ -90,11 +93,23 @@ class Identity:
         """Whom it speaks for."""
         return self.current.principal
 
+    def reload(self) -> bool:
+        """Takes what another process put into the file meanwhile; False when that is nothing newer."""
+        found = Identity(self.path).current
+        if found.ends_s <= self.current.ends_s:
+            return False
+        self.current = found
+        self.version += 1
+        return True
+
     def renew(self, credentials: Credentials) -> None:
-        """Puts others in their place, on disk and for connections that begin from now on."""
-        write_identity(self.path, credentials)
+        """Puts others in their place, for connections that begin from now on, and on disk.
+
+        Raises OSError when the disk doesn't take them: this process is who it is all the same.
+        """
         self.current = credentials
         self.version += 1
+        write_identity(self.path, credentials)
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a gRPC server that lets nobody in without a certificate; follows renewals by itself."""

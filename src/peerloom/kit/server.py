@@ -253,6 +253,8 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     The end of a background task, in mid-service, is one line and exit status 1. What the service and its
     children write is this user's alone.
     """
+    # gRPC would write a line of its own for every stranger whose handshake fails.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     raise_descriptor_limit()
     os.umask(0o077)
     try:

@@ -34,9 +34,8 @@ _RUNS_CODE = frozenset(
         "database",
         "measure_command",
         "own_policies",
-        "tls_ca",
-        "tls_certificate",
-        "tls_key",
+        "join",
+        "join_listen",
         "worker_command",
     }
 )

@@ -106,7 +106,7 @@ def test_a_setting_that_is_the_testbeds_own_is_refused() -> None:
         ("node", "allow_code", "true"),
         ("selector", "own_policies", "evil:Policy"),
         ("trainer", "database", "sqlite:////etc/passwd"),
-        ("registry", "tls_key", "/etc/shadow"),
+        ("registry", "join_listen", "0.0.0.0:7404"),
     ],
 )
 def test_a_file_cannot_name_what_is_run_or_read_as_root(service: str, knob: str, value: str) -> None:

@@ -152,6 +152,7 @@ def _print_node(node: Node) -> None:
         [
             ("name", node.name),
             ("id", node.id),
+            ("owner", node.owner),
             ("address", node.address),
             ("state", f"{state_of(node)}: {node.reason}" if node.reason else state_of(node)),
             ("not lent", node.withheld),

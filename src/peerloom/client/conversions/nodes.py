@@ -25,6 +25,7 @@ def node_of(message: registry_pb2.Node) -> Node:
         last_seen_time=time_of(message, "last_seen_time"),
         online_s=message.online_s or None,
         withheld=message.withheld,
+        owner=spec.owner,
     )
 
 

@@ -41,7 +41,8 @@ class Node:
 
     `slots` is what it lends in all, `free_slots` what was free at its last heartbeat. `online_s` is the
     length of its open session in seconds, None when it has none. `reason` says why it is in its state,
-    `withheld` why its owner's limits lend nothing just now ("": they do lend).
+    `withheld` why its owner's limits lend nothing just now ("": they do lend). `owner` is whose it is, by its
+    certificate ("" where there are none).
     """
 
     id: str
@@ -60,6 +61,7 @@ class Node:
     last_seen_time: datetime | None
     online_s: float | None
     withheld: str = ""
+    owner: str = ""
 
     def __str__(self) -> str:
         free = "" if self.free_slots is None else f", {self.free_slots} free"

@@ -16,13 +16,13 @@ from peerloom.kit.ids import new_node_id, new_secret, new_token_id
 from peerloom.kit.logs import get_logger
 from peerloom.kit.principal import Principal, Role
 from peerloom.kit.roles import check_owns
+from peerloom.services.registry.admission.admission_store import AdmissionStore, AdmittedRow
 from peerloom.services.registry.admission.authority_folder import OwnIdentities
 from peerloom.services.registry.admission.decisions import (
     JoinToken,
     check_may_make,
     refuse_token,
 )
-from peerloom.services.registry.admission.records import AdmissionStore, AdmittedRow
 from peerloom.services.registry.store import RunSql
 
 REJOIN_S = 30 * 86_400.0
@@ -38,7 +38,7 @@ class Trust:
     revoked: tuple[str, ...]
 
 
-class Door:
+class Gatekeeper:
     """Who may come in. Certificates live for `life_s` seconds; the registry's own are among `own`."""
 
     def __init__(
@@ -177,8 +177,7 @@ class Door:
             if trust != told:
                 yield trust
             told = trust
-            with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), self._look_s)
+            await self._wait(changed)
 
     async def keep_own(self) -> None:
         """Renews the registry's certificate and the operator's, and follows rotations, until cancelled."""
@@ -186,8 +185,13 @@ class Door:
             changed = self._changed
             for identity in (self._own.registry, self._own.operator):
                 self._renew_if_due(identity)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), self._look_s)
+            await self._wait(changed)
+
+    async def _wait(self, changed: asyncio.Event) -> None:
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the event.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._look_s):
+                await changed.wait()
 
     def _renew_if_due(self, identity: Identity) -> None:
         now_s, authorities = self.clock.wall_s(), self.trust.authorities
