@@ -1,6 +1,6 @@
 """One rank of a group that makes steps by `RobustReduce`, as one line of JSON on its standard input says.
 
-{"rank": 0, "port": 1234, "steps": [{"rule": "median", "owners": [...], "counts": [...], "lies": {"2": "nan"}}]}
+{"rank": 0, "port": 1, "steps": [{"rule": "median", "owners": [...], "counts": [...], "lies": {"2": "nan"}}]}
 It answers with a line for each step: its own gradient, the one that came out, the loss, or the bytes it sent.
 """
 
