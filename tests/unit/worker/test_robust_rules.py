@@ -98,10 +98,14 @@ def test_a_vote_refused_in_one_part_has_no_weight_in_any() -> None:
         assert bool(weights[1:].any())
 
 
-def test_fewer_than_five_voters_get_the_mean_whatever_was_asked() -> None:
-    assert [aggregation.rule_for(rule, 4) for rule in (AUTO, *RULES)] == ["mean"] * 5
-    assert aggregation.rule_for(AUTO, 5) == TRIMMED_MEAN
-    assert [aggregation.rule_for(rule, 5) for rule in RULES] == RULES
+def test_fewer_than_five_owners_get_the_mean_whatever_was_asked() -> None:
+    assert [aggregation.rule_for(rule, 4, 4) for rule in (AUTO, *RULES)] == ["mean"] * 5
+    assert aggregation.rule_for(AUTO, 5, 5) == TRIMMED_MEAN
+    assert [aggregation.rule_for(rule, 5, 5) for rule in RULES] == RULES
+
+
+def test_a_short_batch_of_five_owners_is_no_step_without_a_rule() -> None:
+    assert [aggregation.rule_for(rule, 5, 3) for rule in (AUTO, *RULES)] == [MEDIAN] * 5
 
 
 def test_less_than_a_third_are_tolerated() -> None:

@@ -8,15 +8,21 @@ from peerloom.kit.robust_rules import AUTO, CENTRED_CLIPPING, KRUM, MEDIAN, TRIM
 from peerloom.worker.sync.robust import vote_rules as rules
 from peerloom.worker.sync.robust.votes import Votes
 
-LEAST_VOTERS = 5  # Krum needs 2 liars + 3, and of fewer a third is one liar, whom one odd vote looks like
+LEAST_OWNERS = 5  # Krum needs 2 liars + 3, and of fewer a third is one liar, whom one odd vote looks like
 MEAN = "mean"
 _BY_DISTANCE = (KRUM, CENTRED_CLIPPING)
 
 
-def rule_for(asked: str, voters: int) -> str:
-    """The rule of a step in which so many owners have samples: MEAN with fewer than five of them."""
-    if voters < LEAST_VOTERS:
+def rule_for(asked: str, owners: int, voters: int) -> str:
+    """The rule of a step in a group of so many owners, `voters` of them with samples; MEAN under five owners.
+
+    Where five are there and fewer vote, as in the short last batch of an epoch, it is the median: a single
+    step without a rule would be enough for a lie. Of two votes or one it bounds nothing.
+    """
+    if owners < LEAST_OWNERS:
         return MEAN
+    if voters < LEAST_OWNERS:
+        return MEDIAN
     return TRIMMED_MEAN if asked == AUTO else asked
 
 

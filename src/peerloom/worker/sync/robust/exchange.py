@@ -106,7 +106,7 @@ class RobustReduce:
 
     def _apply_rule(self, counts: Sequence[int]) -> None:
         names = voters(self._owners, counts)
-        rule = aggregation.rule_for(self._asked, len(names))
+        rule = aggregation.rule_for(self._asked, len(set(self._owners)), len(names))
         found = [collect(self._rows(bucket.parts), self._owners, counts) for bucket in self._buckets]
         self._name_refused(found)
         if aggregation.needs_distances(rule):
