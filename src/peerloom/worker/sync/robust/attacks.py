@@ -12,7 +12,7 @@ LABEL_FLIP, ALIE = "label flip", "ALIE"
 ATTACKS = (NONE, SIGN_FLIP, SCALING, NOISE, LABEL_FLIP, ALIE)
 SCALE = 100.0
 # ALIE (Baruch, Baruch, Goldberg, NeurIPS 2019) lies by so many deviations of the honest votes that it hides
-# among them. The paper's bound would be next to nothing for so few workers: this is a bolder lie.
+# among them. The paper's bound is less than half of it for so few workers: this is a bolder lie.
 LITTLE = 1.5
 NOISE_DEVIATION = 1.0  # of each coordinate of a mean gradient; honest ones are some hundredths
 
