@@ -60,6 +60,9 @@ def run(collective: object, group: Group) -> None:
     try:
         if collective == "all_reduce":
             group.wait(dist.all_reduce(tensor, async_op=True))
+        elif collective == "all_to_all":
+            received = torch.empty(999)
+            group.wait(dist.all_to_all_single(received, torch.ones(999), async_op=True))
         elif collective == "broadcast":
             group.wait(dist.broadcast(tensor, 0, async_op=True))
         else:

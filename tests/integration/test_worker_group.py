@@ -91,7 +91,7 @@ def pool() -> Iterator[MemberPool]:
         member.end()
 
 
-@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "barrier"])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "broadcast", "barrier"])
 def test_a_frozen_member_leaves_nobody_hanging(pool: MemberPool, collective: str) -> None:
     """Rank 2 is stopped inside the collectives; told to, the others leave at once and go on as two."""
     pool.form(1, [0, 1, 2], collective)

@@ -7,6 +7,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_name, check_range, check_requirements, check_text
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JOB_SPEC_BYTES
+from peerloom.kit.robust_rules import OFF, check_robust
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
 from peerloom.worker.tasks import built_in
 
@@ -35,6 +36,7 @@ def complete_spec(spec: JobSpec) -> JobSpec:
         full.request_budget = DEFAULT_REQUEST_BUDGET
     if not full.HasField("min_workers"):
         full.min_workers = DEFAULT_MIN_WORKERS
+    full.robust = full.robust or OFF
     _check(full)
     return full
 
@@ -60,6 +62,7 @@ def _check(spec: JobSpec) -> None:
     check_requirements("spec.requirements", spec.requirements)
     if spec.backend not in Backend.values():
         raise InvalidArgumentError.of_field("spec.backend", spec.backend, "gloo, nccl or unspecified")
+    check_robust("spec.robust", spec.robust)
     if spec.name:
         check_name("spec.name", spec.name)
 

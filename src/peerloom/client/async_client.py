@@ -178,7 +178,9 @@ class AsyncClient:
         16,777,216) and `learning_rate` (above 0) are the task's when None. `policy` chooses the nodes
         (empty: the selector's default), among those with `min_slots` (0 to 1024), the `accelerator` (e.g.
         "cuda") and all `labels`. `backend` is "auto", "gloo" or "nccl". `seed` makes a run repeatable, with
-        `equal_shares` also where the workers' speeds differ or vary, which shares would follow;
+        `equal_shares` also where the workers' speeds differ or vary, which shares would follow; `robust` says
+        how the training goes on beside workers that lie ("off": not at all; "auto": by a trimmed mean of one
+        vote an owner, with fewer than five owners by refusing gradients that aren't finite only);
         `initial_model` is the digest of the parameters to begin with. Raises InvalidArgumentError naming the
         argument and its limit, NotFoundError for an unknown policy.
         """

@@ -13,6 +13,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_range
 from peerloom.kit.job_inputs import PREFIX, digest_in
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SLOTS
+from peerloom.kit.robust_rules import check_robust
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
 
 _UINT32_MAX = 2**32 - 1
@@ -52,6 +53,7 @@ async def job_spec(asked: JobSpec, artifacts: AsyncArtifacts) -> trainer_pb2.Job
         code_digest=await code_digest(artifacts, asked.code),
         name=asked.name,
         equal_shares=asked.equal_shares,
+        robust=asked.robust,
     )
 
 
@@ -64,6 +66,7 @@ def check_spec(asked: JobSpec) -> None:
     if asked.learning_rate is not None and not 0 < asked.learning_rate < math.inf:
         raise InvalidArgumentError.of_field("learning_rate", asked.learning_rate, "above 0 and finite")
     number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0})
+    check_robust("robust", asked.robust)
 
 
 async def code_digest(artifacts: AsyncArtifacts, code: str | Path) -> str:

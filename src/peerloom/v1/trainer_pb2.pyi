@@ -144,6 +144,7 @@ class JobSpec(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     EQUAL_SHARES_FIELD_NUMBER: _builtins.int
     CODE_DIGEST_FIELD_NUMBER: _builtins.int
+    ROBUST_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """"digits", "mnist", "cifar10", or "module:Class" importable on the nodes; at most 256 characters."""
     epochs: _builtins.int
@@ -176,6 +177,11 @@ class JobSpec(_message.Message):
     """Digest of a bundle of Python packages and modules that the workers can import; empty: what the nodes have
     installed.
     Only nodes whose owners allow it take such a job.
+    """
+    robust: _builtins.str
+    """What makes one gradient of the workers': "off" (their sum), "auto", "trimmed-mean", "median", "krum" or
+    "centred-clipping"; empty: "off". All but "off" refuse values that aren't finite. With fewer than five owners
+    of nodes that is all; from five on each owner has one vote, and a rule bounds what liars among them reach.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -210,10 +216,11 @@ class JobSpec(_message.Message):
         name: _builtins.str = ...,
         equal_shares: _builtins.bool = ...,
         code_digest: _builtins.str = ...,
+        robust: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "seed", b"seed", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "seed", b"seed", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
@@ -2086,6 +2093,7 @@ class ConfigureGeneration(_message.Message):
     TRANSFER_STATE_FIELD_NUMBER: _builtins.int
     CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
     BESIDE_FIELD_NUMBER: _builtins.int
+    OWNERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -2118,6 +2126,10 @@ class ConfigureGeneration(_message.Message):
     def batch_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Samples of a full batch for each rank; their sum is the batch. Empty: equal shares."""
 
+    @_builtins.property
+    def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Who owns the node of each rank; the ranks of one owner have one vote together. Empty: each its own."""
+
     def __init__(
         self,
         *,
@@ -2135,10 +2147,11 @@ class ConfigureGeneration(_message.Message):
         transfer_state: _builtins.bool = ...,
         checkpoint_digest: _builtins.str = ...,
         beside: _builtins.bool = ...,
+        owners: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "store_address", b"store_address", "store_prefix", b"store_prefix", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "owners", b"owners", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "store_address", b"store_address", "store_prefix", b"store_prefix", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -65,7 +65,7 @@ def train_generation(
     schedule = training.schedule
     # A step that broke leaves its gradients behind; the next one would add to them.
     training.state.optimiser.zero_grad()
-    sync, limit = synchroniser(training.state.model, group.world_size, group), StepLimit()
+    sync, limit = synchroniser(training.state.model, group, training.robust), StepLimit()
     try:
         while True:
             group.check(joining.step)
@@ -108,7 +108,7 @@ def _step(
     epoch = schedule.epoch_of(step)
     counts = split_batch(end - first, joining.shares(balance.shares))
     indices = samples_of(training.order(epoch)[first:end], counts, group.rank)
-    loss = sync.backward(_local_loss(training, group, sync, step, indices, end - first))
+    loss = sync.backward(_local_loss(training, group, sync, step, indices, end - first), counts)
     group.check()
     # Committed: from here on this step counts, whatever happens to the group.
     _commit(training.state, joining, loss * (end - first))

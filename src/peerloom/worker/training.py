@@ -2,6 +2,7 @@
 
 import torch
 
+from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.task import Task, load_data
@@ -22,6 +23,7 @@ class Training:
         self.state = TrainingState(model, task.optimiser(model.parameters(), spec.learning_rate))
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
         self.seed: int = spec.seed
+        self.robust: str = spec.robust or OFF
         self.training_s = 0.0
         self.samples = 0
         self.steps = 0

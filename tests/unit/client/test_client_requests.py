@@ -46,6 +46,7 @@ GIVEN: dict[str, Any] = {
     "name": "mine",
     "initial_model": "ab" * 32,
     "min_slots": 0,
+    "robust": "krum",
     "accelerator": "cuda",
     "labels": {"room": "7"},
     "arguments": {"data": "/d"},
@@ -83,6 +84,7 @@ async def test_what_was_given_arrives_and_comes_back() -> None:
         ("learning_rate", float("nan")),
         ("learning_rate", float("inf")),
         ("backend", "nvlink"),
+        ("robust", "trimmed_mean"),
     ],
 )
 async def test_a_value_outside_its_limits_is_refused_by_its_name(field: str, wrong: object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
-from peerloom.experiments import catalogue, plots, thesis
+from peerloom.experiments import byzantine, catalogue, plots, thesis
 from peerloom.experiments.asking import SelectionRound
 from peerloom.experiments.heterogeneous import composition
 from peerloom.experiments.pictures.canvas import canvas
@@ -156,3 +156,42 @@ def test_a_simulation_is_drawn_with_labelled_axes_and_what_is_none_is_refused(ki
     assert all("(" in axis.get_ylabel() for axis in shown)
     with pytest.raises(DataLossError, match="peerloom"):
         draw({"reports": [{"policy": "thesis"}]})
+
+
+def test_less_than_a_third_is_hostile_and_nobody_without_an_attack() -> None:
+    assert [byzantine.hostile_of(workers, "noise") for workers in byzantine.WORKERS] == [1, 2, 5]
+    assert byzantine.hostile_of(8, byzantine.NO_ATTACK) == 0
+
+
+def test_a_worker_sends_what_a_ring_would_make_it_send() -> None:
+    """2,410 numbers of 4 bytes, 7 / 8 of them twice; 8 x 8 products of 8 bytes to each of 7 others."""
+    assert byzantine.sent_bytes(8) == {"gradient": 16_870, "distances": 3_584}
+
+
+def test_answers_become_one_row_a_combination_in_the_order_of_their_seeds() -> None:
+    def answer(workers: int, attack: str, rule: str, seed: int) -> dict[str, object]:
+        accuracy = 0.5 + 0.1 * seed
+        return {
+            **{"workers": workers, "attack": attack, "rule": rule, "seed": seed},
+            **{"accuracy": accuracy, "rule_s": 0.002},
+        }
+
+    answers = [
+        answer(workers, attack, rule, seed)
+        for seed in (1, 0)
+        for workers in byzantine.WORKERS
+        for attack in byzantine.ATTACKS
+        for rule in byzantine.RULES
+    ]
+    rows = list(byzantine.rows_of(answers))
+    assert len(rows) == 3 * 6 * 5
+    assert rows[-1] == {
+        "workers": 16,
+        "hostile": 5,
+        "attack": "ALIE",
+        "rule": "centred-clipping",
+        "accuracies": [0.5, 0.6],
+        "median_rule_ms": 2.0,
+    }
+    picture = catalogue.find("byzantine").draw({"rows": rows})
+    assert len(picture.axes) == 3

@@ -70,6 +70,14 @@ def test_a_bad_field_is_named_with_its_limit(spec: JobSpec, field: str) -> None:
     assert caught.value.metadata["field"] == field
 
 
+def test_an_unknown_rule_for_gradients_is_told_the_known_ones() -> None:
+    known = "off, auto, trimmed-mean, median, krum, centred-clipping"
+    with pytest.raises(InvalidArgumentError, match=f"{known} .did you mean median") as caught:
+        complete_spec(JobSpec(task="digits", robust="medium"))
+    assert caught.value.metadata["field"] == "spec.robust"
+    assert complete_spec(JobSpec(task="digits")).robust == "off"
+
+
 def test_fields_of_another_schema_are_not_kept() -> None:
     spec = JobSpec.FromString(JobSpec(task="digits").SerializeToString() + b"\xfa\x3f\x03abc")
     assert complete_spec(spec) == complete_spec(JobSpec(task="digits"))

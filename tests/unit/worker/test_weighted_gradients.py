@@ -34,7 +34,7 @@ def gradients(training: Training, counts: list[int], rank: int) -> list[torch.Te
     model = training.state.model
     model.zero_grad()
     sync = Alone(model)
-    sync.backward(_local_loss(training, group, sync, 0, indices, sum(counts)))
+    sync.backward(_local_loss(training, group, sync, 0, indices, sum(counts)), counts)
     return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
 
 

@@ -36,7 +36,11 @@ _FOLDER = click.Path(path_type=Path)
 @click.option(
     "--scale", default=0.05, show_default=True, help="Generated samples, as a part of the official number."
 )
-@click.option("--rounds", type=int, help="Rounds.  [default: 50 for selection, else 3 or 4]")
+@click.option(
+    "--rounds",
+    type=int,
+    help="Rounds; of byzantine, seeds.  [default: 50 for selection, 5 for byzantine, else 3 or 4]",
+)
 @click.option("--budgets", type=SlotList(), default="2,3,4,6,8", show_default=True, help="For selection.")
 @click.option("--systems", default=1, show_default=True, help="For selection: fresh systems a budget.")
 @click.option(
@@ -79,6 +83,7 @@ def experiment(
     selection      whom 50 rounds of asking reach, for each budget (Figure 6)
     heterogeneous  training on whatever a budget of 3 reaches (Figures 7, 8)
     versus-single  the system beside one node alone
+    byzantine      training beside workers that lie, by each rule of --robust
 
     Data are your own files, or generated ones of the same shapes, for timing only; the result says which.
     """

@@ -10,7 +10,7 @@ from peerloom.cli.output import print_document, say
 from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.summary import print_result
 from peerloom.cli.watching import watch_job
-from peerloom.client.types import Backend
+from peerloom.client.types import Backend, RobustRule
 
 
 @click.command()
@@ -36,6 +36,13 @@ from peerloom.client.types import Backend
 )
 @click.option(
     "--equal-shares", is_flag=True, help="Equal parts of a batch for all workers, however slow: repeatable."
+)
+@click.option(
+    "--robust",
+    type=choice_of(RobustRule),
+    default="off",
+    show_default=True,
+    help="Beside workers that lie; auto: trimmed-mean from five nodes on, else only NaN is refused.",
 )
 @click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")

@@ -1,5 +1,7 @@
 """Jobs, their results, models and lines of output."""
 
+from typing import cast
+
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
     FINAL_STATES,
@@ -17,6 +19,7 @@ from peerloom.client.types import (
     NetworkTraffic,
     NodeAnswer,
     Progress,
+    RobustRule,
     Worker,
 )
 from peerloom.v1 import artifact_pb2, trainer_pb2
@@ -123,6 +126,7 @@ def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
         labels=dict(needs.labels),
         code=message.code_digest,
         equal_shares=message.equal_shares,
+        robust=cast(RobustRule, message.robust or "off"),
     )
 
 

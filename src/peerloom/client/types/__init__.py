@@ -33,6 +33,7 @@ from peerloom.client.types.jobs import (
     Model,
     NodeAnswer,
     Progress,
+    RobustRule,
     Worker,
 )
 from peerloom.client.types.nodes import (
@@ -80,6 +81,7 @@ __all__ = [
     "PastChoice",
     "Policy",
     "Progress",
+    "RobustRule",
     "ScoreTerm",
     "ServiceEndpoint",
     "ServiceName",

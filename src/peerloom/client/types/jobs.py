@@ -26,6 +26,7 @@ JobState = Literal[
     "unknown",
 ]
 Backend = Literal["auto", "gloo", "nccl"]
+RobustRule = Literal["off", "auto", "trimmed-mean", "median", "krum", "centred-clipping"]
 FINAL_STATES: frozenset[str] = frozenset(
     JobStateNumber.Name(state).removeprefix("JOB_STATE_").lower() for state in ENDED_STATES
 )
@@ -54,6 +55,7 @@ class JobSpec:
     code: str | Path = ""
     min_slots: int = 1
     equal_shares: bool = False
+    robust: RobustRule = "off"
     accelerator: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from peerloom.worker.group.waits import GenerationBrokenError, TensorFuture, Wai
 
 
 class Group:
-    """Membership in one generation. `rank` and `world_size` as the trainer gave them.
+    """Membership in one generation. `rank`, `world_size` and `owners` by rank as the trainer gave them.
 
     Connections to the `spared_addresses` (host:port) survive a break, and so do the others' to our own store
     at `store_address`: the next generation may be meeting there.
@@ -36,6 +36,7 @@ class Group:
         self.rank: int = config.rank
         self.world_size: int = config.world_size
         self.generation: int = config.generation
+        self.owners: Sequence[str] = list(config.owners) or [str(rank) for rank in range(config.world_size)]
         self.device = device
         self._spared_ports = {_port(address) for address in spared_addresses}
         self._store_port = _port(store_address) if store_address else 0

@@ -4,11 +4,14 @@ The loss that a worker differentiates is the sum over its own samples divided by
 gradient of the unsplit batch is the plain SUM of the workers' gradients, however unequal their shares.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
+
+from peerloom.kit.robust_rules import OFF
 
 TensorFuture = torch.futures.Future[torch.Tensor | str]
 
@@ -22,7 +25,15 @@ class SyncTraffic:
 
 
 class Collectives(Protocol):
-    """Makes waits for collectives end with their group, at once."""
+    """Makes waits for collectives end with their group, at once; knows who owns the node of each rank."""
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+
+    @property
+    def owners(self) -> Sequence[str]:
+        """The owner of each rank's node."""
 
     def follow(self, work: dist.Work | None) -> TensorFuture:
         """A future of a collective's tensor, or of the reason why there is none."""
@@ -39,19 +50,25 @@ class Synchroniser(Protocol):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """The model's outputs for this worker's share of the batch."""
 
-    def backward(self, loss: torch.Tensor) -> float:
+    def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         """Leaves the whole batch's gradient in `.grad`; returns the whole batch's mean loss.
 
-        `loss` is this worker's part of the batch's mean loss. Raises what `Collectives.result` does.
+        `loss` is this worker's part of the batch's mean loss, `counts` how many of its samples each rank has.
+        Raises what `Collectives.result` does.
         """
 
     def close(self) -> None:
         """Takes its hooks off the model."""
 
 
-def synchroniser(model: torch.nn.Module, world_size: int, collectives: Collectives) -> Synchroniser:
-    """The synchronisation for a group of this size."""
+def synchroniser(model: torch.nn.Module, collectives: Collectives, robust: str) -> Synchroniser:
+    """The synchronisation for a group; `robust` as in `kit.robust_rules`."""
     from peerloom.worker.sync.all_reduce import AllReduce
     from peerloom.worker.sync.alone import Alone
+    from peerloom.worker.sync.robust.exchange import RobustReduce
 
-    return AllReduce(model, collectives) if world_size > 1 else Alone(model)
+    if collectives.world_size == 1:
+        return Alone(model)
+    if robust == OFF:
+        return AllReduce(model, collectives)
+    return RobustReduce(model, collectives.owners, robust, collectives)

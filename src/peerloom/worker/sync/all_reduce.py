@@ -1,6 +1,7 @@
 """Torch DDP's all-reduce: each bucket of gradients leaves as soon as it is complete (WFBP-A2A)."""
 
 import time
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -25,7 +26,7 @@ class AllReduce:
         outputs: torch.Tensor = self._ddp(inputs)
         return outputs
 
-    def backward(self, loss: torch.Tensor) -> float:
+    def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         # The loss travels while the gradients are computed.
         total = loss.detach().clone()
         summed = self._collectives.follow(dist.all_reduce(total, async_op=True))

@@ -1,5 +1,7 @@
 """A group of one: nothing to synchronise."""
 
+from collections.abc import Sequence
+
 import torch
 
 from peerloom.worker.sync import SyncTraffic
@@ -16,7 +18,7 @@ class Alone:
         outputs: torch.Tensor = self._model(inputs)
         return outputs
 
-    def backward(self, loss: torch.Tensor) -> float:
+    def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         return float(loss.detach())
 

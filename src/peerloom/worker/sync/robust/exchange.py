@@ -1,0 +1,150 @@
+"""The robust update: each worker gets everybody's values for its part, applies the rule, and gives the
+result.
+
+Two direct exchanges, in which each rank sends (n - 1) / n of the gradient twice: the bytes of a ring
+all-reduce. The first begins with each bucket, during the backward pass. Rules that compare whole votes add
+one small exchange, of the parts' Gram matrices. A part's result is one worker's bytes, so all hold the same,
+whatever their processors.
+
+A worker that follows the protocol is all that is needed for its own part. One that doesn't can put anything
+into it, 1 / n of the gradient: nobody checks that.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import pad
+from torch.nn.parallel import DistributedDataParallel
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.kit.logs import get_logger
+from peerloom.worker.sync import Collectives, SyncTraffic, TensorFuture
+from peerloom.worker.sync.robust import aggregation
+from peerloom.worker.sync.robust.votes import Votes, collect, voters
+
+_log = get_logger()
+
+
+@dataclass(frozen=True, eq=False)
+class _Exchange:
+    """A tensor that travels, and one of the same size for what comes: the rows of all ranks."""
+
+    sent: torch.Tensor
+    received: torch.Tensor
+    done: TensorFuture
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucket:
+    gradients: torch.Tensor
+    parts: _Exchange
+
+
+class RobustReduce:
+    """DDP around a living model, its sum of gradients replaced by a rule over votes.
+
+    `owners` of the ranks; `rule` as in `kit.robust_rules`.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, owners: Sequence[str], rule: str, collectives: Collectives
+    ) -> None:
+        self.traffic = SyncTraffic()
+        self._owners = list(owners)
+        self._asked = rule
+        self._collectives = collectives
+        self._buckets: list[_Bucket] = []
+        self._named: set[int] = set()
+        self._ddp = DistributedDataParallel(model, init_sync=False, gradient_as_bucket_view=True)
+        self._ddp.register_comm_hook(None, self._send_bucket)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self._ddp(inputs)
+        return outputs
+
+    def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
+        self._buckets.clear()
+        own = torch.full([len(counts)], float(loss.detach()), dtype=torch.float64, device=loss.device)
+        losses = self._exchange(own)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        computed_s = time.perf_counter()
+        self._apply_rule(counts)
+        mean = _mean_loss(self._rows(losses).flatten().tolist(), counts)
+        self.traffic.exposed_s += time.perf_counter() - computed_s
+        return mean
+
+    def close(self) -> None:
+        self._ddp = None  # type: ignore[assignment]  # DDP's hooks leave the model with it
+        self._buckets.clear()
+
+    def _send_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        gradients, ranks = bucket.buffer(), len(self._owners)
+        padded = pad(gradients, (0, -gradients.numel() % ranks))
+        self._buckets.append(_Bucket(gradients, self._exchange(padded)))
+        unchanged: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        unchanged.set_result(gradients)
+        return unchanged
+
+    def _exchange(self, sent: torch.Tensor) -> _Exchange:
+        # Direct instead of around a ring: one round of messages, and the same bytes.
+        received = torch.empty_like(sent)
+        self.traffic.bytes += sent.numel() * sent.element_size()
+        work = dist.all_to_all_single(received, sent, async_op=True)
+        return _Exchange(sent, received, self._collectives.follow(work))
+
+    def _rows(self, exchange: _Exchange) -> torch.Tensor:
+        self._collectives.result(exchange.done)
+        return exchange.received.view(len(self._owners), -1)
+
+    def _to_all(self, own: torch.Tensor) -> _Exchange:
+        return self._exchange(own.flatten().repeat(len(self._owners)))
+
+    def _apply_rule(self, counts: Sequence[int]) -> None:
+        names = voters(self._owners, counts)
+        rule = aggregation.rule_for(self._asked, len(set(self._owners)), len(names))
+        found = [collect(self._rows(bucket.parts), self._owners, counts) for bucket in self._buckets]
+        self._name_refused(found)
+        if aggregation.needs_distances(rule):
+            weights = self._agree_on_weights(rule, found, names)
+            results = [aggregation.of_part_by(weights, votes, names) for votes in found]
+        else:
+            results = [aggregation.of_part(rule, votes) for votes in found]
+        arriving = [
+            self._to_all(result.to(bucket.gradients.dtype))
+            for bucket, result in zip(self._buckets, results, strict=True)
+        ]
+        for bucket, parts in zip(self._buckets, arriving, strict=True):
+            bucket.gradients.copy_(self._rows(parts).flatten()[: bucket.gradients.numel()])
+        self._buckets.clear()
+
+    def _agree_on_weights(self, rule: str, found: Sequence[Votes], names: Sequence[str]) -> torch.Tensor:
+        products = torch.stack([aggregation.part_products(votes, names) for votes in found]).sum(0)
+        device = self._buckets[0].gradients.device
+        parts = self._rows(self._to_all(products.to(device))).cpu().view(-1, len(names), len(names))
+        return aggregation.weights_of(rule, parts.sum(0))
+
+    def _name_refused(self, found: Sequence[Votes]) -> None:
+        refused = {rank for votes in found for rank in votes.refused}
+        if refused - self._named:
+            ranks = sorted(refused - self._named)
+            self._named |= refused
+            _log.warning("gradients_refused", ranks=ranks, owners=[self._owners[rank] for rank in ranks])
+        if not all(votes.owners for votes in found):
+            raise FailedPreconditionError(
+                "No worker's gradient is finite: the training has diverged. Submit the job again with a "
+                "smaller learning rate.",
+                reason="DIVERGED",
+            )
+
+
+def _mean_loss(parts: Sequence[float], counts: Sequence[int]) -> float:
+    """The batch's mean loss of the ranks' parts of it, without those that aren't finite; NaN if none is."""
+    kept = [rank for rank, count in enumerate(counts) if count and math.isfinite(parts[rank])]
+    if not kept:
+        return math.nan
+    return math.fsum(parts[rank] for rank in kept) * sum(counts) / sum(counts[rank] for rank in kept)

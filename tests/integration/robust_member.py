@@ -1,0 +1,100 @@
+"""One rank of a group that makes steps by `RobustReduce`, as one line of JSON on its standard input says.
+
+{"rank": 0, "port": 1, "steps": [{"rule": "median", "owners": [...], "counts": [...], "lies": {"2": "nan"}}]}
+It answers with a line for each step: its own gradient, the one that came out, the loss, or the bytes it sent.
+"""
+
+import json
+import os
+import socket
+import struct
+import sys
+
+import torch
+import torch.distributed as dist
+
+from peerloom.errors import FailedPreconditionError
+from peerloom.kit.logs import configure_logs
+from peerloom.v1.trainer_pb2 import ConfigureGeneration
+from peerloom.worker.group.breaking import open_sockets
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.sync.robust.exchange import RobustReduce
+
+LIES = {"nan": torch.nan, "flip": -1.0, "huge": 1e30}
+SENT_OFFSET = 200  # of tcpi_bytes_sent in the kernel's struct tcp_info
+
+
+def sent_bytes() -> int:
+    """What all sockets of this process have sent, without the headers."""
+    total = 0
+    for descriptor in open_sockets().values():
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+                told = duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                total += struct.unpack_from("Q", told, SENT_OFFSET)[0]
+        except (OSError, struct.error):
+            continue  # not TCP
+    return total
+
+
+def make_step(group: Group, step: dict[str, object]) -> dict[str, object]:
+    counts, lie = step["counts"], step["lies"].get(str(group.rank))  # type: ignore[attr-defined, index]
+    torch.manual_seed(1)
+    width = step.get("width", 8)
+    model = torch.nn.Sequential(torch.nn.Linear(4, width), torch.nn.Tanh(), torch.nn.Linear(width, 3))
+    chance = torch.Generator().manual_seed(100 + group.rank)
+    count = counts[group.rank]
+    inputs = torch.randn(max(count, 2), 4, generator=chance)
+    factor = LIES[lie] if lie else 1.0
+
+    def loss_of(outputs: torch.Tensor) -> torch.Tensor:
+        weight = factor if count else 0.0
+        return (outputs**2).mean(1).sum() * (weight / sum(counts))
+
+    loss_of(model(inputs)).backward()
+    own = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).tolist()
+    model.zero_grad(set_to_none=True)
+    sync = RobustReduce(model, step["owners"], step["rule"], group)
+    try:
+        loss = sync.backward(loss_of(sync.forward(inputs)), counts)
+        model.zero_grad(set_to_none=True)  # the first step sorts the buckets anew
+        dist.barrier()  # all have received what was sent, so it has been counted
+        before = sent_bytes()
+        loss = sync.backward(loss_of(sync.forward(inputs)), counts)
+        dist.barrier()
+        sent = sent_bytes() - before
+    except FailedPreconditionError as error:
+        sync.close()
+        return {"refused": error.message}
+    came = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    sync.close()
+    if step.get("width"):
+        return {"sent": sent, "gradient_bytes": 4 * len(came), "counted": sync.traffic.bytes}
+    return {"own": own, "came": came.tolist(), "loss": loss}
+
+
+def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    steps = told["steps"]
+    world_size = len(steps[0]["counts"])
+    config = ConfigureGeneration(
+        generation=1,
+        rank=told["rank"],
+        world_size=world_size,
+        store_address=f"127.0.0.1:{told['port']}",
+        store_prefix="robust",
+        collective_timeout_s=60,
+    )
+    group = Group(config, torch.device("cpu"))
+    group.form()
+    for step in steps:
+        print(json.dumps(make_step(group, step)), flush=True)
+    dist.barrier()
+    group.close()
+
+
+if __name__ == "__main__":
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    configure_logs("worker")
+    main()
