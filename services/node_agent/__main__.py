@@ -1,6 +1,7 @@
 """`python -m peerloom.services.node_agent`: one agent on one machine."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from peerloom.kit.config import load_config
 from peerloom.kit.directory import Directory
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.server import Endpoint, Server, run
+from peerloom.sandbox.process_environment import clean_environment
 from peerloom.services.node_agent.agent_runtime import AgentRuntime, look_at_machine
 from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artifacts
-from peerloom.services.node_agent.config import NodeConfig
-from peerloom.services.node_agent.inference_process import InferenceProcess, inference_flags
+from peerloom.services.node_agent.config import SANDBOX_LABEL, NodeConfig
+from peerloom.services.node_agent.inference_process import InferenceProcess, inference_command
 from peerloom.services.node_agent.membership.advertising import PendingChanges
 from peerloom.services.node_agent.membership.contact import RegistryContact
 from peerloom.services.node_agent.membership.heartbeats import Heartbeats
@@ -38,6 +40,12 @@ from peerloom.services.node_agent.owner.inventory import (
 )
 from peerloom.services.node_agent.owner.measuring import Measuring
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
+from peerloom.services.node_agent.workers.grants import (
+    check_sandbox,
+    inference_grant,
+    sandbox_label,
+    worker_grant,
+)
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker
 from peerloom.services.node_agent.workers.slots import SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerStarter
@@ -60,6 +68,7 @@ async def main() -> None:
     endpoint = Endpoint(config.listen, config.tls_certificate, config.tls_key, config.allow_plain)
     with lock_state(config.state_folder()):
         runtime = await look_at_machine(config)
+        check_sandbox(config, runtime.sandbox)
         await serve(config, Server(endpoint, SERVICES), runtime)
 
 
@@ -70,7 +79,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     a state folder or an address that can't be used.
     """
     clock, machine, state = runtime.clock, runtime.machine, config.state_folder()
-    spec = _spec_of(config, machine, advertised_address(config.advertise, server.address, config.registry))
+    spec = _spec_of(config, runtime, advertised_address(config.advertise, server.address, config.registry))
     status, pending, directory = NodeStatus(), PendingChanges(), Directory(runtime.dialer, config.registry)
 
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
@@ -125,14 +134,14 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         raise registration.refusal
 
 
-def _spec_of(config: NodeConfig, machine: LentMachine, address: str) -> NodeSpec:
+def _spec_of(config: NodeConfig, runtime: AgentRuntime, address: str) -> NodeSpec:
     """What the node says of itself; how fast it is stands in its status."""
     return NodeSpec(
         name=config.name or valid_name(socket.gethostname()),
         address=address,
-        slots=machine.slots,
-        accelerators=machine.accelerators,
-        labels=config.label_map(),
+        slots=runtime.machine.slots,
+        accelerators=runtime.machine.accelerators,
+        labels={**config.label_map(), SANDBOX_LABEL: sandbox_label(config, runtime.sandbox)},
     )
 
 
@@ -155,6 +164,7 @@ def _assigner(
             folder=str(worker.folder),
             data_roots=config.data_roots(),
             tls_ca=config.tls_ca,
+            grant=worker_grant(config, machine, worker.folder),
         )
 
     return assign
@@ -165,9 +175,11 @@ def _inference(
 ) -> InferenceProcess | None:
     if not config.inference:
         return None
-    flags = inference_flags(config, runtime.machine, address)
     folder, host = config.state_folder() / "inference", advertised.rpartition(":")[0]
-    return InferenceProcess(folder, flags, host, runtime.clock)
+    grant = inference_grant(config, runtime.machine, folder)
+    command = inference_command(config, runtime.machine, address, folder, grant)
+    environment = clean_environment(os.environ, is_confined=grant is not None)
+    return InferenceProcess(folder, command, environment, host, runtime.clock)
 
 
 def _policy(
