@@ -36,7 +36,8 @@ def interpreter_files() -> Readable:
 def without(paths: Iterable[str], private: str) -> Readable:
     """The same files, but not those below `private`: what lies beside it, folder by folder, instead.
 
-    Of a folder on the way to it the names of all below it can still be listed. Links are followed first.
+    Of a hidden folder on the way to it, nothing: other services may keep theirs there. What is on the way can
+    still be listed, with all below. Links are followed first.
     """
     hidden = Path(os.path.realpath(private)) if private else None
     reads: list[str] = []
@@ -49,7 +50,9 @@ def without(paths: Iterable[str], private: str) -> Readable:
                 reads.append(str(path))
         elif path != hidden:
             lists.append(str(path))
-            waiting += [entry for entry in _entries(path) if not entry.is_symlink()]
+            beside = [entry for entry in _entries(path) if not entry.is_symlink()]
+            on_way = {entry for entry in beside if hidden.is_relative_to(entry)}
+            waiting += [entry for entry in beside if not (entry in on_way and entry.name.startswith("."))]
     return Readable(tuple(sorted(reads)), tuple(sorted(lists)))
 
 

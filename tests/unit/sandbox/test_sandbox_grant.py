@@ -108,6 +108,15 @@ def test_the_agents_folder_is_left_out_of_what_holds_it(tmp_path: Path) -> None:
     assert without(["/a/b"], "").reads == ("/a/b",)
 
 
+def test_of_a_hidden_folder_that_holds_the_agents_nothing_is_given(tmp_path: Path) -> None:
+    """`peerloom up` keeps all services' folders in .peerloom."""
+    for name in (".peerloom/nodes/node-1", ".peerloom/nodes/node-2", ".peerloom/registry", "tasks", ".cache"):
+        (tmp_path / name).mkdir(parents=True)
+    found = without([str(tmp_path)], f"{tmp_path}/.peerloom/nodes/node-1")
+    assert found.reads == (f"{tmp_path}/.cache", f"{tmp_path}/tasks")
+    assert found.lists == (str(tmp_path),)
+
+
 def test_an_older_kernel_is_asked_for_what_it_knows() -> None:
     """13 rights in the first version; then moving (bit 13), cutting (14) and devices (15)."""
     assert [handled_files(abi).bit_length() for abi in (1, 2, 3, 4, 5, 7)] == [13, 14, 15, 15, 16, 16]
