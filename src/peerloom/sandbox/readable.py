@@ -50,12 +50,13 @@ def without(paths: Iterable[str], private: str) -> Readable:
                 reads.append(str(path))
         elif path != hidden:
             lists.append(str(path))
-            beside = [entry for entry in _entries(path) if not entry.is_symlink()]
+            beside = [entry for entry in _entries(path) if not os.path.islink(entry)]
             on_way = {entry for entry in beside if hidden.is_relative_to(entry)}
             waiting += [entry for entry in beside if not (entry in on_way and entry.name.startswith("."))]
     return Readable(tuple(sorted(reads)), tuple(sorted(lists)))
 
 
+# Not the methods of Path: what may not be looked at is no file and no link, and no error either.
 def _entries(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
@@ -65,7 +66,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _importable_in(folder: Path) -> Iterator[str]:
     for entry in _entries(folder):
-        if entry.suffix in (".py", ".so") or (entry / "__init__.py").is_file():
+        if entry.suffix in (".py", ".so") or os.path.isfile(entry / "__init__.py"):
             yield os.path.realpath(entry)
 
 
@@ -73,7 +74,7 @@ def _links_in(folders: Iterable[str]) -> Iterator[str]:
     """Where packages are that are only linked from a folder of packages, as some installers do."""
     for folder in folders:
         for entry in _entries(Path(folder)):
-            if entry.is_symlink():
+            if os.path.islink(entry):
                 yield os.path.realpath(entry)
 
 
