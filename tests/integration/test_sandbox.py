@@ -14,6 +14,7 @@ import pytest
 
 from peerloom.sandbox.grant import Grant
 from peerloom.sandbox.kernel_support import find_support
+from peerloom.sandbox.process_environment import clean_environment
 
 PROBE = Path(__file__).with_name("sandbox_probe.py")
 LIMIT_S = 60.0
@@ -135,3 +136,14 @@ def test_limits_hold_for_files_and_memory(places: dict[str, str]) -> None:
     command = [sys.executable, "-m", "peerloom.sandbox", grant.to_json(), sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.stdout.split("\n")[:3] == [str(64 << 20), "no memory", str(1 << 20)], done.stderr
+
+
+def test_names_are_found_without_udp(places: dict[str, str], tmp_path: Path) -> None:
+    server = Path(__file__).with_name("tcp_name_server.py")
+    script = "import socket; print(socket.gethostbyname('trainer.example'))"
+    confined = [sys.executable, "-m", "peerloom.sandbox", Grant(places["own"]).to_json()]
+    command = ["unshare", "--mount", "--net", sys.executable, str(server), str(tmp_path / "resolv.conf")]
+    environment = clean_environment(os.environ, is_confined=True)
+    command += [*confined, sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert (done.stdout, done.returncode) == ("192.0.2.7\n", 0), done.stderr
