@@ -16,13 +16,16 @@ def worker_grant(config: NodeConfig, machine: LentMachine, folder: Path) -> Gran
     """For a worker whose folder this is; None when the owner wants no sandbox."""
     if config.no_sandbox:
         return None
+    on_gpu = machine.accelerator_kind == "cuda"
+    # What CUDA maps of the card's memory may count too, so there is no limit that fits.
+    memory_limit_bytes = 0 if on_gpu else _MEMORY_JUMP * config.memory_limit_bytes
     return Grant(
         folder=str(folder),
         reads=(*config.data_roots(), *_files(config.tls_ca)),
         private=str(config.state_folder()),
-        on_gpu=machine.accelerator_kind == "cuda",
+        on_gpu=on_gpu,
         file_limit_bytes=config.artifact_limit_bytes,
-        memory_limit_bytes=_MEMORY_JUMP * config.memory_limit_bytes,
+        memory_limit_bytes=memory_limit_bytes,
     )
 
 

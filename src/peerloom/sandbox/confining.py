@@ -39,7 +39,9 @@ def confine(grant: Grant, support: SandboxSupport | None = None) -> None:
 def temporary_files_in(folder: str) -> None:
     """Temporary files and caches are made there, also by a library that has asked for their place before."""
     tempfile.tempdir = folder
-    os.environ["TMPDIR"] = os.environ["XDG_CACHE_HOME"] = folder
+    # Torch keeps the place that it found at its import, before the fork, in the last of these.
+    for name in ("TMPDIR", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+        os.environ[name] = folder
 
 
 def rights_of(grant: Grant) -> FileRights:

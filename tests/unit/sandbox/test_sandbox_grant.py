@@ -50,8 +50,9 @@ def test_a_worker_reads_what_its_owner_lends_and_writes_its_own_folder() -> None
 
 
 def test_a_worker_on_a_gpu_has_its_devices_and_shared_memory() -> None:
-    grant = worker_grant(NodeConfig(), GPU, Path("/own"))
+    grant = worker_grant(NodeConfig(memory_limit_bytes=100), GPU, Path("/own"))
     assert grant is not None
+    assert (grant.on_gpu, grant.memory_limit_bytes) == (True, 0)
     rights = file_rights(grant, [], [], ["/dev/nvidia0", "/dev/nvidiactl"])
     assert {"/dev/nvidia0", "/dev/nvidiactl"} < set(rights.devices)
     assert rights.writes == ("/own", "/dev/shm")
