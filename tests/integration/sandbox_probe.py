@@ -137,7 +137,7 @@ def _become_root(program: str) -> None:
 
 def _use_folder(folder: Path) -> None:
     (folder / "deep").mkdir()
-    (folder / "deep" / "one").write_text("x")
+    (folder / "deep" / "one").touch()
     (folder / "deep" / "one").rename(folder / "two")
     (folder / "two").unlink()
 

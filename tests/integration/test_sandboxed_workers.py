@@ -42,6 +42,7 @@ class Curious(Task):
             "environment": outcome(Path(f"/proc/{forker}/environ").read_bytes),
             "datagram": outcome(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).close()),
             "own": outcome(Path(os.environ["TMPDIR"], "mine").touch),
+            "compiled": outcome(Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "compiled").touch),
             "secret": os.environ.get("OWNERS_PASSWORD", "none"),
         }.items():
             print(f"curious {name} {found}", flush=True)
@@ -54,6 +55,7 @@ class Curious(Task):
         split = Split(points, (points[:, 0] > points[:, 1]).long())
         return split, split
 """
+ALLOWED = dict.fromkeys(("own", "compiled"), "done")
 FORBIDDEN = ("state", "logs", "outside", "signal", "environment", "datagram")
 
 pytestmark = pytest.mark.skipif(not SUPPORT.is_whole, reason=f"needs a sandbox: {SUPPORT.why_not}")
@@ -96,9 +98,9 @@ def test_a_jobs_code_trains_and_reaches_nothing_else(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PEERLOOM_NODE_NO_SANDBOX", "true")
     found, label, seccomp = run_curious(tmp_path / "free")
     assert (label, seccomp) == ("off", "0")
-    assert found == {**dict.fromkeys((*FORBIDDEN, "own"), "done"), "secret": "none"}
+    assert found == {**dict.fromkeys(FORBIDDEN, "done"), **ALLOWED, "secret": "none"}
 
     monkeypatch.setenv("PEERLOOM_NODE_NO_SANDBOX", "false")
     found, label, seccomp = run_curious(tmp_path / "confined")
     assert (label, seccomp) == (str(SUPPORT), "2")
-    assert found == {**dict.fromkeys(FORBIDDEN, "PermissionError"), "own": "done", "secret": "none"}
+    assert found == {**dict.fromkeys(FORBIDDEN, "PermissionError"), **ALLOWED, "secret": "none"}

@@ -91,13 +91,9 @@ _PRETENDED: dict[str, tuple[int | None, int | None]] = {
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
-    "futimesat": (261, None),
     "sched_setaffinity": (203, 122),
     "setpgid": (109, 154),
     "setsid": (112, 157),
-    "utime": (132, None),
-    "utimensat": (280, 88),
-    "utimes": (235, None),
 }
 # For the process itself (0) only: which argument names the process.
 _OWN: dict[str, tuple[int, tuple[int, int]]] = {
