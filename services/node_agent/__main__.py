@@ -1,6 +1,7 @@
 """`python -m peerloom.services.node_agent`: one agent on one machine."""
 
 import asyncio
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -15,10 +16,11 @@ from peerloom.kit.config import load_config
 from peerloom.kit.directory import Directory
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.server import Endpoint, Server, run
+from peerloom.sandbox.process_environment import clean_environment
 from peerloom.services.node_agent.agent_runtime import AgentRuntime, look_at_machine
 from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artifacts
-from peerloom.services.node_agent.config import NodeConfig
-from peerloom.services.node_agent.inference_process import InferenceProcess, inference_flags
+from peerloom.services.node_agent.config import SANDBOX_LABEL, NodeConfig
+from peerloom.services.node_agent.inference_process import InferenceProcess, inference_command
 from peerloom.services.node_agent.membership.advertising import PendingChanges
 from peerloom.services.node_agent.membership.child_identities import ChildIdentities
 from peerloom.services.node_agent.membership.contact import RegistryContact
@@ -41,6 +43,12 @@ from peerloom.services.node_agent.owner.inventory import (
 )
 from peerloom.services.node_agent.owner.measuring import Measuring
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
+from peerloom.services.node_agent.workers.grants import (
+    check_sandbox,
+    inference_grant,
+    sandbox_label,
+    worker_grant,
+)
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker
 from peerloom.services.node_agent.workers.slots import SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerStarter
@@ -63,6 +71,7 @@ async def main() -> None:
     with lock_state(config.state_folder()):
         identity = await enter(config.state_folder(), config.join, SystemClock())
         runtime = await look_at_machine(config, identity)
+        check_sandbox(config, runtime.sandbox)
         await serve(config, Server(Endpoint(config.listen, identity, config.allow_plain), SERVICES), runtime)
 
 
@@ -73,7 +82,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     a state folder or an address that can't be used.
     """
     clock, machine, state = runtime.clock, runtime.machine, config.state_folder()
-    spec = _spec_of(config, machine, advertised_address(config.advertise, server.address, config.registry))
+    spec = _spec_of(config, runtime, advertised_address(config.advertise, server.address, config.registry))
     status, pending, directory = NodeStatus(), PendingChanges(), Directory(runtime.dialer, config.registry)
 
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
@@ -135,14 +144,14 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         raise registration.refusal
 
 
-def _spec_of(config: NodeConfig, machine: LentMachine, address: str) -> NodeSpec:
+def _spec_of(config: NodeConfig, runtime: AgentRuntime, address: str) -> NodeSpec:
     """What the node says of itself; how fast it is stands in its status."""
     return NodeSpec(
         name=config.name or valid_name(socket.gethostname()),
         address=address,
-        slots=machine.slots,
-        accelerators=machine.accelerators,
-        labels=config.label_map(),
+        slots=runtime.machine.slots,
+        accelerators=runtime.machine.accelerators,
+        labels={**config.label_map(), SANDBOX_LABEL: sandbox_label(config, runtime.sandbox)},
     )
 
 
@@ -165,6 +174,7 @@ def _assigner(
             folder=str(worker.folder),
             data_roots=config.data_roots(),
             identity=worker.identity,
+            grant=worker_grant(config, machine, worker.folder),
         )
 
     return assign
@@ -175,9 +185,11 @@ def _inference(
 ) -> InferenceProcess | None:
     if not config.inference:
         return None
-    flags = inference_flags(config, runtime.machine, address)
     folder, host = config.state_folder() / "inference", advertised.rpartition(":")[0]
-    return InferenceProcess(folder, flags, host, runtime.clock, children.of_inference)
+    grant = inference_grant(config, runtime.machine, folder)
+    command = inference_command(config, runtime.machine, address, folder, grant)
+    environment = clean_environment(os.environ, is_confined=grant is not None)
+    return InferenceProcess(folder, command, environment, host, runtime.clock, children.of_inference)
 
 
 def _policy(

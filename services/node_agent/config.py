@@ -10,6 +10,7 @@ from peerloom.kit.config import knob
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 
 _ACCELERATORS = ("auto", "cpu", "cuda")
+SANDBOX_LABEL = "sandbox"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -36,7 +37,7 @@ class NodeConfig:
     accelerator: str = knob(
         "auto", "what a slot is: cpu, cuda, or auto (cuda where each slot can have its own GPU)"
     )
-    labels: tuple[str, ...] = knob((), "words for selection: k=v,k=v; at most 32")
+    labels: tuple[str, ...] = knob((), "words for selection: k=v,k=v; at most 31")
     artifact_limit_bytes: int = knob(
         20 * 1024**3, "disk for artifacts; more saves fetching again, less leaves the disk to the owner"
     )
@@ -62,8 +63,13 @@ class NodeConfig:
     )
     allow_code: bool = knob(
         False,
-        "whether jobs may bring code along. True lets whoever reaches the trainer run anything here as this "
-        "user",
+        "whether jobs may bring code along. True lets whoever reaches the trainer run anything here that the "
+        "sandbox leaves",
+    )
+    no_sandbox: bool = knob(
+        False,
+        "let workers and the inference server do whatever this user may. True is for tasks that the sandbox "
+        "stops (UDP, files outside of --data-root), and for kernels without one",
     )
     data_root: tuple[str, ...] = knob(
         (),
@@ -186,7 +192,11 @@ class NodeConfig:
         check_range("log_jobs", self.log_jobs, 1, 100_000)
         if self.name:
             check_name("name", self.name)
-        check_labels("labels", self.label_map())
+        labels = self.label_map()
+        if SANDBOX_LABEL in labels:
+            limit = f"other keys: what {SANDBOX_LABEL!r} says is found by the agent"
+            raise InvalidArgumentError.of_field("labels", SANDBOX_LABEL, limit)
+        check_labels("labels", {**labels, SANDBOX_LABEL: ""})
         if self.accelerator not in _ACCELERATORS:
             raise InvalidArgumentError.of_field("accelerator", self.accelerator, "auto, cpu or cuda")
         if self.log_level not in _LOG_LEVELS:

@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from peerloom.errors import FailedPreconditionError
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.kit.tasks import ShieldedWork
+from peerloom.sandbox.grant import Grant
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.owner.inventory import LentMachine
 
@@ -23,18 +24,25 @@ START_LIMIT_S = 60.0
 _PREFIX = b"address="
 
 
-def inference_flags(config: NodeConfig, machine: LentMachine, agent_address: str) -> list[str]:
-    """The flags of the inference server, which listens where the agent does, on a port of its own."""
+def inference_command(
+    config: NodeConfig, machine: LentMachine, agent_address: str, folder: Path, grant: Grant | None
+) -> list[str]:
+    """Starts the inference server, which listens where the agent does, on a port of its own.
+
+    With a `grant` it has no more than that.
+    """
+    program = [sys.executable, "-m", "peerloom.inference.server", f"--folder={folder}"]
+    confined = [sys.executable, "-m", "peerloom.sandbox", grant.to_json()] if grant is not None else []
     flags = [f"--listen={config.listen.rpartition(':')[0]}:0", f"--agent={agent_address}"]
     flags.append(f"--registry={config.registry}")
     flags += [f"--memory-bytes={config.inference_memory_bytes}", f"--log-level={config.log_level}"]
     flags.append(f"--modules={','.join(config.inference_modules)}")
     flags += [f"--threads={machine.threads}", f"--accelerator={machine.accelerator_kind or 'cpu'}"]
-    return [*flags, f"--allow-plain={str(config.allow_plain).lower()}"]
+    return [*confined, *program, *flags, f"--allow-plain={str(config.allow_plain).lower()}"]
 
 
 class InferenceProcess:
-    """At most one server, whose files lie in `folder` and that is started with these `flags`.
+    """At most one server, whose files lie in `folder` and that is started with `command` and `environment`.
 
     Peers reach it at `advertised_host`, as they do the agent. `certify` puts what it proves itself with
     below a folder, and says where ("": all is plain).
@@ -43,12 +51,14 @@ class InferenceProcess:
     def __init__(
         self,
         folder: Path,
-        flags: Sequence[str],
+        command: Sequence[str],
+        environment: Mapping[str, str],
         advertised_host: str,
         clock: Clock,
         certify: Callable[[Path], Awaitable[str]],
     ) -> None:
-        self._folder, self._flags, self._certify = folder, flags, certify
+        self._folder, self._command, self._environment = folder, command, environment
+        self._certify = certify
         self._advertised_host, self._clock = advertised_host, clock
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
@@ -114,18 +124,17 @@ class InferenceProcess:
     async def _launch(self) -> None:
         # What a server that was killed left is of no use to the next.
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-        await asyncio.to_thread((self._folder / "models").mkdir, parents=True)
+        await asyncio.to_thread(self._folder.mkdir, parents=True)
         identity = await self._certify(self._folder)
         # It ends when our end of the pipe does, also when we are killed.
         read_end, self._lifeline = os.pipe()
-        own = (f"--folder={self._folder / 'models'}", f"--identity={identity}")
-        command = (sys.executable, "-m", "peerloom.inference.server", *own, *self._flags)
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *command,
+                *self._command,
+                f"--identity={identity}",
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "PEERLOOM_LIFELINE": str(read_end)},
+                env={**self._environment, "PEERLOOM_LIFELINE": str(read_end)},
                 pass_fds=(read_end,),
                 start_new_session=True,
             )

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from peerloom.embedded.folder import StateFolder
+from peerloom.sandbox.kernel_support import find_support
 
 LIMIT_S = 120.0
 PEERLOOM = (sys.executable, "-m", "peerloom.cli")
@@ -207,6 +208,8 @@ def test_doctor_always_ends_well(alone: Shell) -> None:
     assert answer.returncode == 0
     found = {finding["name"]: finding for finding in json.loads(answer.stdout)}
     assert found["Python"]["ok"]
+    support = find_support()
+    assert (found["sandbox"]["ok"], found["sandbox"]["found"]) == (support.is_whole, str(support))
     assert all(finding["ok"] or finding["remedy"] for finding in found.values())
 
 

@@ -82,6 +82,8 @@ def run_struck(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     # An agent that is frozen for long isn't interrupted; one that was killed is, when it registers again.
     monkeypatch.setenv("PEERLOOM_REGISTRY_DEAD_AFTER_S", "60")
+    # The task asks the injector by a Unix socket, which the sandbox takes away; a broken group would end TCP.
+    monkeypatch.setenv("PEERLOOM_NODE_NO_SANDBOX", "true")
     agents = sum(fault.kind == "agent" for fault in faults)
     injector = Injector(folder, faults)
     with contextlib.ExitStack() as stack:

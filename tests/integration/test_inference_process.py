@@ -9,7 +9,6 @@ import pytest
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.clock import SystemClock
-from peerloom.services.node_agent import inference_process
 from peerloom.services.node_agent.inference_process import InferenceProcess
 
 
@@ -30,15 +29,17 @@ exec sleep 1000
 class Started:
     """An inference process whose program is a script that starts when it is told to."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.begun, self.gate = folder / "begun", folder / "gate"
         for pipe in (self.begun, self.gate):
             os.mkfifo(pipe)
         script = folder / "server.sh"
         script.write_text(SERVER.format(begun=self.begun, gate=self.gate))
         script.chmod(0o755)
-        monkeypatch.setattr(inference_process.sys, "executable", str(script))
-        self.process = InferenceProcess(folder / "inference", [], "ada.example", SystemClock(), plain)
+        command, environment = [str(script)], dict(os.environ)
+        self.process = InferenceProcess(
+            folder / "inference", command, environment, "ada.example", SystemClock(), plain
+        )
 
     async def begins(self) -> None:
         """Returns when the program runs."""
@@ -50,8 +51,8 @@ class Started:
 
 
 @pytest.fixture
-async def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Started]:
-    made = Started(tmp_path, monkeypatch)
+async def started(tmp_path: Path) -> AsyncIterator[Started]:
+    made = Started(tmp_path)
     async with asyncio.timeout(LIMIT_S):
         yield made
         await made.process.stop(0)

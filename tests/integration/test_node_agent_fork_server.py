@@ -13,10 +13,10 @@ import pytest
 from node_agent_parts import LIMIT_S, worker_command
 
 from peerloom.errors import FailedPreconditionError
+from peerloom.sandbox.resource_limits import OPEN_FILES
 from peerloom.services.node_agent.workers.fork_client import ForkServerClient
 from peerloom.services.node_agent.workers.forked_worker import ForkedWorker
 from peerloom.worker.assignment import Assignment, Work
-from peerloom.worker.fork_server import OPEN_FILES
 
 
 @dataclass
@@ -53,7 +53,7 @@ async def open_gate(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def running(command: list[str], tmp_path: Path, owner: Owner) -> AsyncIterator[ForkServerClient]:
-    forks = ForkServerClient(command, {"OMP_NUM_THREADS": "1"})
+    forks = ForkServerClient(command, {**os.environ, "OMP_NUM_THREADS": "1"})
     forks.want(True)
     keeping = asyncio.create_task(forks.keep())
     yield forks

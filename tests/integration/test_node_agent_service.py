@@ -23,6 +23,7 @@ from node_agent_parts import (
 
 from peerloom.kit.channel import open_channel
 from peerloom.kit.dialing import Dialer
+from peerloom.sandbox.kernel_support import find_support
 from peerloom.v1.artifact_pb2 import HasArtifactsRequest
 from peerloom.v1.node_agent_pb2 import HandshakeRequest, Refusal, StopWorkersRequest
 from peerloom.v1.registry_pb2 import (
@@ -88,7 +89,7 @@ async def test_an_agent_registers_what_it_has_and_says_the_same_to_peers(bench: 
         node = (await event(NODE_EVENT_KIND_REGISTERED)).node
         hello = await peer.call(peer.stub.Handshake, HandshakeRequest(caller="a test"))
     assert (node.spec.name, node.spec.address, node.spec.slots) == ("alpha", agent.address, 2)
-    assert dict(node.spec.labels) == {"room": "b12", "owner": "lab"}
+    assert dict(node.spec.labels) == {"room": "b12", "owner": "lab", "sandbox": str(find_support())}
     assert node.spec.speed.matmul_gflops > 0
     assert node.spec.speed.memory_bytes_per_s > 0
     assert node.spec.speed.disk_bytes_per_s > 0

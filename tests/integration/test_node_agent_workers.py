@@ -118,6 +118,9 @@ async def test_a_worker_is_told_all_that_it_needs(
     told = json.loads(line)
     folder = Path(told.pop("folder"))
     assert (folder.parent, folder.name[:7]) == (tmp_path / "state" / "workers", "exit-0-")
+    state = str(tmp_path / "state")
+    grant = told.pop("grant")
+    assert (grant["folder"], grant["private"], grant["reads"]) == (str(folder), state, [])
     assert told == {
         "worker_id": "exit-0",
         "job_id": JOB,

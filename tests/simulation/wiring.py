@@ -16,6 +16,7 @@ from peerloom.kit.liveness import ProcessIdentity
 from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server
 from peerloom.kit.standby import serve_with_lease
+from peerloom.sandbox.kernel_support import SandboxSupport
 from peerloom.services.node_agent import __main__ as node_agent_main
 from peerloom.services.node_agent.agent_runtime import AgentRuntime
 from peerloom.services.node_agent.config import NodeConfig
@@ -172,6 +173,7 @@ async def node_agent(run: Run, slots: int) -> None:
         starter=ScriptedStarter(run, dialer_of),
         meter=QuietMachine(),
         measure_speed=measure_speed,
+        sandbox=SandboxSupport(7, seccomp=True),
         chance=_chance(run),
     )
     async with _server(

@@ -100,6 +100,9 @@ DECISIONS = (
     "src/peerloom/kit/allowance.py",
     "src/peerloom/kit/principal.py",
     "src/peerloom/kit/roles.py",
+    "src/peerloom/sandbox/grant.py",
+    "src/peerloom/sandbox/process_environment.py",
+    "src/peerloom/sandbox/system_calls.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.
 IMPURE = (
@@ -140,6 +143,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "artifacts",
         "errors",
         "kit",
+        "sandbox",
         "v1",
         "worker.assignment",
         "worker.data_roots",
@@ -158,7 +162,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # It simulates what is around the selector, with the selector's own pure rules, policies and columns: the
     # same objects, so that what a simulation shows holds for the service.
     "peerloom.simulator": ("errors", "v1", *SIMULATED),
-    "peerloom.worker": ("artifacts", "errors", "kit", "v1"),
+    "peerloom.sandbox": (),
+    "peerloom.worker": ("artifacts", "errors", "kit", "sandbox", "v1"),
     "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client"),
     "peerloom.embedded": ("errors", "kit", "v1", "client"),
     "peerloom.testbed": ("errors", "kit", "v1", "client", "embedded"),
@@ -184,6 +189,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "experiments",
         "kit.linux",
         "kit.printable",
+        "sandbox.kernel_support",
         "worker.tasks.built_in",
         "simulator",
         "testbed",

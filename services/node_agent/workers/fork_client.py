@@ -61,6 +61,7 @@ class _ForkProcess:
 class ForkServerClient:
     """Starts the process of `command` on these `cores` (empty: all), and keeps it while that is wanted.
 
+    The process and its workers get this `environment` and no other.
     Without `keeps_warm` it is started only for a worker. `ready` is set while one that is kept forks at once.
     """
 
@@ -165,7 +166,7 @@ class ForkServerClient:
                     *self._command,
                     stdin=theirs.fileno(),
                     stdout=asyncio.subprocess.DEVNULL,
-                    env={**os.environ, **self._environment},
+                    env=self._environment,
                     start_new_session=True,  # a Ctrl-C at the terminal is for the agent alone
                 )
         except OSError as error:

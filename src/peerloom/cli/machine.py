@@ -12,6 +12,7 @@ from pathlib import Path
 
 from peerloom.cli.invocation import default_state
 from peerloom.cli.units import human_bytes
+from peerloom.sandbox.kernel_support import find_support
 
 _COMMAND_LIMIT_S = 5.0
 _REGISTRY_PORT = 7400
@@ -38,6 +39,7 @@ def examine() -> list[Finding]:
         _package("safetensors", "to train on this machine"),
         _package("scikit-learn", "for the digits task"),
         _gpus(),
+        _sandbox(),
         _docker(),
         _ns3(),
         _network_rights(),
@@ -80,6 +82,12 @@ def _gpus() -> Finding:
     if listed:
         return Finding("GPUs", True, "; ".join(listed.splitlines()))
     return Finding("GPUs", False, "no NVIDIA GPU", "to train on GPUs", "install the NVIDIA driver")
+
+
+def _sandbox() -> Finding:
+    support = find_support()
+    remedy = f"{support.why_not} (or say --no-sandbox, and trust whoever sends jobs)"
+    return Finding("sandbox", support.is_whole, str(support), "to run code that jobs bring", remedy)
 
 
 def _docker() -> Finding:

@@ -33,6 +33,7 @@ _RUNS_CODE = frozenset(
         "allow_code",
         "database",
         "measure_command",
+        "no_sandbox",
         "own_policies",
         "join",
         "join_listen",

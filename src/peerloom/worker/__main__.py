@@ -3,9 +3,9 @@
 import gc
 import os
 import sys
-import tempfile
 from pathlib import Path
 
+from peerloom.sandbox.confining import confine, known_interpreter_files, temporary_files_in
 from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.fork_server import serve
@@ -34,6 +34,7 @@ def import_all_that_is_slow() -> None:
         parameter.grad = torch.zeros_like(parameter)
     optimiser.step()  # the first step of any optimiser imports torch._dynamo, over a second of work
     optimiser.zero_grad()
+    known_interpreter_files()
     gc.enable()
 
 
@@ -44,8 +45,10 @@ def work() -> int:
         return 0
     assignment = Assignment.from_json(line)
     _redirect_output(Path(assignment.log_path))
-    # Both: a library may have asked for the temporary folder before the fork.
-    os.environ["TMPDIR"] = tempfile.tempdir = assignment.folder
+    if assignment.grant is not None:  # before the first thread, and before anything of the job is imported
+        confine(assignment.grant)
+    else:
+        temporary_files_in(assignment.folder)
     agent = AgentCommands()
     if assignment.interface:  # else no interface carries the node's address (NAT): let the library choose
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = assignment.interface

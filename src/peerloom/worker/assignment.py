@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 
+from peerloom.sandbox.grant import Grant
 from peerloom.v1.trainer_pb2 import JobSpec
 
 
@@ -38,8 +39,9 @@ class Assignment:
     `interface` is the network interface that the collectives use, `threads` the number of threads that
     one operator may use, `device_index` the GPU where `accelerator_kind` is "cuda". With `secret` the worker
     proves to the trainer that it is the one that was started. `folder` is the worker's own, for all that it
-    writes; `data_roots` are the folders whose files it may read. `identity` is the PEM file that it proves
-    itself with, for this job, which its agent renews; empty: plain.
+    writes; `data_roots` are the folders whose files it may read. `grant` is what its sandbox leaves it;
+    without one it is in none. `identity` is the PEM file that it proves itself with, for this job, which its
+    agent renews; empty: plain.
     """
 
     worker_id: str
@@ -56,12 +58,15 @@ class Assignment:
     folder: str = ""
     data_roots: tuple[str, ...] = ()
     identity: str = ""
+    grant: Grant | None = None
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":
         """Reads the line. Raises KeyError, TypeError or ValueError for one that isn't an assignment."""
         told = json.loads(line)
-        return cls(**{**told, "work": Work(**told["work"]), "data_roots": tuple(told["data_roots"])})
+        grant = Grant.from_dict(told["grant"]) if told.get("grant") else None
+        nested = {"work": Work(**told["work"]), "data_roots": tuple(told["data_roots"]), "grant": grant}
+        return cls(**{**told, **nested})
 
     def to_json(self) -> str:
         """The line, without its end."""

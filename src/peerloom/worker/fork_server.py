@@ -12,7 +12,6 @@ It may fork because it keeps to one thread, and opens neither gRPC nor CUDA: non
 import gc
 import importlib
 import os
-import resource
 import select
 import signal
 import socket
@@ -21,8 +20,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-# For connections to all others of a large generation, data loaders and libraries.
-OPEN_FILES = 4096
+from peerloom.sandbox.resource_limits import limit_always
 
 
 def serve(work: Callable[[], int]) -> None:
@@ -42,10 +40,10 @@ def serve(work: Callable[[], int]) -> None:
                 os.read(woken, 4096)
                 _tell_ends(status_of)
             if asks in readable:
-                is_open = _answer(requests, status_of, work)
+                is_open = _answer(requests, woken, status_of, work)
 
 
-def _answer(requests: socket.socket, status_of: dict[int, int], work: Callable[[], int]) -> bool:
+def _answer(requests: socket.socket, woken: int, status_of: dict[int, int], work: Callable[[], int]) -> bool:
     """Forks what was asked for; False when the agent asks no more."""
     try:
         _, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
@@ -62,7 +60,7 @@ def _answer(requests: socket.socket, status_of: dict[int, int], work: Callable[[
         os.close(status)
     else:
         if pid == 0:
-            _become_worker(requests, [*status_of.values()], inputs, status, work)
+            _become_worker(requests, [woken, *status_of.values()], inputs, status, work)
         status_of[pid] = status
     os.close(inputs)
     return True
@@ -75,7 +73,7 @@ def _become_worker(
     exit_status = 1
     try:
         os.setsid()
-        signal.set_wakeup_fd(-1)
+        os.close(signal.set_wakeup_fd(-1))
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         requests.close()
@@ -84,7 +82,7 @@ def _become_worker(
         os.dup2(inputs, 0)
         os.close(inputs)
         importlib.invalidate_caches()  # a task may have been installed since
-        _limit_resources()
+        limit_always()
         os.write(status, b"%d\n" % os.getpid())
         exit_status = work()
     except BaseException:
@@ -95,17 +93,6 @@ def _become_worker(
             sys.stderr.flush()
         # Not sys.exit: a thread of a broken process group must not keep the process alive.
         os._exit(exit_status)
-
-
-def _limit_resources() -> None:
-    """No core dump, which would write the job's memory to the disk, and no more open files than it needs.
-
-    Not its address space: torch and CUDA reserve far more of it than they use.
-    """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _, highest = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = OPEN_FILES if highest == resource.RLIM_INFINITY else min(OPEN_FILES, highest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def _woken_at_ends() -> int:

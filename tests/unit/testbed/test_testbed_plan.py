@@ -104,6 +104,7 @@ def test_a_setting_that_is_the_testbeds_own_is_refused() -> None:
         ("node", "worker_command", "/bin/sh,-c,id"),
         ("node", "measure_command", "/bin/sh,-c,id"),
         ("node", "allow_code", "true"),
+        ("node", "no_sandbox", "true"),
         ("selector", "own_policies", "evil:Policy"),
         ("trainer", "database", "sqlite:////etc/passwd"),
         ("registry", "join_listen", "0.0.0.0:7404"),

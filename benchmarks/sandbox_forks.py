@@ -1,0 +1,63 @@
+"""`python -m benchmarks.sandbox_forks ROUNDS`: forks workers as an agent's fork server does, and times them.
+
+Prints two lists of milliseconds as JSON, from the fork to the end of the first step of the digits task: with
+the sandbox, and without. The clock is the machine's monotonic one, which a fork shares with its parent.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+from benchmarks.measure import alternate
+from peerloom.sandbox.confining import confine
+from peerloom.sandbox.grant import Grant
+from peerloom.worker.__main__ import import_all_that_is_slow
+
+
+def main() -> None:
+    """Warms up as a fork server does, then measures in turn."""
+    rounds = int(sys.argv[1])
+    import_all_that_is_slow()
+    with tempfile.TemporaryDirectory() as folder:
+        grant = Grant(folder)
+        print(json.dumps(alternate(rounds, lambda: _first_step_ms(grant), lambda: _first_step_ms(None))))
+
+
+def _first_step_ms(grant: Grant | None) -> float:
+    told, tells = os.pipe()
+    begun_s = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if grant is not None:
+                confine(grant)
+            _make_first_step()
+            os.write(tells, repr(time.monotonic()).encode())
+        finally:
+            os._exit(0)
+    os.close(tells)
+    with open(told, "rb") as answers:
+        ended = answers.read()
+    os.waitpid(pid, 0)
+    if not ended:
+        raise SystemExit("a worker ended before its first step")
+    return 1000 * (float(ended) - begun_s)
+
+
+def _make_first_step() -> None:
+    import torch
+
+    from peerloom.worker.task import load_task
+
+    task = load_task("digits", {})
+    model, (train, _) = task.model(), task.data()
+    optimiser = task.optimiser(model.parameters(), 0.1)
+    inputs, targets = task.batch(train, torch.arange(32))
+    task.loss(model(inputs), targets).mean().backward()
+    optimiser.step()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Which of an agent's environment variables its workers get: what programs are set up by, and no secrets."""
+
+from collections.abc import Mapping
+
+_NAMES = frozenset(
+    {
+        "CUDA_VISIBLE_DEVICES",
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "LD_PRELOAD",
+        "PATH",
+        "PEERLOOM_CHAOS",
+        "PEERLOOM_TEST_RUN",
+        "PEERLOOM_WORKERS_SHARE_CARDS",
+        "TZ",
+        "VIRTUAL_ENV",
+    }
+)
+_PREFIXES = (
+    *("CONDA_", "CUBLAS_", "CUDA_", "CUDNN_", "GLIBC_", "GLOO_", "GOMP_", "KMP_", "LC_", "MALLOC_", "MKL_"),
+    *(
+        "NCCL_",
+        "NVIDIA_",
+        "OMP_",
+        "OPENBLAS_",
+        "PEERLOOM_INFERENCE_",
+        "PYTHON",
+        "PYTORCH_",
+        "SSL_CERT_",
+        "TORCH",
+        "XLA_",
+    ),
+)
+# Names are looked up over TCP, by the C library: a confined process has no UDP.
+_RESOLVING = {"GRPC_DNS_RESOLVER": "native", "RES_OPTIONS": "use-vc"}
+
+
+def clean_environment(environment: Mapping[str, str], *, is_confined: bool) -> dict[str, str]:
+    """The variables that a process which works for others gets; if it `is_confined`, names need no UDP."""
+    kept = {
+        name: value for name, value in environment.items() if name in _NAMES or name.startswith(_PREFIXES)
+    }
+    return {**kept, **(_RESOLVING if is_confined else {})}
