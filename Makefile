@@ -6,6 +6,9 @@ PROTOC := .venv/protoc/.ready
 OUT := src
 PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 
+# Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos ns3 images base-image clean
 
 setup: $(READY)

@@ -59,6 +59,13 @@ def supervisor(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         assert StateFolder(tmp_path).wait_until_free(END_LIMIT_S)
 
 
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody trains here, so no agent imports for seconds what workers need."""
+    monkeypatch.setenv("PEERLOOM_NODE_KEEP_WARM", "false")
+
+
+@pytest.mark.usefixtures("cold")
 def test_a_system_is_whole_when_start_returns_and_gone_when_the_block_is_left(tmp_path: Path) -> None:
     with Embedded(tmp_path, (2, 0), services=LIGHT) as system:
         pids = system.pids
@@ -76,6 +83,7 @@ def test_a_system_is_whole_when_start_returns_and_gone_when_the_block_is_left(tm
     assert StateFolder(tmp_path).owner() is None
 
 
+@pytest.mark.usefixtures("cold")
 def test_nodes_say_goodbye_so_that_a_stop_is_no_interruption(tmp_path: Path) -> None:
     with Embedded(tmp_path, (1,), services=("registry",)):
         pass
@@ -90,6 +98,7 @@ def test_a_folder_in_use_is_refused_with_the_pid_of_its_user(tmp_path: Path) -> 
     assert f"in use by process {os.getpid()}" in caught.value.message
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_killed_service_comes_back_at_its_address(tmp_path: Path) -> None:
     with Embedded(tmp_path, (1,), services=LIGHT) as system:
         before, addresses = system.pids, system.addresses

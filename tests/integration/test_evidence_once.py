@@ -1,11 +1,13 @@
 """Aim: what a job saw of its nodes reaches the selector once, as what it was, whoever dies on the way.
 
-Method: a real system in which a coordinator kills itself at a named call, so many times, before or after the
-call did its work; the job's own fault is a worker that is killed at a committed step.
+Method: a real system in which a coordinator kills itself at a named call, twice, before and after the call
+did its work; the job's own fault is a worker that is killed at a committed step. One job after the other
+meets each of these deaths, and what was counted before it is taken off.
 """
 
-import contextlib
+import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from peerloom.client.types import StepCommitted, WorkerLost
 JOB_LIMIT_S = 120.0
 EPOCHS = 6
 KILLED_AT = 20
+DEATHS = 2
+NODES = ("node-1", "node-2", "node-3")
 pytestmark = pytest.mark.timeout(240)
 
 # Each death leaves a file behind, so that the process which is started next knows how many there were.
@@ -25,53 +29,65 @@ DEADLY = """
 import os, signal, sys
 from pathlib import Path
 
-if "peerloom.services.{service}" in sys.orig_argv:
-    from peerloom.services.{service}.store import {store} as Store
+folder = Path({folder!r})
 
-    done = Store.{method}
-    deaths = Path({folder!r})
+def put_death_into(store, method, concerns):
+    done, name = getattr(store, method), f"{{store.__name__}}.{{method}}"
 
     def deadly(self, *given):
-        count = len(list(deaths.glob("death-*")))
-        if count >= {deaths} or not ({condition}):
+        died = len(list(folder.glob(f"{{name}}-*")))
+        if (folder / "chosen").read_text() != name or died >= {deaths} or not concerns(*given):
             return done(self, *given)
-        if count % 2:
+        if died % 2:
             done(self, *given)
-        (deaths / f"death-{{count}}").touch()
+        (folder / f"{{name}}-{{died}}").touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Store.{method} = deadly
+    setattr(store, method, deadly)
+
+if "peerloom.services.selector" in sys.orig_argv:
+    from peerloom.services.selector.store import SelectorStore
+
+    put_death_into(SelectorStore, "report", lambda *given: True)
+if "peerloom.services.trainer" in sys.orig_argv:
+    from peerloom.services.trainer.store import TrainerStore
+
+    def has_fault(changes, *given):
+        return any(fact.kind == 3 for change in changes for fact in change.evidence)
+
+    put_death_into(TrainerStore, "write", has_fault)
+    put_death_into(TrainerStore, "forget_evidence", lambda *given: True)
 """
-HAS_FAULT = "any(e.kind == 3 for change in given[0] for e in change.evidence)"
+
+
+@pytest.fixture(scope="module")
+def deaths(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder where `chosen` names the deadly call; each death leaves a file named for it."""
+    folder = tmp_path_factory.mktemp("deaths")
+    (folder / "chosen").write_text("none")
+    (folder / "sitecustomize.py").write_text(DEADLY.format(folder=str(folder), deaths=DEATHS))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def system(deaths: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """Three nodes, and coordinators that die at the chosen call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(deaths), prepend=os.pathsep)
+        with Embedded(tmp_path_factory.mktemp("system"), (1, 1, 1)) as started:
+            yield started
 
 
 @pytest.mark.parametrize(
-    ("service", "store", "method", "condition", "deaths"),
-    [
-        ("selector", "SelectorStore", "report", "True", 2),
-        ("trainer", "TrainerStore", "write", HAS_FAULT, 2),
-        ("trainer", "TrainerStore", "forget_evidence", "True", 2),
-    ],
+    "call",
+    ["SelectorStore.report", "TrainerStore.write", "TrainerStore.forget_evidence"],
     ids=["selector-reported-to", "trainer-writing-it", "trainer-having-reported"],
 )
-def test_evidence_counts_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    service: str,
-    store: str,
-    method: str,
-    condition: str,
-    deaths: int,
-) -> None:
+def test_evidence_counts_once(system: Embedded, deaths: Path, call: str) -> None:
     """Killed before the call does its work, then after it did but before anybody heard of that."""
-    filled = DEADLY.format(
-        service=service, store=store, method=method, condition=condition, deaths=deaths, folder=str(tmp_path)
-    )
-    (tmp_path / "sitecustomize.py").write_text(filled)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    with contextlib.ExitStack() as stack:
-        system = stack.enter_context(Embedded(tmp_path / "state", (1, 1, 1)))
-        client = stack.enter_context(Client(system.address, patience_s=JOB_LIMIT_S))
+    with Client(system.address, patience_s=JOB_LIMIT_S) as client:
+        before = facts(client)
+        (deaths / "chosen").write_text(call)
         job = client.train("digits", requests=3, epochs=EPOCHS)
         lost = []
         for event in job.watch():
@@ -84,8 +100,11 @@ def test_evidence_counts_once(
         assert result.succeeded, result.reason
         assert lost == ["node-1"]
         wait_until_all_is_told(system)
-        assert len(list(tmp_path.glob("death-*"))) == deaths, "all deaths belong to what was told until now"
+        died = len(list(deaths.glob(f"{call}-*")))
+        assert died == DEATHS, "all deaths belong to what was told until now"
         found = facts(client)
+    for node, counts in found.items():
+        counts.subtract(before[node])
     assert {name: counts["unfinished"] for name, counts in found.items()} == {
         "node-1": 1,
         "node-2": 0,
@@ -100,7 +119,7 @@ def test_evidence_counts_once(
 def facts(client: Client) -> dict[str, Counter[str]]:
     """The kinds of evidence of each node."""
     found = {}
-    for node in ("node-1", "node-2", "node-3"):
+    for node in NODES:
         told = [update.evidence for update in client.belief_history(node) if update.evidence]
         found[node] = Counter(fact.kind for fact in told)
     return found

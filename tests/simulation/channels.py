@@ -135,6 +135,7 @@ class ClientCall:
         self._attempts = 0
         self._is_committed = False
         self._code: grpc.StatusCode | None = None
+        self._is_cancelled = False
         self._details, self._trailing = "", ()
         self._request: Any = None
         self._pump: asyncio.Task[None] | None = None
@@ -154,6 +155,7 @@ class ClientCall:
         """Ends the call; the other side hears of it."""
         if self._code is not None:
             return False
+        self._is_cancelled = True
         self._tell_server_of_end()
         self._end(grpc.StatusCode.CANCELLED, "Locally cancelled by application!")
         return True
@@ -184,7 +186,7 @@ class ClientCall:
                 raise
             finally:
                 self._waiter = None
-        if self._code is grpc.StatusCode.CANCELLED:
+        if self._is_cancelled:
             raise asyncio.CancelledError
         if self._code is not grpc.StatusCode.OK:
             raise aio.AioRpcError(self._code, aio.Metadata(), aio.Metadata(*self._trailing), self._details)

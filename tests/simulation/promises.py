@@ -212,6 +212,8 @@ def _success(simulation: "Simulation", job: Job) -> Iterator[str]:
     ]
     if [step[:3] for step in state.trail] != expected:
         yield f"its model was made of other samples than asked for: {json.dumps(state.trail)[:300]}"
+    if wrong := _not_the_ledgers(job, state):
+        yield f"its model was made by other generations than its ledger tells: {wrong[:3]}"
     if job.progress.step != per_epoch * job.spec.epochs or job.progress.epoch != job.spec.epochs:
         yield f"its record tells of step {job.progress.step} and epoch {job.progress.epoch}"
     kind = EvidenceKind.EVIDENCE_KIND_TRAINING
@@ -219,3 +221,16 @@ def _success(simulation: "Simulation", job: Job) -> Iterator[str]:
     trained = dict(_rows(simulation, "selector", query, job.job_id, kind))
     if not trained or any(count > 1 for count in trained.values()):
         yield f"its end was counted as {trained}"
+
+
+def _not_the_ledgers(job: Job, state: State) -> list[str]:
+    """The model's steps of generations that the ledger doesn't tell of them."""
+    return [
+        f"step {number} of generation {by}"
+        for number, (_, _, _, by) in enumerate(state.trail, 1)
+        if not any(
+            stretch.first_step <= number <= stretch.last_step
+            and stretch.generation <= by <= stretch.last_generation
+            for stretch in job.ledger.stretches
+        )
+    ]

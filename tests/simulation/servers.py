@@ -156,7 +156,7 @@ class ServerCall:
         except aio.AbortError:
             self._finish(*self._status)
         except asyncio.CancelledError:
-            self._finish(grpc.StatusCode.CANCELLED, "the server cancelled it", ())
+            self._finish(grpc.StatusCode.UNAVAILABLE, "Cancelling all calls", ())  # as gRPC's server stops
             raise
         except Exception as error:
             self._finish(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}", ())

@@ -24,6 +24,7 @@ class Echo(health_pb2_grpc.HealthServicer):
 
     def __init__(self) -> None:
         self.served: list[str] = []
+        self.stopped = asyncio.Event()
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802  # gRPC's name
         self.served.append(request.service)
@@ -47,7 +48,8 @@ def _with_server(world: World, echo: Echo) -> None:
         health_pb2_grpc.add_HealthServicer_to_server(echo, server)
         server.add_insecure_port(ADDRESS)
         await server.start()
-        await asyncio.Event().wait()
+        await echo.stopped.wait()
+        await server.stop(None)
 
     world.add("server", "10.0.0.1", serve).start()
 
@@ -132,6 +134,22 @@ def test_a_killed_process_does_nothing_more_and_its_callers_hear_of_it(world: Wo
 
     _with_server(world, Echo())
     _as_client(world, work)
+
+
+def test_a_server_that_stops_ends_its_calls_but_not_their_callers(world: World) -> None:
+    """As gRPC's: its calls end with UNAVAILABLE. CancelledError is for who cancels a call itself."""
+
+    async def work(stub: Any) -> None:
+        world.loop.later(0.5, echo.stopped.set)
+        with pytest.raises(aio.AioRpcError) as refused:
+            await stub.Check(Request(service="slow"), timeout=10)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        ended.append("seen")
+
+    echo, ended = Echo(), list[str]()
+    _with_server(world, echo)
+    _as_client(world, work)
+    assert ended == ["seen"]
 
 
 def _break_all(world: World) -> None:

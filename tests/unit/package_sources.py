@@ -28,10 +28,20 @@ class Source:
     def tree(self) -> ast.Module:
         return parse(self.path)
 
+    @property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All of the tree."""
+        return nodes_of(self.path)
+
 
 @cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(), str(path))
+
+
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parse(path)))
 
 
 def _module_of(path: Path, folder: Path, prefix: str) -> str:
@@ -63,7 +73,7 @@ def all_sources() -> list[Source]:
 
 def imports_of(source: Source) -> Iterator[tuple[str, int]]:
     """Everything that a file imports, also inside functions, as full names with their lines."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -234,7 +234,7 @@ def test_services_reach_their_database_only_through_its_lease() -> None:
         f"{source.name}:{node.lineno}"
         for source in package()
         if source.module.startswith("peerloom.services.") and "/migrations/" not in source.name
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and node.attr in ("engine", "create_engine")
     ]
     assert broken == [], listed(broken)
@@ -262,7 +262,7 @@ def test_nothing_is_unpickled() -> None:
     loads = [
         f"{source.name}:{node.lineno}: torch.load"
         for source in package()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("torch.load", "torch.save")
     ]
     assert broken + loads == [], listed(broken + loads)
@@ -309,7 +309,7 @@ def test_no_two_classes_have_one_name() -> None:
     names = [
         (node.name, source.name)
         for source in named_sources()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     found = [line for line in repeated(names) if line.partition(":")[0] not in NOT_YET_CLASSES]
@@ -350,7 +350,7 @@ def test_functions_fit_on_a_screen() -> None:
     long = [
         f"{source.name}:{node.lineno}: {node.name} has {length} lines"
         for source in all_sources()
-        for node in ast.walk(source.tree)
+        for node in source.nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (length := (node.end_lineno or 0) - node.lineno + 1) > FUNCTION_LIMIT
     ]
@@ -373,7 +373,7 @@ def test_no_test_sleeps() -> None:
         if not source.name.startswith("tests/") or source.name.startswith("tests/simulation/"):
             continue  # in a simulation time is virtual, and a sleep costs none
         broken += [f"{source.name}:{line}" for name, line in imports_of(source) if name == "time.sleep"]
-        for node in ast.walk(source.tree):
+        for node in source.nodes:
             if isinstance(node, ast.Call) and ast.unparse(node) != "asyncio.sleep(0)":
                 called = ast.unparse(node.func)
                 broken += (

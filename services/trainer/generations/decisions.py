@@ -146,6 +146,9 @@ def decide(
     quiet = [w for w in workers if has_passed(w.contact.quiet_at_s, now_s) and isinstance(w.phase, OBSERVED)]
     if quiet:
         return Silence(_ids(quiet), "it shows no sign of life")
+    void = [w for w in workers if isinstance(w.phase, Idle) and w.is_void]
+    if void:
+        return Dismiss(_ids(void), "others make the steps again that its state has")
     until_s = next_deadline(workers, limits, now_s)
     alive = [w for w in workers if not isinstance(w.phase, Lost)]
     if any(isinstance(w.phase, Working) for w in alive):

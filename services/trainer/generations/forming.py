@@ -57,8 +57,9 @@ class Former:
         store_address = self._pool.store_for(form.worker_ids)
         speeds = {} if record.job.spec.equal_shares else self._pool.speeds()
         shares = first_shares(form.worker_ids, speeds)
-        record.generation_begun(form.worker_ids, form.first_step, form.reason, checkpoint, form.beside)
-        self._pool.begin_generation(form.worker_ids, MEETING_LIMIT_S if form.beside else None)
+        record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside)
+        limit_s = MEETING_LIMIT_S if form.beside else None
+        self._pool.begin_generation(form.worker_ids, form.first_step, limit_s)
         # Nobody works in a generation that a restart of the trainer could forget.
         await record.log.wait_written()
         for rank, worker_id in enumerate(form.worker_ids):

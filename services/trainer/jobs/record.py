@@ -11,7 +11,7 @@ from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
-from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back, total_steps
+from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back, steps_per_epoch, total_steps
 from peerloom.services.trainer.store import Change
 from peerloom.v1.selector_pb2 import Evidence, RankedNode
 from peerloom.v1.trainer_pb2 import (
@@ -154,18 +154,16 @@ class JobRecord:
         worker_ids: Sequence[str],
         first_step: int,
         reason: str,
-        checkpoint: Checkpoint | None,
         beside: bool,
     ) -> None:
-        """The next generation has these workers, ranked in this order.
+        """The next generation has these workers, ranked in this order, and goes on from `first_step`.
 
-        With a `checkpoint` they go on from that: what came after it was lost with all who had it, and is done
-        again. `beside`: the generation meets first, while the one before it works on.
+        What came after that step was lost with all who had it, and is done again. `beside`: the generation
+        meets first, while the one before it works on; where it goes on is known when it is entered.
         """
         job = self._job
-        if checkpoint is not None:
-            job.progress.step, job.progress.epoch = checkpoint.step, checkpoint.epoch
-            go_back(job.ledger, checkpoint.step, job.spec.batch_size)
+        if first_step < job.progress.step and not beside:
+            self._go_back(first_step)
         job.generation += 1
         ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
         for worker in job.workers:
@@ -187,6 +185,12 @@ class JobRecord:
             first_step=first_step,
         )
         self._append(WatchJobResponse(generation_formed=formed))
+
+    def _go_back(self, step: int) -> None:
+        job = self._job
+        go_back(job.ledger, step, job.spec.batch_size)
+        job.progress.step = step
+        job.progress.epoch = min(job.progress.epoch, step // steps_per_epoch(job))
 
     # Progress: each step and epoch enters once, however often it is reported
 

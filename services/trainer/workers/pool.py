@@ -115,9 +115,9 @@ class WorkerPool:
         for worker in [worker for worker in job.workers if not worker.ended]:
             is_member = worker.generation == job.generation
             phase = Working(away_since_s=now_s) if is_member else Starting(now_s)
-            self._tracked[worker.worker_id] = _Tracked(
-                WorkerState(worker.worker_id, phase, node_id=worker.node_id)
-            )
+            left_at = None if is_member else int(job.progress.step)
+            state = WorkerState(worker.worker_id, phase, left_at_step=left_at, node_id=worker.node_id)
+            self._tracked[worker.worker_id] = _Tracked(state)
 
     def end_grace(self) -> None:
         """No replacement is to be had for those who want to go: they need not wait any longer."""
@@ -132,13 +132,15 @@ class WorkerPool:
         self._put(self._tracked[worker_id].state.asked_to_save(self._clock.monotonic_s()))
         self.send(worker_id, WorkerSessionResponse(save=SaveState(reason=reason)))
 
-    def begin_generation(self, worker_ids: Sequence[str], meets_within_s: float | None) -> None:
-        """These work at once, or after they have met; those lost are forgotten."""
+    def begin_generation(
+        self, worker_ids: Sequence[str], first_step: int, meets_within_s: float | None
+    ) -> None:
+        """These work at once from `first_step` on, or after they have met; those lost are forgotten."""
         now_s = self._clock.monotonic_s()
         self._tracked = {i: t for i, t in self._tracked.items() if not isinstance(t.state.phase, Lost)}
         if meets_within_s is None:
             for tracked in self._tracked.values():
-                self._put(tracked.state.left_out())
+                self._put(tracked.state.left_out(first_step))
         for worker_id in worker_ids:
             away_since_s = None if self._router.is_connected(worker_id) else now_s
             meeting = None if meets_within_s is None else Meeting(now_s + meets_within_s)

@@ -129,6 +129,7 @@ class WorkerState:
     contact: Contact = Contact()
     node_id: str = ""
     store_address: str = ""  # where others can meet it (host:port); "": unknown
+    left_at_step: int | None = None  # where others went on without it; None while it goes with them
 
     @property
     def is_member(self) -> bool:
@@ -144,6 +145,11 @@ class WorkerState:
     def is_left_behind(self) -> bool:
         """Whether others go on without it, and make steps again that it has made."""
         return isinstance(self.phase, Silent) or not self.is_member
+
+    @property
+    def is_void(self) -> bool:
+        """Whether its state has steps that others, who were without them, have begun to make again."""
+        return self.left_at_step is not None and self.step > self.left_at_step
 
     @property
     def is_departing(self) -> bool:
@@ -226,7 +232,7 @@ class WorkerState:
     def began(self, away_since_s: float | None, meeting: Meeting | None) -> "WorkerState":
         """It belongs to the generation that begins, or that meets beside the training."""
         phase = Working(is_ready=False, meeting=meeting, away_since_s=away_since_s)
-        return replace(self, phase=phase)
+        return replace(self, phase=phase, left_at_step=None)
 
     def met(self) -> "WorkerState":
         """It is connected to all others of the generation that meets."""
@@ -247,13 +253,12 @@ class WorkerState:
             return replace(self, phase=replace(self.phase, meeting=None))
         return self
 
-    def left_out(self) -> "WorkerState":
-        """A generation was formed without it."""
-        match self.phase:
-            case Idle() | Leaving() | Silent() | Lost():
-                return replace(self, phase=replace(self.phase, is_member=False))
-            case Finished():
-                return replace(self, phase=Idle())
+    def left_out(self, first_step: int) -> "WorkerState":
+        """A generation that goes on from `first_step` was formed without it."""
+        left_at = first_step if self.left_at_step is None else min(first_step, self.left_at_step)
+        phase = Idle() if isinstance(self.phase, Finished) else self.phase
+        if isinstance(phase, Idle | Leaving | Silent | Lost):
+            return replace(self, phase=replace(phase, is_member=False), left_at_step=left_at)
         return self
 
     def told_to_leave(self, now_s: float, is_left_behind: bool = False) -> "WorkerState":
@@ -275,12 +280,9 @@ class WorkerState:
 
     def departing(self, grace_s: float, reason: str, now_s: float) -> "WorkerState":
         """Its node wants it to leave within `grace_s` seconds; said again, the earlier time holds."""
-        leave_by_s: float | None = now_s + grace_s
-        if self.departure is None:
-            return replace(self, departure=Departure(leave_by_s, reason))
-        known = self.departure.leave_by_s
-        leave_by_s = None if known is None else min(now_s + grace_s, known)
-        return replace(self, departure=replace(self.departure, leave_by_s=leave_by_s, reason=reason))
+        known = self.departure or Departure(now_s + grace_s)
+        leave_by_s = None if known.leave_by_s is None else min(now_s + grace_s, known.leave_by_s)
+        return replace(self, departure=replace(known, leave_by_s=leave_by_s, reason=reason))
 
     def staying(self) -> "WorkerState":
         """Its node lets it stay after all."""
@@ -288,9 +290,7 @@ class WorkerState:
 
     def hurried(self) -> "WorkerState":
         """No replacement is to be had for it: if it wants to leave, it need not wait any longer."""
-        if self.departure is None:
-            return self
-        return replace(self, departure=replace(self.departure, leave_by_s=None))
+        return replace(self, departure=self.departure and replace(self.departure, leave_by_s=None))
 
     def asked_to_save(self, now_s: float) -> "WorkerState":
         """It was asked to store its state before it leaves."""

@@ -615,7 +615,7 @@ class Ledger(_message.Message):
     training_samples: _builtins.int
     """Samples in the training set; 0 while unknown."""
     discarded_samples: _builtins.int
-    """Samples of steps that were lost with all who had made them, and were used again from a checkpoint on."""
+    """Samples of steps that were lost with all who had made them, and were used again."""
     is_exact: _builtins.bool
     """Every sample of every epoch until now was used exactly once, of all epochs if the job has succeeded."""
     verdict: _builtins.str

@@ -1,24 +1,21 @@
 """A registry that has just started, on an empty database in memory."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import open_held
+from databases import in_memory
 from memory_registry import TIMING, MemoryRegistry
 
-import peerloom.services.registry as package
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database
-
-MIGRATIONS = str(Path(package.__file__).parent / "migrations")
+from peerloom.services.registry import tables
 
 
 @pytest.fixture
 def database() -> Any:
     """An empty database in memory."""
-    database = open_held("sqlite://", "registry", MIGRATIONS)
+    database = in_memory("registry", tables.metadata)
     yield database
     database.close()
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
-from databases import open_held
+from databases import in_memory
 
-import peerloom.services.selector as package
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, SqlThread, storage_errors
+from peerloom.services.selector import tables
 from peerloom.services.selector.belief.evidence_report import Evidence
 from peerloom.services.selector.belief.explanations import Explanations
 from peerloom.services.selector.belief.formula import Weights
@@ -25,7 +24,6 @@ from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRAINING, EvidenceKind
 KINDS = [kind for kind in EvidenceKind.values() if kind]
 P = ParamSpec("P")
 T = TypeVar("T")
-MIGRATIONS = str(Path(package.__file__).parent / "migrations")
 
 
 class SqlInPlace(SqlThread):
@@ -40,7 +38,7 @@ class SqlInPlace(SqlThread):
 class MemorySelector:
     """A selector's parts over one database in memory; `again` is a restart."""
 
-    database: Database = field(default_factory=lambda: open_held("sqlite://", "selector", MIGRATIONS))
+    database: Database = field(default_factory=lambda: in_memory("selector", tables.metadata))
     clock: ManualClock = field(default_factory=ManualClock)
     weights: Weights = field(default_factory=Weights)
 

@@ -1,15 +1,17 @@
 """Changes: each fact counts once, all or none, and memory says what the database says."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from databases import differences
+from databases import differences, open_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_selector import KINDS, MemorySelector, SqlInPlace, entry, event, fact, node_id
 
+import peerloom.services.selector as package
 from peerloom.errors import UnavailableError
 from peerloom.services.selector import tables
 from peerloom.services.selector.belief.evidence_report import Evidence
@@ -41,7 +43,8 @@ def rows_in(selector: MemorySelector, table: sa.Table) -> int:
 
 
 def test_the_migrations_lead_to_the_tables() -> None:
-    with MemorySelector().database.engine.connect() as connection:
+    migrations = Path(package.__file__).parent / "migrations"
+    with open_held("sqlite://", "selector", migrations).engine.connect() as connection:
         assert differences(connection, tables.metadata) == []
 
 

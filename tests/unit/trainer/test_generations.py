@@ -290,6 +290,16 @@ def test_a_state_older_than_the_checkpoint_is_not_gone_on_from() -> None:
     assert (decision.from_checkpoint, decision.first_step) == (True, 40)
 
 
+@pytest.mark.parametrize("others", [Working(), Idle(is_member=True)])
+def test_one_whose_steps_are_made_again_by_others_does_not_come_back(others: Phase) -> None:
+    """It would bring a model that the ledger doesn't tell of: its state is further than theirs."""
+    back = WorkerState("back", Idle(), 26, left_at_step=15)
+    decision = decide([*workers(others, step=18), back], 3, LIMITS, 0.0, committed_step=18)
+    assert decision == g.Dismiss(("back",), "others make the steps again that its state has")
+    in_time = replace(back, left_at_step=26)
+    assert not isinstance(decide([*workers(others, step=18), in_time], 3, LIMITS, 0.0), g.Dismiss)
+
+
 def test_more_workers_than_wanted_are_let_go_those_with_the_newest_state_stay() -> None:
     two = replace(LIMITS, max_workers=2)
     back = WorkerState("back", Idle(), 7)

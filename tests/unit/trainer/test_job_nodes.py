@@ -157,8 +157,8 @@ async def test_a_lost_worker_is_replaced_and_its_new_node_is_watched() -> None:
     await made.nodes.recruit()
     record = made.record
     blamed(made)
-    record.generation_begun(ada.started, 0, "1 worker begins", None, False)
-    made.pool.begin_generation(ada.started, None)
+    record.generation_begun(ada.started, 0, "1 worker begins", False)
+    made.pool.begin_generation(ada.started, 0, None)
     watching = asyncio.create_task(made.nodes.watch_forever())
     reinforcing = asyncio.create_task(made.nodes.reinforce_forever())
     await asyncio.sleep(0)
@@ -196,8 +196,8 @@ async def test_who_wants_to_go_need_not_wait_where_no_replacement_is_to_be_had()
     made = parts(ada)
     await made.nodes.recruit()
     record = made.record
-    record.generation_begun(ada.started, 0, "1 worker begins", None, False)
-    made.pool.begin_generation(ada.started, None)
+    record.generation_begun(ada.started, 0, "1 worker begins", False)
+    made.pool.begin_generation(ada.started, 0, None)
     reinforcing = asyncio.create_task(made.nodes.reinforce_forever())
     await asyncio.sleep(0)
     ada.slots = 0

@@ -6,6 +6,7 @@ import pytest
 from trainer_room import Room, prepared_for, ranked, worker
 
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sample_ledger import judge
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import (
@@ -27,8 +28,8 @@ def checkpoint(step: int, epoch: int = 0) -> Checkpoint:
     return Checkpoint(step=step, epoch=epoch, artifact=Artifact(digest=f"{step:064x}"))
 
 
-def step(number: int, samples_per_s: float = 100.0) -> StepProgress:
-    """A step of 10 of an epoch's 100 samples."""
+def step(number: int, samples_per_s: float = 100.0, generation: int = 1) -> StepProgress:
+    """A step of 10 of the first epoch's 100 samples."""
     return StepProgress(
         step=number,
         epoch=1,
@@ -36,7 +37,7 @@ def step(number: int, samples_per_s: float = 100.0) -> StepProgress:
         first_sample=10 * (number - 1),
         samples_per_s=samples_per_s,
         step_s=0.5,
-        generation=1,
+        generation=generation,
         workers=2,
         loss=1.0 / number,
     )
@@ -49,7 +50,7 @@ def record() -> JobRecord:
     record.answered(NodeAnswer(node=ranked("ada"), accepted_slots=2))
     record.workers_added([worker(1), worker(2)])
     record.task_loaded(prepared_for(record.job.spec, samples=100))
-    record.generation_begun(["worker-2", "worker-1"], 0, "2 workers begin", None, False)
+    record.generation_begun(["worker-2", "worker-1"], 0, "2 workers begin", False)
     for number in range(1, 6):
         record.step_committed(step(number))
     record.checkpoint_kept(checkpoint(2))
@@ -106,7 +107,7 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         [(False, ""), (True, "its owner is back")],
     ),
     "generation_begun": (
-        lambda r: r.generation_begun(["worker-1"], 5, "1 worker goes on", None, False),
+        lambda r: r.generation_begun(["worker-1"], 5, "1 worker goes on", False),
         "generation_formed",
         lambda j: (j.generation, [(each.rank, each.generation) for each in j.workers]),
         (2, [(0, 2), (0, 1)]),
@@ -214,15 +215,50 @@ def test_what_is_reported_again_enters_once(record: JobRecord) -> None:
 
 def test_what_came_after_the_checkpoint_of_a_generation_is_done_again(record: JobRecord) -> None:
     """Five steps of ten samples were made; from the checkpoint of step 4 on the fifth is lost."""
-    record.generation_begun(["worker-1"], 4, "from the checkpoint", record.job.checkpoint, False)
+    record.generation_begun(["worker-1"], 4, "from the checkpoint", False)
     job = record.job
     assert (job.progress.step, job.ledger.discarded_samples) == (4, 10)
     assert job.ledger.stretches[-1].end_sample == 40
 
 
+def test_what_only_a_silent_worker_had_is_done_again(record: JobRecord) -> None:
+    """Five steps of ten samples were told; the one that goes on has made three of them."""
+    record.generation_begun(["worker-1"], 3, "1 worker goes on", False)
+    job = record.job
+    assert (job.progress.step, job.ledger.discarded_samples) == (3, 20)
+    for number in range(4, 11):
+        record.step_committed(step(number, generation=2))
+    job = record.job
+    assert [(s.generation, s.first_step, s.last_step, s.end_sample) for s in job.ledger.stretches] == [
+        (1, 1, 3, 30),
+        (2, 4, 10, 100),
+    ]
+    assert judge(job.ledger, epochs=1) == (True, "exact: 1 epoch of 100 samples, each used once")
+    change = record.take_change()
+    assert change is not None
+    told = [event.step.step for event in change.events if event.HasField("step")]
+    assert told == [4, 5, 6, 7, 8, 9, 10]
+
+
+def test_an_epoch_is_not_over_before_its_last_step_was_made_again(record: JobRecord) -> None:
+    for number in range(6, 11):
+        record.step_committed(step(number))
+    record.epoch_committed(EpochProgress(epoch=1))
+    record.generation_begun(["worker-1"], 10, "1 worker goes on", False)
+    assert (record.job.progress.epoch, record.job.ledger.discarded_samples) == (1, 0)
+    record.generation_begun(["worker-1"], 9, "1 worker goes on", False)
+    assert (record.job.progress.epoch, record.job.ledger.discarded_samples) == (0, 10)
+
+
+def test_nothing_is_lost_while_a_generation_meets_beside_the_training(record: JobRecord) -> None:
+    """What its members told of themselves is a little older than what was told of the steps."""
+    record.generation_begun(["worker-1", "worker-3"], 4, "a worker joins", True)
+    assert (record.job.progress.step, record.job.ledger.discarded_samples) == (5, 0)
+
+
 def test_a_checkpoint_of_lost_steps_is_passed_over(record: JobRecord) -> None:
     """It was copied while the job fell back: its steps would be missing in the ledger if one began there."""
-    record.generation_begun(["worker-1"], 4, "from the checkpoint", record.job.checkpoint, False)
+    record.generation_begun(["worker-1"], 4, "from the checkpoint", False)
     record.take_change()
     record.checkpoint_kept(checkpoint(5))
     assert record.job.checkpoint.step == 4
@@ -233,7 +269,7 @@ def test_a_generation_that_meets_beside_is_told_of_when_it_is_entered(record: Jo
     record.state_changed(JobState.JOB_STATE_RUNNING, "2 workers work")
     record.workers_added([worker(3)])
     record.take_change()
-    record.generation_begun(["worker-1", "worker-3"], 5, "a worker joins", None, True)
+    record.generation_begun(["worker-1", "worker-3"], 5, "a worker joins", True)
     record.generation_entered(["worker-3", "worker-1"], 7)
     change = record.take_change()
     assert change is not None

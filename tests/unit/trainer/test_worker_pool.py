@@ -144,8 +144,9 @@ def step_of(number: int, generation: int = 1) -> StepProgress:
 def begin(job: Job, *numbers: int, beside: bool = False) -> None:
     """A generation of these workers begins, or meets beside the training."""
     ids = [f"worker-{number}" for number in numbers]
-    job.record.generation_begun(ids, 0, "they go on", None, beside)
-    job.pool.begin_generation(ids, 15.0 if beside else None)
+    newest = max(job.state(number).step for number in numbers)
+    job.record.generation_begun(ids, newest, "they go on", beside)
+    job.pool.begin_generation(ids, newest, 15.0 if beside else None)
 
 
 def test_a_worker_is_prepared_then_waits_for_a_generation(job: Job) -> None:

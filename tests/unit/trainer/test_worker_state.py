@@ -38,6 +38,17 @@ def test_leaving_a_generation_leaves_a_worker_idle_unless_it_is_on_its_way_into_
     assert state.is_let_go_by(left, newest=3) is is_idle
 
 
+def test_a_state_is_void_once_others_have_gone_on_from_before_it() -> None:
+    """It had made step 26 when it fell silent; the others had 15, and make 16 to 26 again."""
+    silent = WorkerState("worker-1", Silent(0.0), step=26)
+    left = silent.left_out(15).left_out(30)
+    assert left.connected(26, 0, newest=4).is_void
+    assert left.let_go(40).is_void
+    assert not left.let_go(15).is_void, "it has nothing that they make again"
+    assert not silent.left_out(26).is_void
+    assert not left.let_go(15).began(None, None).reached(27).is_void, "it goes with them again"
+
+
 SAID = WorkerFinished(parameters_digest="d")
 
 
@@ -75,7 +86,7 @@ class OneWorker(RuleBasedStateMachine):
     @rule()
     def a_generation_begins_without_it(self) -> None:
         self.newest += 1
-        self.state = self.state.left_out()
+        self.state = self.state.left_out(20)
         assert not self.state.is_member
 
     @rule(step=st.integers(0, 50), generation=st.integers(0, 5))
