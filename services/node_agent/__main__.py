@@ -84,25 +84,18 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     clock, machine, state = runtime.clock, runtime.machine, config.state_folder()
     spec = _spec_of(config, runtime, advertised_address(config.advertise, server.address, config.registry))
     status, pending, directory = NodeStatus(), PendingChanges(), Directory(runtime.dialer, config.registry)
-
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
     logs = LogFolder(state / "logs", config.log_limit_bytes, config.log_jobs)
-    assign = _assigner(config, machine, spec.address)
-    children, folders = (
-        ChildIdentities(runtime.dialer, config.registry, clock),
-        WorkerFolders(state / "workers"),
-    )
-    pool = LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
+    children = ChildIdentities(runtime.dialer, config.registry, clock)
+    pool = _pool(config, runtime, spec.address, slots, logs, children)
     inference = _inference(config, runtime, server.address, spec.address, children)
     policy = _policy(config, runtime, pool, status, inference)
 
-    limit_bytes = config.artifact_limit_bytes
-    store = await asyncio.to_thread(ArtifactStore, state / "artifacts", limit_bytes, pending.note)
+    store = await asyncio.to_thread(_open_store, config, pending)
     uses = UseKeeper(store, lambda job_id: slots.is_held_for(job_id, clock.monotonic_s()), clock)
     artifacts = open_artifacts(config, runtime.dialer, directory, store, pending, status, clock)
 
-    contact, registry = RegistryContact(config.registry), directory.registry
-    advertiser = artifacts.advertiser
+    contact, registry, advertiser = RegistryContact(config.registry), directory.registry, artifacts.advertiser
     heartbeats = Heartbeats(registry, status, partial(_count, slots, clock), advertiser, contact, clock)
     registration = Registration(registry, load_node_key(state), spec, status, heartbeats, contact, clock)
     agent = AgentDependencies(
@@ -153,6 +146,25 @@ def _spec_of(config: NodeConfig, runtime: AgentRuntime, address: str) -> NodeSpe
         accelerators=runtime.machine.accelerators,
         labels={**config.label_map(), SANDBOX_LABEL: sandbox_label(config, runtime.sandbox)},
     )
+
+
+def _open_store(config: NodeConfig, pending: PendingChanges) -> ArtifactStore:
+    return ArtifactStore(config.state_folder() / "artifacts", config.artifact_limit_bytes, pending.note)
+
+
+def _pool(
+    config: NodeConfig,
+    runtime: AgentRuntime,
+    address: str,
+    slots: SlotTable,
+    logs: LogFolder,
+    children: ChildIdentities,
+) -> LocalWorkerPool:
+    assign, folders = (
+        _assigner(config, runtime.machine, address),
+        WorkerFolders(config.state_folder() / "workers"),
+    )
+    return LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
 
 
 def _assigner(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import grpc
 import pytest
-from conftest import StartService
 from door_system import LIMIT_S, DoorSystem
 from grpc import aio
+from node_agent_parts import StartService
 
 from peerloom.admission.certificates import Authority
 from peerloom.admission.join_string import JoinString

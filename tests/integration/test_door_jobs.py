@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy
 import pytest
-from conftest import StartService
 from door_system import DoorSystem
+from node_agent_parts import StartService
 
 from peerloom import EpochFinished, JobEvent
 from peerloom.errors import PermissionDeniedError
