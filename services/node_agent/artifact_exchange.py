@@ -13,6 +13,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter, MemoryOutbox
+from peerloom.kit.identity import Identity
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.membership.advertising import Advertiser, PendingChanges
 from peerloom.services.node_agent.membership.node_status import NodeStatus
@@ -64,8 +65,11 @@ def open_artifacts(
     pending: PendingChanges,
     status: NodeStatus,
     clock: Clock,
+    identity: Identity | None = None,
 ) -> ArtifactPart:
     """The node's part over its `store`, whose changes are noted in `pending`.
+
+    With an `identity` its bulk transfers are by TLS; without one they are plain, where its calls are too.
 
     Raises UnavailableError when the bulk port can't listen.
     """
@@ -78,17 +82,22 @@ def open_artifacts(
             outbox.add(fact)
             reporter.wake()
 
-    is_plain = not config.tls_certificate and config.bulk_transfers
     exchange = open_exchange(
         store,
         holders_at(directory.registry, lambda: status.node_id),
         bear_witness,
-        bulk_host=config.listen.rpartition(":")[0] if is_plain else "",
+        bulk_host=config.listen.rpartition(":")[0] if has_bulk(config, identity) else "",
         dialer=dialer,
         upload_limit_bytes_per_s=config.upload_limit_bytes_per_s,
         on_begun=pending.note,
         settle=pending.settle,
         keep_known=KnownHolders(directory.registry).keep,
+        identity=identity,
     )
     advertiser = Advertiser(directory.registry, lambda: (*store.digests(), *exchange.cache.fetching), pending)
     return ArtifactPart(exchange, advertiser, reporter)
+
+
+def has_bulk(config: NodeConfig, identity: Identity | None) -> bool:
+    """Whether a bulk port is to be opened: it must not be less secret than this node's calls are."""
+    return config.bulk_transfers and (identity is not None or not config.tls_certificate)

@@ -47,8 +47,8 @@ class NodeConfig:
     )
     bulk_transfers: bool = knob(
         True,
-        "send artifacts on a second port, over plain TCP, where this node serves without TLS; without it "
-        "they go through gRPC, at a higher cost in processor time",
+        "send artifacts on a second port: by TLS where this node has an identity, over plain TCP where it "
+        "serves without TLS; without it they go through gRPC, at a higher cost in processor time",
     )
     memory_limit_bytes: int = knob(
         0,

@@ -13,6 +13,7 @@ from peerloom.artifacts.known_holders import KeepKnown
 from peerloom.artifacts.servicer import ArtifactServicer
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.dialing import Dialer
+from peerloom.kit.identity import Identity
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,18 @@ def open_exchange(
     on_begun: Callable[[], object] = lambda: None,
     settle: Callable[[], Awaitable[None]] | None = None,
     keep_known: KeepKnown,
+    identity: Identity | None = None,
 ) -> Exchange:
     """Fetches for the store and gives from it; the bulk port opens at `bulk_host` (empty: none).
-    `on_begun`, `settle` and `keep_known` are those of `ArtifactCache` and `ArtifactServicer`.
+    With an `identity` bulk transfers are by TLS, given and fetched. `on_begun`, `settle` and `keep_known` are
+    those of `ArtifactCache` and `ArtifactServicer`.
 
     Raises UnavailableError when it can't listen there.
     """
-    cache = ArtifactCache(store, Fetcher(find_holders, dialer=dialer, report=report), on_begun)
+    fetcher = Fetcher(find_holders, dialer=dialer, report=report, identity=identity)
+    cache = ArtifactCache(store, fetcher, on_begun)
     throttle = Throttle(upload_limit_bytes_per_s)
-    bulk = BulkServer(cache.open_chunk, throttle) if bulk_host else None
+    bulk = BulkServer(cache.open_chunk, throttle, identity) if bulk_host else None
     if bulk is not None:
         bulk.start(bulk_host)
     return Exchange(ArtifactServicer(store, cache, bulk, throttle, settle, keep_known), cache, bulk)

@@ -19,6 +19,7 @@ from peerloom.artifacts.manifest import same_content, span_of
 from peerloom.errors import DataLossError, PeerloomError, ResourceExhaustedError, UnavailableError
 from peerloom.kit.checks import check_digest
 from peerloom.kit.dialing import Dialer
+from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import ArtifactHolder, Manifest
 
@@ -32,8 +33,9 @@ def _ignore(_: object) -> None:
 class Fetcher:
     """Fetches artifacts; belongs to one event loop. Use it as an async context manager, or `close` it.
 
-    `find_holders` says who holds a digest, `report` hears of each peer that gave or lied. Where the
-    dialer speaks TLS all bytes come by gRPC, else those of large artifacts by plain TCP.
+    `find_holders` says who holds a digest, `report` hears of each peer that gave or lied. Large artifacts
+    come over their holders' bulk ports: by TLS with an `identity`, plain without; where the dialer alone
+    speaks TLS all bytes come by gRPC.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class Fetcher:
         dialer: Dialer,
         report: Callable[[Gave | Lied], object] = _ignore,
         options: FetchOptions = FetchOptions(),  # noqa: B008  # frozen
+        identity: Identity | None = None,
     ) -> None:
-        self._channels = PeerChannels(dialer, options.flight_limit + 4)
+        self._channels = PeerChannels(dialer, options.flight_limit + 4, identity)
         seed = random.getrandbits(32)
         self._dependencies = FetchDependencies(find_holders, self._channels, report, options, seed)
 

@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from peerloom.artifacts.fetch.transports import BulkConnection, BulkTransport, ChunkTransport, GrpcTransport
 from peerloom.artifacts.manifest import check_manifest, facts_of
 from peerloom.errors import PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.dialing import ArtifactPeer, Dialer
+from peerloom.kit.identity import Identity
 from peerloom.v1.artifact_pb2 import ArtifactHolder, GetManifestRequest, GetManifestResponse, Manifest
 
 MANIFEST_S = 60.0
@@ -29,6 +31,7 @@ class Source:
     manifest: Manifest
     held: frozenset[int] | None
     bulk_port: int
+    is_bulk_tls: bool = False
     idle: list[ChunkTransport] = field(default_factory=list)
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_REST_S, _LONGEST_REST_S))
     received_bytes: int = 0
@@ -47,10 +50,13 @@ class Source:
 
 
 class PeerChannels:
-    """PeerChannels to peers, shared by all fetches, and the threads in which bytes are received."""
+    """Channels to peers, shared by all fetches, and the threads in which bytes are received.
 
-    def __init__(self, dialer: Dialer, threads: int) -> None:
-        self._dialer = dialer
+    With an `identity` bulk ports are used by TLS, without one plain.
+    """
+
+    def __init__(self, dialer: Dialer, threads: int, identity: Identity | None = None) -> None:
+        self._dialer, self._identity = dialer, identity
         self._peers: dict[str, tuple[ArtifactPeer, int]] = {}
         self.threads = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
         self.slots = asyncio.Semaphore(_CALLS_AT_ONCE)
@@ -72,16 +78,22 @@ class PeerChannels:
                 await unused.close()
 
     async def transport(self, source: Source) -> ChunkTransport:
-        """A new transport: plain TCP where there are many bytes and the peer can be reached so, else gRPC."""
-        if source.bulk_port and not self._dialer.tls_ca and len(source.manifest.chunk_digests) > 1:
+        """A new transport: the bulk port where there are many bytes and it can be used, else gRPC."""
+        if self._may_use_bulk(source) and len(source.manifest.chunk_digests) > 1:
             host = source.holder.address.rpartition(":")[0]
-            loop = asyncio.get_running_loop()
+            connect = partial(BulkConnection, host, source.bulk_port, self._identity)
             try:
-                opened = await loop.run_in_executor(self.threads, BulkConnection, host, source.bulk_port)
+                opened = await asyncio.get_running_loop().run_in_executor(self.threads, connect)
                 return BulkTransport(opened, self.threads)
             except OSError:
                 source.bulk_port = 0
         return GrpcTransport(source.peer, self.threads, self.slots)
+
+    def _may_use_bulk(self, source: Source) -> bool:
+        # Never less than what the calls have: a peer that says "plain" to one with an identity gets gRPC.
+        if self._identity is None:
+            return bool(source.bulk_port) and not source.is_bulk_tls and not self._dialer.tls_ca
+        return bool(source.bulk_port) and source.is_bulk_tls
 
     async def close(self) -> None:
         """Closes all channels."""
@@ -105,7 +117,7 @@ async def meet(holder: ArtifactHolder, digest: str, channels: PeerChannels) -> S
     except BaseException:
         await channels.release(holder.address)
         raise
-    return Source(holder, peer, answer.manifest, held_of(answer), answer.bulk_port)
+    return Source(holder, peer, answer.manifest, held_of(answer), answer.bulk_port, answer.is_bulk_tls)
 
 
 async def ask_manifest(peer: ArtifactPeer, digest: str, channels: PeerChannels) -> GetManifestResponse:
