@@ -155,6 +155,7 @@ def _assigner(
             folder=str(worker.folder),
             data_roots=config.data_roots(),
             tls_ca=config.tls_ca,
+            plain_collectives=config.plain_collectives,
         )
 
     return assign

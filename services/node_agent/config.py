@@ -139,6 +139,12 @@ class NodeConfig:
         (sys.executable, "-m", "peerloom.worker.speed"),
         "command that measures one slot, parts separated by commas; it gets the accelerator and the threads",
     )
+    plain_collectives: bool = knob(
+        False,
+        "let workers exchange gradients and parameters in the clear although this node has an identity: "
+        "whoever is on the way between two nodes reads and changes them. True is faster, and the only way "
+        "for NCCL; all nodes of a job must say the same",
+    )
 
     def __post_init__(self) -> None:
         try:

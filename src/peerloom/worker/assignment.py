@@ -38,7 +38,8 @@ class Assignment:
     `interface` is the network interface that the collectives use, `threads` the number of threads that
     one operator may use, `device_index` the GPU where `accelerator_kind` is "cuda". With `secret` the worker
     proves to the trainer that it is the one that was started. `folder` is the worker's own, for all that it
-    writes; `data_roots` are the folders whose files it may read.
+    writes; `data_roots` are the folders whose files it may read. With `identity`, the path of the worker's
+    own PEM file, its gradients travel by TLS, unless `plain_collectives` says that they need not.
     """
 
     worker_id: str
@@ -55,6 +56,8 @@ class Assignment:
     folder: str = ""
     data_roots: tuple[str, ...] = ()
     tls_ca: str = ""
+    identity: str = ""
+    plain_collectives: bool = False
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":
