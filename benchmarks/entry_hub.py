@@ -26,16 +26,21 @@ class EntryHub:
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
-        threading.Thread(target=self._accept, name="hub", daemon=True).start()
+        self._threads = [threading.Thread(target=self._accept, name="hub", daemon=True)]
+        self._threads[0].start()
 
     def close(self) -> None:
         """Ends all connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join()
         self._listener.close()
         with self._lock:
             for member in self._members:
-                member.close()
+                with suppress(OSError):
+                    member.shutdown(socket.SHUT_RDWR)  # whoever listens closes it
+        for thread in self._threads:
+            thread.join()
 
     def _accept(self) -> None:
         while True:
@@ -47,10 +52,12 @@ class EntryHub:
                 self._members.append(member)
                 for frame in self._said:
                     member.sendall(frame)
-            threading.Thread(target=self._listen, args=(member,), name="hub", daemon=True).start()
+            listening = threading.Thread(target=self._listen, args=(member,), name="hub", daemon=True)
+            self._threads.append(listening)
+            listening.start()
 
     def _listen(self, member: socket.socket) -> None:
-        with suppress(OSError), member.makefile("rb") as reader:
+        with suppress(OSError, ValueError), member, member.makefile("rb") as reader:
             while length := reader.read(_LENGTH_BYTES):
                 frame = length + reader.read(int.from_bytes(length, "big"))
                 with self._lock:
@@ -68,7 +75,14 @@ class HubEntries:
         self._hub.connect(path)
         self._lock = threading.Lock()
         self._entries: dict[int, StoreEntries] = {}
-        threading.Thread(target=self._listen, name="entries", daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, name="entries", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nothing is told or heard any more."""
+        with suppress(OSError):
+            self._hub.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
 
     def of(self, generation: int) -> StoreEntries:
         """What the members of a generation say."""
@@ -83,7 +97,7 @@ class HubEntries:
             self._hub.sendall(len(content).to_bytes(_LENGTH_BYTES, "big") + content)
 
     def _listen(self) -> None:
-        with suppress(OSError), self._hub.makefile("rb") as reader:
+        with suppress(OSError), self._hub, self._hub.makefile("rb") as reader:
             while length := reader.read(_LENGTH_BYTES):
                 entry = StoreEntry.FromString(reader.read(int.from_bytes(length, "big")))
                 self.of(entry.generation).heard(entry)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -45,9 +45,8 @@ TENSOR = torch.frombuffer(bytearray(PATTERN * COPIES), dtype=torch.int32)
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[EntryHub]:
-    opened = EntryHub(tmp_path / "hub")
-    yield opened
-    opened.close()
+    with closing(EntryHub(tmp_path / "hub")) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -132,10 +131,10 @@ def reduce_together(hub: EntryHub, members: list[RelayedGeneration]) -> list[tor
         options = gloo._Options()
         options._timeout = timedelta(seconds=LIMIT_S)
         options._devices = [gloo.create_device(hostname=members[rank].host)]
-        store = RelayedStore(HubEntries(str(hub.path)).of(1), LIMIT_S, members[rank])
-        group = gloo(store, rank, len(members), options)
         tensor = TENSOR.clone() if rank == 0 else torch.zeros_like(TENSOR)
-        group.allreduce([tensor]).wait()
+        with closing(HubEntries(str(hub.path))) as entries:
+            store = RelayedStore(entries.of(1), LIMIT_S, members[rank])
+            gloo(store, rank, len(members), options).allreduce([tensor]).wait()
         return tensor
 
     with ThreadPoolExecutor(len(members)) as threads:

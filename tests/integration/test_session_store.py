@@ -6,6 +6,7 @@ Method: torch's own gloo over our store, in threads; a hub stands for the traine
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,19 +23,19 @@ LIMIT_S = 30.0
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[EntryHub]:
-    opened = EntryHub(tmp_path / "hub")
-    yield opened
-    opened.close()
+    with closing(EntryHub(tmp_path / "hub")) as opened:
+        yield opened
 
 
 def test_gloo_meets_and_reduces_over_it(hub: EntryHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 
     def member(rank: int) -> float:
-        store = SessionStore(HubEntries(str(hub.path)).of(1), LIMIT_S)
-        group = ProcessGroupGloo(store, rank, 3, timedelta(seconds=LIMIT_S))
         tensor = torch.full((1000,), float(10**rank))
-        group.allreduce([tensor]).wait()  # type: ignore[attr-defined]  # its description lacks it
+        with closing(HubEntries(str(hub.path))) as entries:
+            store = SessionStore(entries.of(1), LIMIT_S)
+            group = ProcessGroupGloo(store, rank, 3, timedelta(seconds=LIMIT_S))
+            group.allreduce([tensor]).wait()  # type: ignore[attr-defined]  # its description lacks it
         return float(tensor[0])
 
     with ThreadPoolExecutor(3) as threads:
@@ -43,7 +44,8 @@ def test_gloo_meets_and_reduces_over_it(hub: EntryHub, monkeypatch: pytest.Monke
 
 def test_a_wait_for_who_never_comes_ends_with_the_group(hub: EntryHub) -> None:
     """Gloo's own constructor is what waits."""
-    entries = HubEntries(str(hub.path)).of(1)
+    told = HubEntries(str(hub.path))
+    entries = told.of(1)
     raised: list[str] = []
 
     def wait() -> None:
@@ -57,6 +59,7 @@ def test_a_wait_for_who_never_comes_ends_with_the_group(hub: EntryHub) -> None:
     entries.get("0/0", LIMIT_S)  # it has told where it listens, and waits for the other
     entries.close("the trainer says so")
     waiting.join(LIMIT_S)
+    told.close()
     assert ["the trainer says so" in reason for reason in raised] == [True]
 
 

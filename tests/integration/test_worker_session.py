@@ -258,16 +258,6 @@ async def test_what_a_member_said_is_said_again_to_a_trainer_that_is_back() -> N
     assert [hello.is_tls for hello in trainer.hellos] == [True, True]
 
 
-async def test_of_a_past_generation_nothing_comes_any_more() -> None:
-    async with served(Trainer()) as (_, session):
-        for generation in (1, 2, 3):
-            session._handle(WorkerSessionResponse(configure=ConfigureGeneration(generation=generation)))
-        with pytest.raises(RuntimeError, match="a newer generation"):
-            session.entries.of(1).get("0/0", 600.0)
-        session._handle(WorkerSessionResponse(entry=StoreEntry(generation=2, key="0/0", value=b"v")))
-        assert session.entries.of(2).get("0/0", 0.0) == b"v"
-
-
 async def test_each_word_of_the_trainer_is_answered_by_one_sign_of_life() -> None:
     async with served(Trainer()) as (trainer, session):
         session.start()

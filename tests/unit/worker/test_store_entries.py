@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from peerloom.v1.trainer_pb2 import StoreEntry
-from peerloom.worker.store_entries import StoreEntries
+from peerloom.worker.store_entries import EntriesByGeneration, StoreEntries
 
 LONG_S = 600.0
 
@@ -46,3 +46,16 @@ def test_a_wait_ends_with_the_limit_and_with_the_close() -> None:
     for key in ("0/1", "0/2"):
         with pytest.raises(RuntimeError, match="a peer went away"):
             entries.get(key, LONG_S)
+
+
+def test_of_a_past_generation_nothing_comes_any_more() -> None:
+    told: list[StoreEntry] = []
+    entries = EntriesByGeneration(told.append)
+    for generation in (1, 2, 3):
+        entries.begin(generation)
+        entries.of(generation).set("0/0", b"here")
+    with pytest.raises(RuntimeError, match="a newer generation"):
+        entries.of(1).get("0/0", LONG_S)
+    assert entries.own() == told[1:]
+    entries.of(2).heard(told[1])
+    assert entries.of(2).get("0/0", LONG_S) == b"here"
