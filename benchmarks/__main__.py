@@ -14,6 +14,7 @@ NAMES = (
     "policy_cost",
     "inference",
     "unequal",
+    "collective_tls",
 )
 
 # Only when named: it needs root, ns-3 and iperf3.
