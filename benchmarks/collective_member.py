@@ -48,6 +48,8 @@ def steps(group: Group, count: int, compute_s: float, size_bytes: int) -> object
 
 def reduce_until_broken(group: Group, size_bytes: int) -> None:
     tensor = torch.ones(size_bytes // 4)
+    told = threading.Thread(target=break_when_told, args=(group,))
+    told.start()
     say("waiting")
     try:
         while True:
@@ -55,8 +57,9 @@ def reduce_until_broken(group: Group, size_bytes: int) -> None:
             group.check()
     except (GenerationBrokenError, RuntimeError):
         free_s = time.perf_counter()
+    told.join()
     group.close()
-    say(free_s - broken_s[0] if broken_s else None)
+    say(max(0.0, free_s - broken_s[0]))  # the other one's break may have come first
 
 
 broken_s: list[float] = []
@@ -89,7 +92,6 @@ def main() -> None:
             say(steps(group, *command["steps"]))
         else:
             broken_s.clear()
-            threading.Thread(target=break_when_told, args=(group,)).start()
             reduce_until_broken(group, command["wait"])
 
 
