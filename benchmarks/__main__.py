@@ -15,6 +15,7 @@ NAMES = (
     "inference",
     "unequal",
     "sandbox",
+    "collective_tls",
 )
 
 # Only when named: it needs root, ns-3 and iperf3.

@@ -1,7 +1,8 @@
 """A process that runs one generation after the other as a worker does; lines of JSON in and out.
 
-{"join": [generation, rank, world_size, store_port]} is answered once the generation was left, {"count": true}
+{"join": [generation, rank, world_size]} is answered once the generation was left, {"count": true}
 with descriptors, threads and megabytes, when what the past generations left behind has ended.
+The members meet through the hub at argv[1].
 """
 
 import gc
@@ -13,6 +14,7 @@ import threading
 import psutil
 import torch
 
+from benchmarks.entry_hub import HubEntries
 from benchmarks.recovery.small_model import BATCH
 from benchmarks.recovery.small_task import Small
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
@@ -31,23 +33,22 @@ def main() -> None:
     torch.set_num_threads(1)
     spec = JobSpec(epochs=1_000_000, batch_size=BATCH, learning_rate=0.001, seed=7)
     training = Training(Small(), spec, torch.device("cpu"))
+    entries = HubEntries(sys.argv[1])
     for line in sys.stdin:
         command = json.loads(line)
-        answer = count() if "count" in command else join(training, *command["join"])
+        answer = count() if "count" in command else join(training, entries, *command["join"])
         print(json.dumps(answer), flush=True)
 
 
-def join(training: Training, generation: int, rank: int, world_size: int, port: int) -> int:
+def join(training: Training, entries: HubEntries, generation: int, rank: int, world_size: int) -> int:
     """Two steps in a generation, which the trainer's word then breaks from another thread."""
     config = ConfigureGeneration(
         generation=generation,
         rank=rank,
         world_size=world_size,
-        store_address=f"127.0.0.1:{port}",
-        store_prefix=f"g{generation}",
         collective_timeout_s=LIMIT_S,
     )
-    group, first = Group(config, torch.device("cpu")), training.state.step
+    group, first = Group(config, torch.device("cpu"), entries.of(generation)), training.state.step
 
     def on_step(step: int) -> None:
         if step == first + STEPS:

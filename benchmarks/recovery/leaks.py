@@ -6,10 +6,11 @@ The processes run what a worker runs: form the group, wrap the model, make two s
 import json
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
-from torch.distributed import TCPStore
-
+from benchmarks.entry_hub import EntryHub
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
 from benchmarks.recovery.running_job import environment
 
@@ -20,9 +21,9 @@ SETTLED = 50
 class Member:
     """One process; it is told a line and answers with one."""
 
-    def __init__(self) -> None:
+    def __init__(self, hub: EntryHub) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.recovery.leaking_member"],
+            [sys.executable, "-m", "benchmarks.recovery.leaking_member", str(hub.path)],
             cwd=ROOT,
             env={**environment(), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
             stdin=subprocess.PIPE,
@@ -49,12 +50,13 @@ class Member:
 
 def run(quick: bool) -> list[Measurement]:
     generations = 60 if quick else 1000
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    members = [Member() for _ in range(MEMBERS)]
+    folder = tempfile.TemporaryDirectory()
+    hub = EntryHub(Path(folder.name) / "hub")
+    members = [Member(hub) for _ in range(MEMBERS)]
     try:
         for generation in range(1, generations + 1):
             for rank, member in enumerate(members):
-                member.say(join=[generation, rank, MEMBERS, store.port])
+                member.say(join=[generation, rank, MEMBERS])
             for member in members:
                 member.hear()
             if generation == SETTLED:
@@ -65,6 +67,8 @@ def run(quick: bool) -> list[Measurement]:
     finally:
         for member in members:
             member.end()
+        hub.close()
+        folder.cleanup()
     what = f"after {generations} generations, more than after {SETTLED}"
     goals = {"descriptors": Goal(0, at_least=False), "threads": Goal(0, at_least=False), "megabytes": None}
     return [

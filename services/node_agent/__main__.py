@@ -187,6 +187,7 @@ def _assigner(
             data_roots=config.data_roots(),
             identity=worker.identity,
             grant=worker_grant(config, machine, worker.folder),
+            plain_collectives=config.plain_collectives,
         )
 
     return assign

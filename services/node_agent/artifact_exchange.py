@@ -78,12 +78,11 @@ def open_artifacts(
             outbox.add(fact)
             reporter.wake()
 
-    is_plain = dialer.identity is None and config.bulk_transfers
     exchange = open_exchange(
         store,
         holders_at(directory.registry, lambda: status.node_id),
         bear_witness,
-        bulk_host=config.listen.rpartition(":")[0] if is_plain else "",
+        bulk_host=config.listen.rpartition(":")[0] if config.bulk_transfers else "",
         dialer=dialer,
         upload_limit_bytes_per_s=config.upload_limit_bytes_per_s,
         on_begun=pending.note,

@@ -48,8 +48,8 @@ class NodeConfig:
     )
     bulk_transfers: bool = knob(
         True,
-        "send artifacts on a second port, over plain TCP, where this node serves without TLS; without it "
-        "they go through gRPC, at a higher cost in processor time",
+        "send artifacts on a second port: by TLS where this node has an identity, over plain TCP where it "
+        "serves without TLS; without it they go through gRPC, at a higher cost in processor time",
     )
     memory_limit_bytes: int = knob(
         0,
@@ -146,6 +146,12 @@ class NodeConfig:
     measure_command: tuple[str, ...] = knob(
         (sys.executable, "-m", "peerloom.worker.speed"),
         "command that measures one slot, parts separated by commas; it gets the accelerator and the threads",
+    )
+    plain_collectives: bool = knob(
+        False,
+        "let workers exchange gradients and parameters in the clear although this node has an identity: "
+        "whoever is on the way between two nodes reads and changes them. True is faster, and the only way "
+        "for NCCL; all nodes of a job must say the same",
     )
 
     def __post_init__(self) -> None:

@@ -57,8 +57,7 @@ async def main() -> None:
     async def serve_with_folder() -> None:
         # Opened under the lease: what another process is about to put into the folder would be removed.
         artifacts = ArtifactStore(state / "artifacts", config.model_limit_bytes)
-        bulk_host = "" if runtime.dialer.identity else host
-        await serve(config, server, database, runtime, artifacts, bulk_host)
+        await serve(config, server, database, runtime, artifacts, host)
 
     await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder)
 

@@ -17,6 +17,7 @@ from peerloom.artifacts.servicer import ArtifactServicer
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.dialing import Dialer
+from peerloom.kit.identity import Identity
 from peerloom.kit.server import Endpoint, Server
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
@@ -61,6 +62,7 @@ class Swarm:
     donors: list[Donor] = field(default_factory=list)
     reports: list[Gave | Lied] = field(default_factory=list)
     asked: int = 0
+    identity: Identity | None = None  # of donors and fetchers
 
     async def donor(
         self, name: str, *contents: bytes, with_bulk: bool = True, throttle: Throttle | None = None
@@ -73,10 +75,10 @@ class Swarm:
             store.manifest(store.add_file(source, Artifact(name=f"thing-{number}")).digest)
             source.unlink()
         cache, throttle = ArtifactCache(store), throttle or Throttle()
-        bulk = BulkServer(cache.open_chunk, throttle) if with_bulk else None
+        bulk = BulkServer(cache.open_chunk, throttle, self.identity) if with_bulk else None
         if bulk is not None:
             bulk.start("127.0.0.1")
-        server = Server(Endpoint("127.0.0.1:0"), ["peerloom.v1.ArtifactService"])
+        server = Server(Endpoint("127.0.0.1:0", self.identity), ["peerloom.v1.ArtifactService"])
         servicer = ArtifactServicer(store, cache, bulk, throttle)
         server.add_servicer(add_ArtifactServiceServicer_to_server, servicer)
         await server.start({})
@@ -93,7 +95,7 @@ class Swarm:
             return [donor.holder for donor in self.donors]
 
         options = FetchOptions(patience_s=patience_s, clock=clock or SystemClock())
-        fetcher = Fetcher(find, dialer=Dialer(), report=self.reports.append, options=options)
+        fetcher = Fetcher(find, dialer=Dialer(self.identity), report=self.reports.append, options=options)
         self.stack.push_async_callback(fetcher.close)
         return fetcher
 

@@ -1,8 +1,9 @@
 """A process that joins generations as its standard input says, and repeats a collective until one breaks.
 
-Lines of JSON: {"join": [generation, rank, world_size, collective, store_port]}, {"break": generation}, or
+Lines of JSON: {"join": [generation, rank, world_size, collective]}, {"break": generation}, or
 {"count": [limit_s, at_most]}, which waits until no more than that is left of the past generations.
-It answers with lines of JSON on standard output.
+It answers with lines of JSON on standard output, and meets the others through the hub at argv[1]. With an
+identity at argv[2] its collectives travel by TLS.
 """
 
 import json
@@ -11,12 +12,17 @@ import queue
 import sys
 import threading
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from benchmarks.entry_hub import HubEntries
+from peerloom.kit.identity import Identity
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.process_group import Group
+from peerloom.worker.group.relay.relay import Relay
+from peerloom.worker.group.relay.tls import JobTls
 from peerloom.worker.group.waits import GenerationBrokenError
 
 joins: "queue.Queue[list[object]]" = queue.Queue()
@@ -72,16 +78,14 @@ def run(collective: object, group: Group) -> None:
     group.check()
 
 
-def join(generation: int, rank: int, world_size: int, collective: object, port: int) -> None:
+def join(generation: int, rank: int, world_size: int, collective: object) -> None:
     config = ConfigureGeneration(
         generation=generation,
         rank=rank,
         world_size=world_size,
-        store_address=f"127.0.0.1:{port}",
-        store_prefix=f"g{generation}",
         collective_timeout_s=60,
     )
-    group = groups[generation] = Group(config, torch.device("cpu"), "127.0.0.1:1")
+    group = groups[generation] = Group(config, torch.device("cpu"), entries.of(generation), relay=relay)
     say("forming")
     try:
         group.form()
@@ -97,6 +101,10 @@ def join(generation: int, rank: int, world_size: int, collective: object, port: 
 
 if __name__ == "__main__":
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    entries = HubEntries(sys.argv[1])
+    relay = None
+    if len(sys.argv) > 2:
+        relay = Relay("127.0.0.1", JobTls(Identity(Path(sys.argv[2])), "job-1"))
     threading.Thread(target=listen, daemon=True).start()
     say("ready")
     while True:

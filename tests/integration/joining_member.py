@@ -3,7 +3,7 @@
 Lines of JSON: {"fresh": {...}} begins with a model that knows nothing; {"work": {...}} joins a generation and
 trains to its end, or until it breaks; {"break": true} breaks it. The state leaves a donor only once that one
 has committed `gate_step` steps, so that the others surely go on before. It answers with lines of JSON on
-standard output.
+standard output, and meets the others through the hub at argv[1].
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.entry_hub import HubEntries
 from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
 from peerloom.worker.balance import Balance
@@ -100,12 +101,10 @@ def train(training: Training, told: dict[str, Any]) -> None:
         generation=told["generation"],
         rank=told["rank"],
         world_size=told["world_size"],
-        store_address=f"127.0.0.1:{told['port']}",
-        store_prefix=f"g{told['generation']}",
         collective_timeout_s=60,
         transfer_state=True,
     )
-    group = Group(config, torch.device("cpu"), "127.0.0.1:1")
+    group = Group(config, torch.device("cpu"), entries.of(told["generation"]))
     groups.append(group)
     state, epochs = training.state, []
     if told.get("leave_at"):
@@ -145,6 +144,7 @@ def train(training: Training, told: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    entries = HubEntries(sys.argv[1])
     torch.set_num_threads(1)
     configure_logs("worker")
     threading.Thread(target=listen, daemon=True).start()

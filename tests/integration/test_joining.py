@@ -1,21 +1,24 @@
 """A newcomer catches up: the others train on, and all have the same parameters afterwards.
 
-Real processes, a real store, real sockets. A donor gives its copy only after so many further steps: that
+Real processes, a real hub, real sockets. A donor gives its copy only after so many further steps: that
 steps are committed meanwhile is no matter of speed.
 """
 
 import itertools
 import json
+import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
+
+from benchmarks.entry_hub import EntryHub
 
 DEADLINE_S = 100
 SCRIPT = Path(__file__).parent / "joining_member.py"
@@ -27,9 +30,14 @@ pytestmark = pytest.mark.timeout(240)
 class Member:
     """One process and what it said."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, str(SCRIPT)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, hub: EntryHub) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(hub.path)],
+            env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._heard: queue.Queue[Any] = queue.Queue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -67,14 +75,21 @@ class Member:
 
 
 class MemberPool:
-    """Members, which go on to the next test if they are at rest, and the store that they meet in."""
+    """Members, which go on to the next test if they are at rest, and the hub that they meet through."""
 
     def __init__(self) -> None:
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self.members = [Member() for _ in range(4)]
+        self._folder = tempfile.TemporaryDirectory()
+        self.hub = EntryHub(Path(self._folder.name) / "hub")
+        self.members = [Member(self.hub) for _ in range(4)]
         self._generations = itertools.count(1)
         for member in self.members:
             member.hear("started")
+
+    def end(self) -> None:
+        for member in self.members:
+            member.end()
+        self.hub.close()
+        self._folder.cleanup()
 
     def start(self, *settings: dict[str, Any]) -> list[Member]:
         """A member with each of these settings, which knows nothing yet."""
@@ -91,7 +106,7 @@ class MemberPool:
         for i, member in enumerate(self.members):
             if member.is_busy or member.process.poll() is not None:
                 member.end()
-                self.members[i] = Member()
+                self.members[i] = Member(self.hub)
         for member in self.members:
             if member.is_busy:
                 member.hear("started")
@@ -99,7 +114,7 @@ class MemberPool:
     def work(self, members: list[Member], step_s: float = 1e-9, **more: Any) -> None:
         """All of them form a generation, ranked in this order; the default makes newcomers catch up."""
         generation = next(self._generations)
-        common = {"generation": generation, "world_size": len(members), "port": self.store.port}
+        common = {"generation": generation, "world_size": len(members)}
         for rank, member in enumerate(members):
             member.is_busy = True
             member.say(work={**common, "rank": rank, "step_s": step_s, **more})
@@ -114,8 +129,7 @@ class MemberPool:
 def town() -> Iterator[MemberPool]:
     pool = MemberPool()
     yield pool
-    for member in pool.members:
-        member.end()
+    pool.end()
 
 
 @pytest.fixture

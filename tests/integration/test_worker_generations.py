@@ -1,7 +1,6 @@
 """A worker leaves a generation that can't be formed any more as soon as the trainer announces the next."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.timeout(90)
 
 
 class RestartedTrainer(TrainerServiceServicer):
-    """Announces a generation whose store is gone, as after its death; `others` at once; then a good one."""
+    """Announces a generation whose others never come; `others` more at once; then one that it is alone in."""
 
     def __init__(self, others: int) -> None:
         self._announced = 1 + others
@@ -41,11 +40,9 @@ class RestartedTrainer(TrainerServiceServicer):
         assert (await anext(heard)).HasField("hello")
         yield WorkerSessionResponse(prepare=PrepareWorker(spec=SPEC, beat_interval_s=60.0))
         assert (await anext(heard)).HasField("prepared")
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            address = f"127.0.0.1:{closed.getsockname()[1]}"
         for generation in range(1, self._announced + 1):
-            yield configure(generation, 2, address)
-        yield configure(self._announced + 1, 1, "")
+            yield configure(generation, 2)
+        yield configure(self._announced + 1, 1)
         async for request in heard:
             word = str(request.WhichOneof("message"))
             if word in ("aborted", "ready"):
@@ -55,13 +52,11 @@ class RestartedTrainer(TrainerServiceServicer):
         yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
 
 
-def configure(generation: int, world_size: int, store: str) -> WorkerSessionResponse:
+def configure(generation: int, world_size: int) -> WorkerSessionResponse:
     return WorkerSessionResponse(
         configure=ConfigureGeneration(
             generation=generation,
             world_size=world_size,
-            store_address=store,
-            store_prefix=f"job-1/{generation}",
             backend=Backend.BACKEND_GLOO,
             spec=SPEC,
             collective_timeout_s=600.0,
@@ -121,7 +116,7 @@ async def test_a_worker_refuses_what_its_node_did_not_agree_to(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("others", [0, 2])
-async def test_the_next_generation_ends_the_wait_for_a_store_that_is_gone(others: int) -> None:
+async def test_the_next_generation_ends_the_wait_for_members_that_never_come(others: int) -> None:
     """Else the worker would try to reach it for all of the collectives' time limit, once for each of them."""
     server, trainer = aio.server(), RestartedTrainer(others)
     add_TrainerServiceServicer_to_server(trainer, server)

@@ -1,20 +1,24 @@
 """A generation breaks when it is told to, wherever its members sit, and the same processes form the next.
 
-Real processes and a real store. Nothing waits for a time: each answer has a deadline.
+Real processes and a real hub. Nothing waits for a time: each answer has a deadline.
 """
 
 import json
+import os
 import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
+from made_identities import Signer
+
+from benchmarks.entry_hub import EntryHub
 
 DEADLINE_S = 90
 COUNT_LIMIT_S = 60
@@ -24,9 +28,14 @@ SCRIPT = Path(__file__).parent / "group_member.py"
 class Member:
     """One process and what it said."""
 
-    def __init__(self) -> None:
-        command = [sys.executable, str(SCRIPT)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, hub: EntryHub, *identity: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(hub.path), *identity],
+            env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._heard: queue.Queue[Any] = queue.Queue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -58,17 +67,27 @@ class Member:
 
 
 class MemberPool:
-    """Three members and the store that they meet in."""
+    """Three members and the hub that they meet through; `is_tls`: their collectives travel by TLS."""
 
-    def __init__(self) -> None:
-        self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self.members = [Member() for _ in range(3)]
+    def __init__(self, is_tls: bool) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.hub = EntryHub(Path(self._folder.name) / "hub")
+        signer = Signer(Path(self._folder.name) / "identities")
+        names = [f"worker-{number}" for number in (1, 2, 3)]
+        paths = [[str(signer.worker(name, "job-1").path)] if is_tls else [] for name in names]
+        self.members = [Member(self.hub, *path) for path in paths]
         for member in self.members:
             member.hear("ready")
 
+    def end(self) -> None:
+        for member in self.members:
+            member.end()
+        self.hub.close()
+        self._folder.cleanup()
+
     def form(self, generation: int, ranks: list[int], collective: str = "all_reduce") -> None:
         for rank in ranks:
-            self.members[rank].say(join=[generation, rank, len(ranks), collective, self.store.port])
+            self.members[rank].say(join=[generation, rank, len(ranks), collective])
         for rank in ranks:
             self.members[rank].hear("three rounds")
 
@@ -83,12 +102,11 @@ class MemberPool:
         return self.members[rank].hear("descriptors")
 
 
-@pytest.fixture
-def pool() -> Iterator[MemberPool]:
-    started = MemberPool()
+@pytest.fixture(params=[False, True], ids=["plain", "tls"])
+def pool(request: pytest.FixtureRequest) -> Iterator[MemberPool]:
+    started = MemberPool(request.param)
     yield started
-    for member in started.members:
-        member.end()
+    started.end()
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "broadcast", "barrier"])
@@ -111,7 +129,7 @@ def test_a_killed_member_leaves_nobody_hanging(pool: MemberPool) -> None:
 def test_a_member_that_never_comes_blocks_nobody_who_is_told(pool: MemberPool) -> None:
     """The group is being formed; the third never arrives."""
     for rank in (0, 1):
-        pool.members[rank].say(join=[1, rank, 3, "all_reduce", pool.store.port])
+        pool.members[rank].say(join=[1, rank, 3, "all_reduce"])
         pool.members[rank].hear("forming")
     pool.break_generation(1, [0, 1])
     pool.form(2, [0, 1])

@@ -14,10 +14,12 @@ from peerloom.kit.backoff import Backoff
 from peerloom.kit.dialing import Dialer, TrainerPeer
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
+    ConfigureGeneration,
     EndWorker,
     PrepareWorker,
     ProgressRecorded,
     StepProgress,
+    StoreEntry,
     WorkerFinished,
     WorkerHello,
     WorkerPrepared,
@@ -29,7 +31,6 @@ from peerloom.worker.assignment import Assignment, Work
 from peerloom.worker.trainer_session import TrainerSession
 
 WORDS, TRIES = 3, 5
-STORE = "127.0.0.1:7"
 T = TypeVar("T", bound=TrainerServiceServicer)
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,19 +58,28 @@ class Trainer(TrainerServiceServicer):
         self.done.set()
 
 
-class Greeted(TrainerServiceServicer):
-    """Keeps a worker's hello, and ends it."""
+class Restarted(TrainerServiceServicer):
+    """Announces a generation, hears a member's entry and dies; hears it again, and tells it to all."""
 
     def __init__(self) -> None:
-        self.hello = WorkerHello()
-        self.done = asyncio.Event()
+        self.said: list[StoreEntry] = []
+        self.hellos: list[WorkerHello] = []
 
     async def WorkerSession(  # noqa: N802  # the schema's name
         self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
     ) -> AsyncIterator[WorkerSessionResponse]:
-        self.hello = (await anext(aiter(request_iterator))).hello
-        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
-        self.done.set()
+        heard = aiter(request_iterator)
+        self.hellos.append((await anext(heard)).hello)
+        if not self.said:
+            yield WorkerSessionResponse(configure=ConfigureGeneration(generation=1, world_size=2))
+        async for request in heard:
+            if request.HasField("entry"):
+                self.said.append(request.entry)
+                break
+        if len(self.said) > 1:
+            yield WorkerSessionResponse(entry=request.entry)
+            async for _ in heard:
+                pass
 
 
 class BrokenLine(TrainerServiceServicer):
@@ -196,7 +206,7 @@ async def served(trainer: T) -> AsyncIterator[tuple[T, TrainerSession]]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        session = TrainerSession(assignment_to(port), lambda abort: None, store_address=STORE)
+        session = TrainerSession(assignment_to(port), lambda abort: None, is_tls=True)
         yield trainer, session
     finally:
         session.leave("the test is over", 0.0)  # its thread ends when it finds no trainer
@@ -236,12 +246,16 @@ async def test_each_try_to_come_back_dials_anew(monkeypatch: pytest.MonkeyPatch)
     assert seen[:TRIES] == list(range(1, TRIES + 1))
 
 
-async def test_a_worker_tells_where_others_can_meet() -> None:
-    async with served(Greeted()) as (trainer, session):
+async def test_what_a_member_said_is_said_again_to_a_trainer_that_is_back() -> None:
+    async with served(Restarted()) as (trainer, session):
         session.start()
         async with asyncio.timeout(30):
-            await trainer.done.wait()
-    assert trainer.hello.store_address == STORE
+            await asyncio.to_thread(session.commands.get)
+            entries = session.entries.of(1)
+            entries.set("0/0", b"here")
+            assert await asyncio.to_thread(entries.get, "0/0", 30.0) == b"here"
+    assert trainer.said == [StoreEntry(generation=1, key="0/0", value=b"here")] * 2
+    assert [hello.is_tls for hello in trainer.hellos] == [True, True]
 
 
 async def test_each_word_of_the_trainer_is_answered_by_one_sign_of_life() -> None:

@@ -108,8 +108,7 @@ class SimulatedSession(TrainerSession):
 
     def __init__(self, run: Run, assignment: Assignment, on_abort: Any, on_form_ahead: Any) -> None:
         with mock.patch("asyncio.new_event_loop", return_value=run.world.loop):
-            store = f"{run.host}:{29_500 + assignment.slot}"
-            super().__init__(assignment, on_abort, on_form_ahead, store_address=store)
+            super().__init__(assignment, on_abort, on_form_ahead)
         self._simulated_run = run
         self.commands = Commands()  # type: ignore[assignment]  # awaited instead of waited for
 

@@ -7,6 +7,7 @@ from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.state import Lost
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
@@ -33,11 +34,13 @@ class Former:
         record: JobRecord,
         pool: WorkerPool,
         collector: Collector,
+        rendezvous: Rendezvous,
         collective_timeout_s: float,
     ) -> None:
         self._record = record
         self._pool = pool
         self._collector = collector
+        self._rendezvous = rendezvous
         self._collective_timeout_s = collective_timeout_s
 
     async def form(self, form: Form) -> bool:
@@ -54,16 +57,16 @@ class Former:
         there = {state.worker_id for state in self._pool.states() if not isinstance(state.phase, Lost)}
         if not there.issuperset(form.worker_ids):
             return False  # one was lost while the others were given the checkpoint
-        store_address = self._pool.store_for(form.worker_ids)
         speeds = {} if record.job.spec.equal_shares else self._pool.speeds()
         shares = first_shares(form.worker_ids, speeds)
         record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside)
         limit_s = MEETING_LIMIT_S if form.beside else None
         self._pool.begin_generation(form.worker_ids, form.first_step, limit_s)
+        self._rendezvous.begin(record.generation, form.worker_ids)
         # Nobody works in a generation that a restart of the trainer could forget.
         await record.log.wait_written()
         for rank, worker_id in enumerate(form.worker_ids):
-            configure = self._configure(form, rank, store_address, shares, checkpoint)
+            configure = self._configure(form, rank, shares, checkpoint)
             self._pool.send(worker_id, WorkerSessionResponse(configure=configure))
         get_logger(job=record.job_id).info(
             "generation_formed", generation=record.generation, reason=form.reason
@@ -88,7 +91,7 @@ class Former:
         return int(self._record.job.progress.step) + max(ahead, POLITE_LEAD_STEPS)
 
     def _configure(
-        self, form: Form, rank: int, store_address: str, shares: list[int], checkpoint: Checkpoint | None
+        self, form: Form, rank: int, shares: list[int], checkpoint: Checkpoint | None
     ) -> ConfigureGeneration:
         job = self._record.job
         # A newcomer that has met the others waits in its first collective for the end of their steps.
@@ -97,8 +100,6 @@ class Former:
             generation=job.generation,
             rank=rank,
             world_size=len(form.worker_ids),
-            store_address=store_address,
-            store_prefix=f"{job.job_id}/{job.generation}",
             backend=job.backend,
             spec=job.spec,
             state_rank=form.state_rank,

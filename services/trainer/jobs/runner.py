@@ -25,6 +25,7 @@ from peerloom.services.trainer.nodes.recruiting import Recruiter
 from peerloom.services.trainer.nodes.replacing import JobNodes
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.v1.trainer_pb2 import EndWorker, JobState, WorkerSessionResponse
@@ -58,10 +59,11 @@ class JobRunner:
         router, collector = dependencies.router, dependencies.collector
         self._checkpoints = CheckpointKeeper(record, collector)
         self._pool = WorkerPool(record, router, self._witness, clock)
+        rendezvous = Rendezvous(self._pool.send)
         self._sessions = WorkerSessions(
-            record, self._pool, self._checkpoints, router, clock, config.checkpoint_interval_s
+            record, self._pool, self._checkpoints, router, rendezvous, clock, config.checkpoint_interval_s
         )
-        former = Former(record, self._pool, collector, config.collective_timeout_s)
+        former = Former(record, self._pool, collector, rendezvous, config.collective_timeout_s)
         self._driver = GenerationDriver(
             record, self._pool, former, self._checkpoints, collector, self._witness, config, clock
         )

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from peerloom.errors import UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.nodes.evidence import Witness
@@ -75,16 +74,6 @@ class WorkerPool:
     def speeds(self) -> dict[str, float]:
         """Seconds of computing a sample for each worker that has measured it."""
         return {i: t.compute_s_per_sample for i, t in self._tracked.items() if t.compute_s_per_sample > 0}
-
-    def store_for(self, worker_ids: Sequence[str]) -> str:
-        """host:port of the store in which these workers meet: that of the first who told of one.
-
-        Raises UnavailableError when several are to meet and none of them has one.
-        """
-        addresses = [self._tracked[worker_id].state.store_address for worker_id in worker_ids]
-        if not any(addresses) and len(addresses) > 1:
-            raise UnavailableError("none of its workers can listen at its node's address", reason="NO_STORE")
-        return next(filter(None, addresses), "")
 
     def count(self) -> int:
         """Workers that are there or are coming, without those that want to go."""

@@ -45,6 +45,22 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
     return ""
 
 
+def why_not_together(is_tls: bool, worker: WorkerState, workers: Sequence[WorkerState]) -> str:
+    """Why a worker can't exchange gradients with the others: it would send them by TLS, and they not, or so.
+
+    What those say who came first holds for the job.
+    """
+    alive = [w for w in workers if w.is_tls is not None and not isinstance(w.phase, Lost)]
+    others = [w for w in alive if w.worker_id != worker.worker_id and w.is_tls != is_tls]
+    if not others:
+        return ""
+    ways = ("in the clear", "by TLS")
+    return (
+        f"its gradients travel {ways[is_tls]}, those of {others[0].worker_id} {ways[not is_tls]}: start all "
+        "nodes of a job with an identity, or all with --plain-collectives"
+    )
+
+
 def why_not_prepared(job: Job, prepared: WorkerPrepared) -> str:
     """Why this can't be what the job trains: outside the limits, or not what the job or others said."""
     spec, known = job.spec, job.ledger.training_samples

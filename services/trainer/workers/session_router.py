@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from peerloom.errors import FailedPreconditionError, PermissionDeniedError
-from peerloom.kit.checks import check_address, check_name
+from peerloom.kit.checks import check_name
 from peerloom.kit.interceptors import caller
 from peerloom.kit.principal import Principal
 from peerloom.v1.trainer_pb2 import EndWorker, WorkerHello, WorkerSessionRequest, WorkerSessionResponse
@@ -117,8 +117,6 @@ class SessionRouter:
         worker_id, job_id = hello.hello.worker_id, hello.hello.job_id
         check_name("hello.worker_id", worker_id)
         check_name("hello.job_id", job_id)
-        if hello.hello.store_address:
-            check_address("hello.store_address", hello.hello.store_address)
         _check_is_worker(caller.get().principal, worker_id, job_id)
         job = self._jobs.get(job_id)
         if job is None:

@@ -9,7 +9,8 @@ from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
-from peerloom.services.trainer.workers.reports import why_not_finished, why_not_said
+from peerloom.services.trainer.workers.rendezvous import Rendezvous
+from peerloom.services.trainer.workers.reports import why_not_finished, why_not_said, why_not_together
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.state import Leaving, Lost, Silent, WorkerState
 from peerloom.v1.trainer_pb2 import (
@@ -25,7 +26,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 
 # These change no worker's phase: nothing is to be decided anew.
-_ROUTINE = ("step", "epoch", "beat", "checkpoint")
+_ROUTINE = ("step", "epoch", "beat", "checkpoint", "entry")
 
 
 class WorkerSessions:
@@ -37,6 +38,7 @@ class WorkerSessions:
         pool: WorkerPool,
         checkpoints: CheckpointKeeper,
         router: SessionRouter,
+        rendezvous: Rendezvous,
         clock: Clock,
         checkpoint_interval_s: float,
     ) -> None:
@@ -44,6 +46,7 @@ class WorkerSessions:
         self._pool = pool
         self._checkpoints = checkpoints
         self._router = router
+        self._rendezvous = rendezvous
         self._clock = clock
         self._checkpoint_interval_s = checkpoint_interval_s
 
@@ -66,6 +69,9 @@ class WorkerSessions:
     def resume(self) -> None:
         """The job goes on after a restart of the trainer; some of its workers may have come back already."""
         self._pool.resume()
+        job = self._record.job
+        members = [worker.worker_id for worker in job.workers if worker.generation == job.generation]
+        self._rendezvous.begin(job.generation, members)  # they say anew what the last trainer knew
         self._greet(state.worker_id for state in self._pool.states())
 
     def _greet(self, worker_ids: Iterable[str]) -> None:
@@ -81,6 +87,9 @@ class WorkerSessions:
         if state is None or isinstance(state.phase, Lost):
             self._dismiss_if_ended(hello.worker_id)
             return
+        if reason := why_not_together(hello.is_tls, state, self._pool.states()):
+            self._pool.refuse(hello.worker_id, reason)
+            return
         prepare = PrepareWorker(
             spec=self._record.job.spec,
             beat_interval_s=BEAT_INTERVAL_S,
@@ -91,9 +100,8 @@ class WorkerSessions:
             abort = AbortGeneration(generation=hello.generation, reason="the generation is broken")
             self._pool.send(hello.worker_id, WorkerSessionResponse(abort=abort))
         newest = self._record.generation
-        self._pool.become(
-            state.connected(hello.committed_step, hello.generation, newest, hello.store_address)
-        )
+        self._pool.become(state.connected(hello.committed_step, hello.generation, newest, hello.is_tls))
+        self._rendezvous.repeat_to(hello.worker_id)
         self._pool.send(hello.worker_id, self._pool.recorded())
 
     def _dismiss_if_ended(self, worker_id: str) -> None:
@@ -138,6 +146,9 @@ class WorkerSessions:
                 self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
             case "checkpoint":
                 self._checkpoints.offered(state.worker_id, request.checkpoint)
+            case "entry":
+                if reason := self._rendezvous.say(state.worker_id, request.entry):
+                    self._pool.refuse(state.worker_id, reason)
 
     def _turn(self, state: WorkerState, request: WorkerSessionRequest) -> None:
         newest = self._record.generation

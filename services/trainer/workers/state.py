@@ -128,8 +128,8 @@ class WorkerState:
     departure: Departure | None = None
     contact: Contact = Contact()
     node_id: str = ""
-    store_address: str = ""  # where others can meet it (host:port); "": unknown
     left_at_step: int | None = None  # where others went on without it; None while it goes with them
+    is_tls: bool | None = None  # whether its gradients travel by TLS, or in the clear; None: it hasn't said
 
     @property
     def is_member(self) -> bool:
@@ -185,9 +185,9 @@ class WorkerState:
                 return away_since_s
         return None
 
-    def connected(self, step: int, generation: int, newest: int, store_address: str = "") -> "WorkerState":
+    def connected(self, step: int, generation: int, newest: int, is_tls: bool = False) -> "WorkerState":
         """It said hello: its state has `step` steps, and it works in `generation` (0: in none)."""
-        state = replace(self, step=max(self.step, step), store_address=store_address)
+        state = replace(self, step=max(self.step, step), is_tls=is_tls)
         match self.phase:
             case Starting() | Lost():
                 return state

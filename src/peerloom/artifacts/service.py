@@ -43,13 +43,16 @@ def open_exchange(
     keep_known: KeepKnown,
 ) -> Exchange:
     """Fetches for the store and gives from it; the bulk port opens at `bulk_host` (empty: none).
-    `on_begun`, `settle` and `keep_known` are those of `ArtifactCache` and `ArtifactServicer`.
+
+    Where the dialer has an identity, bulk transfers are by TLS. `on_begun`, `settle` and `keep_known` are
+    those of `ArtifactCache` and `ArtifactServicer`.
 
     Raises UnavailableError when it can't listen there.
     """
-    cache = ArtifactCache(store, Fetcher(find_holders, dialer=dialer, report=report), on_begun)
+    fetcher = Fetcher(find_holders, dialer=dialer, report=report)
+    cache = ArtifactCache(store, fetcher, on_begun)
     throttle = Throttle(upload_limit_bytes_per_s)
-    bulk = BulkServer(cache.open_chunk, throttle) if bulk_host else None
+    bulk = BulkServer(cache.open_chunk, throttle, dialer.identity) if bulk_host else None
     if bulk is not None:
         bulk.start(bulk_host)
     return Exchange(ArtifactServicer(store, cache, bulk, throttle, settle, keep_known), cache, bulk)

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apeerloom/v1/artifact.proto\x12\x0bpeerloom.v1\"\xa5\x01\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.peerloom.v1.ArtifactKind\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\r\n\x05maker\x18\x06 \x01(\t\x12\x0e\n\x06pinned\x18\x07 \x01(\x08\x12\x0f\n\x07used_by\x18\x08 \x03(\t\"_\n\x08Manifest\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\x12\x13\n\x0b\x63hunk_bytes\x18\x02 \x01(\x04\x12\x15\n\rchunk_digests\x18\x03 \x03(\x0c\"@\n\x0e\x41rtifactHolder\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"V\n\x12PutArtifactRequest\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.ArtifactH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"O\n\x13PutArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\x12\x0f\n\x07\x65xisted\x18\x02 \x01(\x08\":\n\x12GetArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\"K\n\x13GetArtifactResponse\x12%\n\x06header\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\"&\n\x13HasArtifactsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"@\n\x14HasArtifactsResponse\x12(\n\tartifacts\x18\x01 \x03(\x0b\x32\x15.peerloom.v1.Artifact\"=\n\x14ListArtifactsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Z\n\x15ListArtifactsResponse\x12(\n\tartifacts\x18\x01 \x03(\x0b\x32\x15.peerloom.v1.Artifact\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12GetManifestRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"z\n\x13GetManifestResponse\x12\'\n\x08manifest\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Manifest\x12\x12\n\nis_partial\x18\x02 \x01(\x08\x12\x13\n\x0bheld_chunks\x18\x03 \x01(\x0c\x12\x11\n\tbulk_port\x18\x04 \x01(\r\"0\n\x0fGetChunkRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\"!\n\x10GetChunkResponse\x12\r\n\x05piece\x18\x01 \x01(\x0c\"E\n\nBulkAnswer\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x14\n\x0cis_not_found\x18\x03 \x01(\x08\"d\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12,\n\x07holders\x18\x02 \x03(\x0b\x32\x1b.peerloom.v1.ArtifactHolder\x12\x0e\n\x06job_id\x18\x03 \x01(\t\"{\n\x15\x46\x65tchArtifactResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\r\n\x05peers\x18\x03 \x01(\r\x12\'\n\x08\x61rtifact\x18\x04 \x01(\x0b\x32\x15.peerloom.v1.Artifact\"$\n\x12PinArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\">\n\x13PinArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\"&\n\x14UnpinArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"@\n\x15UnpinArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\"\'\n\x15RemoveArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"A\n\x16RemoveArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact*\x98\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41RTIFACT_KIND_MODEL\x10\x01\x12\x1a\n\x16\x41RTIFACT_KIND_DATA_SET\x10\x02\x12\x16\n\x12\x41RTIFACT_KIND_CODE\x10\x03\x12\x1c\n\x18\x41RTIFACT_KIND_CHECKPOINT\x10\x04\x32\xe2\x06\n\x0f\x41rtifactService\x12R\n\x0bPutArtifact\x12\x1f.peerloom.v1.PutArtifactRequest\x1a .peerloom.v1.PutArtifactResponse(\x01\x12R\n\x0bGetArtifact\x12\x1f.peerloom.v1.GetArtifactRequest\x1a .peerloom.v1.GetArtifactResponse0\x01\x12S\n\x0cHasArtifacts\x12 .peerloom.v1.HasArtifactsRequest\x1a!.peerloom.v1.HasArtifactsResponse\x12V\n\rListArtifacts\x12!.peerloom.v1.ListArtifactsRequest\x1a\".peerloom.v1.ListArtifactsResponse\x12P\n\x0bGetManifest\x12\x1f.peerloom.v1.GetManifestRequest\x1a .peerloom.v1.GetManifestResponse\x12I\n\x08GetChunk\x12\x1c.peerloom.v1.GetChunkRequest\x1a\x1d.peerloom.v1.GetChunkResponse0\x01\x12X\n\rFetchArtifact\x12!.peerloom.v1.FetchArtifactRequest\x1a\".peerloom.v1.FetchArtifactResponse0\x01\x12P\n\x0bPinArtifact\x12\x1f.peerloom.v1.PinArtifactRequest\x1a .peerloom.v1.PinArtifactResponse\x12V\n\rUnpinArtifact\x12!.peerloom.v1.UnpinArtifactRequest\x1a\".peerloom.v1.UnpinArtifactResponse\x12Y\n\x0eRemoveArtifact\x12\".peerloom.v1.RemoveArtifactRequest\x1a#.peerloom.v1.RemoveArtifactResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apeerloom/v1/artifact.proto\x12\x0bpeerloom.v1\"\xa5\x01\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.peerloom.v1.ArtifactKind\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\r\n\x05maker\x18\x06 \x01(\t\x12\x0e\n\x06pinned\x18\x07 \x01(\x08\x12\x0f\n\x07used_by\x18\x08 \x03(\t\"_\n\x08Manifest\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\x12\x13\n\x0b\x63hunk_bytes\x18\x02 \x01(\x04\x12\x15\n\rchunk_digests\x18\x03 \x03(\x0c\"@\n\x0e\x41rtifactHolder\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"V\n\x12PutArtifactRequest\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.ArtifactH\x00\x12\x0f\n\x05\x63hunk\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"O\n\x13PutArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\x12\x0f\n\x07\x65xisted\x18\x02 \x01(\x08\":\n\x12GetArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x04\"K\n\x13GetArtifactResponse\x12%\n\x06header\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\x12\r\n\x05\x63hunk\x18\x02 \x01(\x0c\"&\n\x13HasArtifactsRequest\x12\x0f\n\x07\x64igests\x18\x01 \x03(\t\"@\n\x14HasArtifactsResponse\x12(\n\tartifacts\x18\x01 \x03(\x0b\x32\x15.peerloom.v1.Artifact\"=\n\x14ListArtifactsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Z\n\x15ListArtifactsResponse\x12(\n\tartifacts\x18\x01 \x03(\x0b\x32\x15.peerloom.v1.Artifact\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x12GetManifestRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x8f\x01\n\x13GetManifestResponse\x12\'\n\x08manifest\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Manifest\x12\x12\n\nis_partial\x18\x02 \x01(\x08\x12\x13\n\x0bheld_chunks\x18\x03 \x01(\x0c\x12\x11\n\tbulk_port\x18\x04 \x01(\r\x12\x13\n\x0bis_bulk_tls\x18\x05 \x01(\x08\"0\n\x0fGetChunkRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\"!\n\x10GetChunkResponse\x12\r\n\x05piece\x18\x01 \x01(\x0c\"E\n\nBulkAnswer\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x14\n\x0cis_not_found\x18\x03 \x01(\x08\"d\n\x14\x46\x65tchArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12,\n\x07holders\x18\x02 \x03(\x0b\x32\x1b.peerloom.v1.ArtifactHolder\x12\x0e\n\x06job_id\x18\x03 \x01(\t\"{\n\x15\x46\x65tchArtifactResponse\x12\x16\n\x0ereceived_bytes\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\r\n\x05peers\x18\x03 \x01(\r\x12\'\n\x08\x61rtifact\x18\x04 \x01(\x0b\x32\x15.peerloom.v1.Artifact\"$\n\x12PinArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\">\n\x13PinArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\"&\n\x14UnpinArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"@\n\x15UnpinArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact\"\'\n\x15RemoveArtifactRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"A\n\x16RemoveArtifactResponse\x12\'\n\x08\x61rtifact\x18\x01 \x01(\x0b\x32\x15.peerloom.v1.Artifact*\x98\x01\n\x0c\x41rtifactKind\x12\x1d\n\x19\x41RTIFACT_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41RTIFACT_KIND_MODEL\x10\x01\x12\x1a\n\x16\x41RTIFACT_KIND_DATA_SET\x10\x02\x12\x16\n\x12\x41RTIFACT_KIND_CODE\x10\x03\x12\x1c\n\x18\x41RTIFACT_KIND_CHECKPOINT\x10\x04\x32\xe2\x06\n\x0f\x41rtifactService\x12R\n\x0bPutArtifact\x12\x1f.peerloom.v1.PutArtifactRequest\x1a .peerloom.v1.PutArtifactResponse(\x01\x12R\n\x0bGetArtifact\x12\x1f.peerloom.v1.GetArtifactRequest\x1a .peerloom.v1.GetArtifactResponse0\x01\x12S\n\x0cHasArtifacts\x12 .peerloom.v1.HasArtifactsRequest\x1a!.peerloom.v1.HasArtifactsResponse\x12V\n\rListArtifacts\x12!.peerloom.v1.ListArtifactsRequest\x1a\".peerloom.v1.ListArtifactsResponse\x12P\n\x0bGetManifest\x12\x1f.peerloom.v1.GetManifestRequest\x1a .peerloom.v1.GetManifestResponse\x12I\n\x08GetChunk\x12\x1c.peerloom.v1.GetChunkRequest\x1a\x1d.peerloom.v1.GetChunkResponse0\x01\x12X\n\rFetchArtifact\x12!.peerloom.v1.FetchArtifactRequest\x1a\".peerloom.v1.FetchArtifactResponse0\x01\x12P\n\x0bPinArtifact\x12\x1f.peerloom.v1.PinArtifactRequest\x1a .peerloom.v1.PinArtifactResponse\x12V\n\rUnpinArtifact\x12!.peerloom.v1.UnpinArtifactRequest\x1a\".peerloom.v1.UnpinArtifactResponse\x12Y\n\x0eRemoveArtifact\x12\".peerloom.v1.RemoveArtifactRequest\x1a#.peerloom.v1.RemoveArtifactResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'peerloom.v1.artifact_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ARTIFACTKIND']._serialized_start=1803
-  _globals['_ARTIFACTKIND']._serialized_end=1955
+  _globals['_ARTIFACTKIND']._serialized_start=1825
+  _globals['_ARTIFACTKIND']._serialized_end=1977
   _globals['_ARTIFACT']._serialized_start=44
   _globals['_ARTIFACT']._serialized_end=209
   _globals['_MANIFEST']._serialized_start=211
@@ -57,30 +57,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTARTIFACTSRESPONSE']._serialized_end=939
   _globals['_GETMANIFESTREQUEST']._serialized_start=941
   _globals['_GETMANIFESTREQUEST']._serialized_end=977
-  _globals['_GETMANIFESTRESPONSE']._serialized_start=979
-  _globals['_GETMANIFESTRESPONSE']._serialized_end=1101
-  _globals['_GETCHUNKREQUEST']._serialized_start=1103
-  _globals['_GETCHUNKREQUEST']._serialized_end=1151
-  _globals['_GETCHUNKRESPONSE']._serialized_start=1153
-  _globals['_GETCHUNKRESPONSE']._serialized_end=1186
-  _globals['_BULKANSWER']._serialized_start=1188
-  _globals['_BULKANSWER']._serialized_end=1257
-  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1259
-  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1359
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1361
-  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1484
-  _globals['_PINARTIFACTREQUEST']._serialized_start=1486
-  _globals['_PINARTIFACTREQUEST']._serialized_end=1522
-  _globals['_PINARTIFACTRESPONSE']._serialized_start=1524
-  _globals['_PINARTIFACTRESPONSE']._serialized_end=1586
-  _globals['_UNPINARTIFACTREQUEST']._serialized_start=1588
-  _globals['_UNPINARTIFACTREQUEST']._serialized_end=1626
-  _globals['_UNPINARTIFACTRESPONSE']._serialized_start=1628
-  _globals['_UNPINARTIFACTRESPONSE']._serialized_end=1692
-  _globals['_REMOVEARTIFACTREQUEST']._serialized_start=1694
-  _globals['_REMOVEARTIFACTREQUEST']._serialized_end=1733
-  _globals['_REMOVEARTIFACTRESPONSE']._serialized_start=1735
-  _globals['_REMOVEARTIFACTRESPONSE']._serialized_end=1800
-  _globals['_ARTIFACTSERVICE']._serialized_start=1958
-  _globals['_ARTIFACTSERVICE']._serialized_end=2824
+  _globals['_GETMANIFESTRESPONSE']._serialized_start=980
+  _globals['_GETMANIFESTRESPONSE']._serialized_end=1123
+  _globals['_GETCHUNKREQUEST']._serialized_start=1125
+  _globals['_GETCHUNKREQUEST']._serialized_end=1173
+  _globals['_GETCHUNKRESPONSE']._serialized_start=1175
+  _globals['_GETCHUNKRESPONSE']._serialized_end=1208
+  _globals['_BULKANSWER']._serialized_start=1210
+  _globals['_BULKANSWER']._serialized_end=1279
+  _globals['_FETCHARTIFACTREQUEST']._serialized_start=1281
+  _globals['_FETCHARTIFACTREQUEST']._serialized_end=1381
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_start=1383
+  _globals['_FETCHARTIFACTRESPONSE']._serialized_end=1506
+  _globals['_PINARTIFACTREQUEST']._serialized_start=1508
+  _globals['_PINARTIFACTREQUEST']._serialized_end=1544
+  _globals['_PINARTIFACTRESPONSE']._serialized_start=1546
+  _globals['_PINARTIFACTRESPONSE']._serialized_end=1608
+  _globals['_UNPINARTIFACTREQUEST']._serialized_start=1610
+  _globals['_UNPINARTIFACTREQUEST']._serialized_end=1648
+  _globals['_UNPINARTIFACTRESPONSE']._serialized_start=1650
+  _globals['_UNPINARTIFACTRESPONSE']._serialized_end=1714
+  _globals['_REMOVEARTIFACTREQUEST']._serialized_start=1716
+  _globals['_REMOVEARTIFACTREQUEST']._serialized_end=1755
+  _globals['_REMOVEARTIFACTRESPONSE']._serialized_start=1757
+  _globals['_REMOVEARTIFACTRESPONSE']._serialized_end=1822
+  _globals['_ARTIFACTSERVICE']._serialized_start=1980
+  _globals['_ARTIFACTSERVICE']._serialized_end=2846
 # @@protoc_insertion_point(module_scope)

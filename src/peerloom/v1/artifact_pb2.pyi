@@ -415,12 +415,15 @@ class GetManifestResponse(_message.Message):
     IS_PARTIAL_FIELD_NUMBER: _builtins.int
     HELD_CHUNKS_FIELD_NUMBER: _builtins.int
     BULK_PORT_FIELD_NUMBER: _builtins.int
+    IS_BULK_TLS_FIELD_NUMBER: _builtins.int
     is_partial: _builtins.bool
     """It is being fetched: only the chunks in held_chunks are here."""
     held_chunks: _builtins.bytes
     """Chunk i is here if bit i % 8 (from the lowest) of byte i / 8 is set; empty when all are."""
     bulk_port: _builtins.int
-    """Port, at the same host, that sends chunks over plain TCP; 0: none, use GetChunk."""
+    """Port, at the same host, that sends chunks over a connection of their own; 0: none, use GetChunk."""
+    is_bulk_tls: _builtins.bool
+    """The bulk port is for members alone, by TLS 1.3 with certificates on both sides; else it is plain TCP."""
     @_builtins.property
     def manifest(self) -> Global___Manifest:
         """Its chunks."""
@@ -432,10 +435,11 @@ class GetManifestResponse(_message.Message):
         is_partial: _builtins.bool = ...,
         held_chunks: _builtins.bytes = ...,
         bulk_port: _builtins.int = ...,
+        is_bulk_tls: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_port", b"bulk_port", "held_chunks", b"held_chunks", "is_partial", b"is_partial", "manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_port", b"bulk_port", "held_chunks", b"held_chunks", "is_bulk_tls", b"is_bulk_tls", "is_partial", b"is_partial", "manifest", b"manifest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1567,6 +1567,7 @@ class WorkerSessionRequest(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     STAYING_FIELD_NUMBER: _builtins.int
     MET_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___WorkerHello:
         """Who it is."""
@@ -1619,6 +1620,10 @@ class WorkerSessionRequest(_message.Message):
     def met(self) -> Global___WorkerMet:
         """It is connected to all others of a generation that meets beside the training."""
 
+    @_builtins.property
+    def entry(self) -> Global___StoreEntry:
+        """What the other members of its generation need to connect to it."""
+
     def __init__(
         self,
         *,
@@ -1635,12 +1640,13 @@ class WorkerSessionRequest(_message.Message):
         checkpoint: Global___Checkpoint | None = ...,
         staying: Global___WorkerStaying | None = ...,
         met: Global___WorkerMet | None = ...,
+        entry: Global___StoreEntry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1657,7 +1663,7 @@ class WorkerHello(_message.Message):
     ACCELERATOR_KIND_FIELD_NUMBER: _builtins.int
     COMMITTED_STEP_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
-    STORE_ADDRESS_FIELD_NUMBER: _builtins.int
+    IS_TLS_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Given to it by the agent."""
@@ -1669,8 +1675,8 @@ class WorkerHello(_message.Message):
     """Steps that its state contains; 0 for a fresh process."""
     generation: _builtins.int
     """The generation it is working in; 0 for a fresh process or one that waits."""
-    store_address: _builtins.str
-    """host:port of its own key-value store, in which a generation that it belongs to may meet; empty: it has none."""
+    is_tls: _builtins.bool
+    """Its gradients travel by TLS alone: it takes no part in a generation with those whose don't. NCCL's can't."""
     secret: _builtins.str
     """Given to it by the agent, which has it from the trainer: it proves that it is this worker."""
     def __init__(
@@ -1681,16 +1687,48 @@ class WorkerHello(_message.Message):
         accelerator_kind: _builtins.str = ...,
         committed_step: _builtins.int = ...,
         generation: _builtins.int = ...,
-        store_address: _builtins.str = ...,
+        is_tls: _builtins.bool = ...,
         secret: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "job_id", b"job_id", "secret", b"secret", "store_address", b"store_address", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "is_tls", b"is_tls", "job_id", b"job_id", "secret", b"secret", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerHello: _TypeAlias = WorkerHello  # noqa: Y015
+
+@_typing.final
+class StoreEntry(_message.Message):
+    """An entry of the key-value store in which the members of a generation find each other. The trainer tells each
+    to all members, and again to whoever opens a new session.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Which generation."""
+    key: _builtins.str
+    """1 to 128 characters; it belongs to the worker that sets it first."""
+    value: _builtins.bytes
+    """At most 4096 bytes."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        key: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "key", b"key", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreEntry: _TypeAlias = StoreEntry  # noqa: Y015
 
 @_typing.final
 class WorkerMet(_message.Message):
@@ -1969,6 +2007,7 @@ class WorkerSessionResponse(_message.Message):
     RECORDED_FIELD_NUMBER: _builtins.int
     PREPARE_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def configure(self) -> Global___ConfigureGeneration:
         """Join this generation."""
@@ -1993,6 +2032,10 @@ class WorkerSessionResponse(_message.Message):
     def save(self) -> Global___SaveState:
         """Nobody else has its state, and it has to go: store that as a checkpoint first."""
 
+    @_builtins.property
+    def entry(self) -> Global___StoreEntry:
+        """What some member of its generation said."""
+
     def __init__(
         self,
         *,
@@ -2002,12 +2045,13 @@ class WorkerSessionResponse(_message.Message):
         recorded: Global___ProgressRecorded | None = ...,
         prepare: Global___PrepareWorker | None = ...,
         save: Global___SaveState | None = ...,
+        entry: Global___StoreEntry | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "message", b"message", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "message", b"message", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["configure", "abort", "end", "recorded", "prepare", "save"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["configure", "abort", "end", "recorded", "prepare", "save", "entry"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -2082,8 +2126,6 @@ class ConfigureGeneration(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
-    STORE_ADDRESS_FIELD_NUMBER: _builtins.int
-    STORE_PREFIX_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
     STATE_RANK_FIELD_NUMBER: _builtins.int
@@ -2100,10 +2142,6 @@ class ConfigureGeneration(_message.Message):
     """Its rank."""
     world_size: _builtins.int
     """Size of the group."""
-    store_address: _builtins.str
-    """host:port of the key-value store, hosted by the trainer."""
-    store_prefix: _builtins.str
-    """Prefix of this generation's keys."""
     backend: Global___Backend.ValueType
     """Collective library."""
     state_rank: _builtins.int
@@ -2136,8 +2174,6 @@ class ConfigureGeneration(_message.Message):
         generation: _builtins.int = ...,
         rank: _builtins.int = ...,
         world_size: _builtins.int = ...,
-        store_address: _builtins.str = ...,
-        store_prefix: _builtins.str = ...,
         backend: Global___Backend.ValueType = ...,
         spec: Global___JobSpec | None = ...,
         state_rank: _builtins.int = ...,
@@ -2151,7 +2187,7 @@ class ConfigureGeneration(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "owners", b"owners", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "store_address", b"store_address", "store_prefix", b"store_prefix", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "owners", b"owners", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

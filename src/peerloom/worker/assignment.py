@@ -41,7 +41,7 @@ class Assignment:
     proves to the trainer that it is the one that was started. `folder` is the worker's own, for all that it
     writes; `data_roots` are the folders whose files it may read. `grant` is what its sandbox leaves it;
     without one it is in none. `identity` is the PEM file that it proves itself with, for this job, which its
-    agent renews; empty: plain.
+    agent renews; empty: plain. With it gradients travel by TLS, unless `plain_collectives` says otherwise.
     """
 
     worker_id: str
@@ -59,6 +59,7 @@ class Assignment:
     data_roots: tuple[str, ...] = ()
     identity: str = ""
     grant: Grant | None = None
+    plain_collectives: bool = False
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":

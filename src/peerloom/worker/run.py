@@ -10,6 +10,7 @@ from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, 
 from peerloom.kit.logs import get_logger
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
+    Backend,
     ConfigureGeneration,
     EndWorker,
     JobSpec,
@@ -28,7 +29,7 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.balance import Balance
 from peerloom.worker.checkpoint_writer import CheckpointWriter
 from peerloom.worker.group.process_group import Group
-from peerloom.worker.group.rendezvous import Rendezvous, host_of
+from peerloom.worker.group.relay.relay import open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, begin_joining
@@ -62,9 +63,9 @@ class TrainingWorker:
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
-        self._rendezvous = Rendezvous(host_of(assignment.agent_address, assignment.interface))
-        store = self._rendezvous.address
-        self._session = TrainerSession(assignment, self._abort, self._form_ahead, store_address=store)
+        self._relay = open_relay(assignment)
+        is_tls = self._relay is not None
+        self._session = TrainerSession(assignment, self._abort, self._form_ahead, is_tls=is_tls)
         self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
         self._training: Training | None = None
@@ -139,15 +140,21 @@ class TrainingWorker:
         group.meet(lambda: self._session.answer(met))
 
     def _new_group(self, config: ConfigureGeneration) -> Group:
-        assignment, store = self._assignment, self._rendezvous.address
-        spared = (assignment.work.trainer_address, assignment.agent_address)
-        return Group(config, self._device, *spared, store_address=store)
+        spared = (self._assignment.work.trainer_address, self._assignment.agent_address)
+        entries = self._session.entries.of(config.generation)
+        return Group(config, self._device, entries, *spared, relay=self._relay)
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
         if config.world_size > training.schedule.batch_size:
             limit = f"at least the number of workers, {config.world_size}"
             raise InvalidArgumentError.of_field("batch_size", training.schedule.batch_size, limit)
+        if self._relay is not None and config.backend == Backend.BACKEND_NCCL and config.world_size > 1:
+            raise PermissionDeniedError(
+                "NCCL sends gradients in the clear, and this node wants them sent by TLS: start the nodes of "
+                "this job with --plain-collectives, on a network that you trust, or with --accelerator cpu.",
+                reason="NCCL_IS_PLAIN",
+            )
         if config.checkpoint_digest and not self._took_checkpoint(training, config):
             return
         training.state.reopen_epoch(training.schedule.steps_per_epoch)

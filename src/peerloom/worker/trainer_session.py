@@ -36,6 +36,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.own_identity import own_identity
+from peerloom.worker.store_entries import EntriesByGeneration
 
 _log = get_logger()
 Command = PrepareWorker | ConfigureGeneration | SaveState | EndWorker
@@ -55,7 +56,7 @@ class TrainerSession:
     `on_abort` is called in the session's thread the moment the trainer asks to leave a generation, so
     that it can unblock the training thread; generation 0 means whichever it is. `on_form_ahead` is called
     there too, for a generation that is to be formed ahead, while the training goes on; it comes as a command
-    as well. Others may meet at `store_address` (host:port; "": they can't).
+    as well. With `is_tls` its collectives travel by TLS, and it takes part in no others.
     """
 
     def __init__(
@@ -64,12 +65,13 @@ class TrainerSession:
         on_abort: OnAbort,
         on_form_ahead: OnFormAhead = lambda config: None,
         orphan_timeout_s: float = 600.0,
-        store_address: str = "",
+        is_tls: bool = False,
     ) -> None:
         self.commands: queue.Queue[Command] = queue.Queue()
         self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
+        self.entries = EntriesByGeneration(lambda entry: self._post(WorkerSessionRequest(entry=entry)))
         self._assignment = assignment
-        self._store_address = store_address
+        self._is_tls = is_tls
         self._on_abort = on_abort
         self._on_form_ahead = on_form_ahead
         self._orphan_timeout_s = orphan_timeout_s
@@ -229,7 +231,7 @@ class TrainerSession:
                 accelerator_kind=self._assignment.accelerator_kind,
                 committed_step=step,
                 generation=generation,
-                store_address=self._store_address,
+                is_tls=self._is_tls,
                 secret=self._assignment.secret,
             )
         )
@@ -237,6 +239,8 @@ class TrainerSession:
             yield message
         for message in last_words:
             yield message
+        for entry in self.entries.own():
+            yield WorkerSessionRequest(entry=entry)
         while True:
             yield await outbox.get()
 
@@ -255,6 +259,8 @@ class TrainerSession:
             with self._lock:
                 self._last_word = None
             self._configure(response.configure)
+        elif kind == "entry":
+            self.entries.of(response.entry.generation).heard(response.entry)
         elif kind == "save":
             self.commands.put(response.save)
         elif kind == "end":
@@ -266,6 +272,7 @@ class TrainerSession:
         self.commands.put(EndWorker(reason=reason))
 
     def _configure(self, config: ConfigureGeneration) -> None:
+        self.entries.begin(config.generation)
         if config.beside:
             self._on_form_ahead(config)
         else:

@@ -12,6 +12,7 @@ from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.nodes.replacing import JobNodes
 from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Lost
 from peerloom.v1.node_agent_pb2 import Refusal
@@ -41,7 +42,7 @@ def parts(*agents: Agent, **spec: object) -> Parts:
     witness = room.witness(record)
     pool = WorkerPool(record, room.router, witness, room.clock)
     checkpoints = CheckpointKeeper(record, room.collector)
-    sessions = Sessions(record, pool, checkpoints, room.router, room.clock, 10.0)
+    sessions = Sessions(record, pool, checkpoints, room.router, Rendezvous(pool.send), room.clock, 10.0)
     return Parts(room, record, JobNodes(record, pool, sessions, room.recruiter, witness), pool)
 
 

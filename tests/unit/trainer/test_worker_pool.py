@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from trainer_room import Room, prepared_for, worker
 
-from peerloom.errors import UnavailableError
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.failure_detector import FLOOR_S
 from peerloom.services.trainer.workers.pool import WorkerPool
+from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import (
     Finished,
@@ -26,6 +26,7 @@ from peerloom.v1.trainer_pb2 import (
     Checkpoint,
     EpochProgress,
     StepProgress,
+    StoreEntry,
     WorkerAborted,
     WorkerBeat,
     WorkerFailed,
@@ -75,15 +76,18 @@ class Job:
         self.witness = self.room.witness(self.record)
         self.pool = WorkerPool(self.record, self.streams, self.witness, self.room.clock)
         self.checkpoints = CheckpointKeeper(self.record, self.room.collector)
+        self.listen()
+
+    def listen(self) -> None:
+        """Begins to hear of the pool's workers."""
+        self.rendezvous = Rendezvous(self.pool.send)
         self.sessions = WorkerSessions(
-            self.record, self.pool, self.checkpoints, self.streams, self.room.clock, 10.0
+            self.record, self.pool, self.checkpoints, self.streams, self.rendezvous, self.room.clock, 10.0
         )
 
-    def hello(self, number: int, step: int = 0, generation: int = 0, store: str = "") -> None:
+    def hello(self, number: int, step: int = 0, generation: int = 0) -> None:
         """A worker's session opens."""
-        hello = WorkerHello(
-            worker_id=f"worker-{number}", committed_step=step, generation=generation, store_address=store
-        )
+        hello = WorkerHello(worker_id=f"worker-{number}", committed_step=step, generation=generation)
         request = self.streams.hellos[hello.worker_id] = WorkerSessionRequest(hello=hello)
         self.sessions.session_opened(request)
 
@@ -110,6 +114,17 @@ class Job:
         """What was seen of nodes since the last time that this was asked."""
         change = self.record.take_change()
         return [fact.node_id for fact in change.evidence] if change else []
+
+
+def restarted(job: Job, resumes: bool = True) -> Job:
+    """The same job under a trainer that has just been started."""
+    again = Job()
+    again.record = job.record
+    again.pool = WorkerPool(job.record, again.streams, again.witness, again.room.clock)
+    again.listen()
+    if resumes:
+        again.sessions.resume()
+    return again
 
 
 @pytest.fixture
@@ -379,12 +394,7 @@ def test_after_a_restart_of_the_trainer_its_workers_are_waited_for(working: Job)
     """worker-2 never was in a generation; worker-3 came back before the job was looked at again."""
     working.sessions.expect([worker(3)])
     begin(working, 1, 3)
-    again = Job()
-    again.record = working.record
-    again.pool = WorkerPool(working.record, again.streams, again.witness, again.room.clock)
-    again.sessions = WorkerSessions(
-        working.record, again.pool, again.checkpoints, again.streams, again.room.clock, 10.0
-    )
+    again = restarted(working, resumes=False)
     hello = WorkerHello(worker_id="worker-3", committed_step=8, generation=2)
     again.streams.hellos["worker-3"] = WorkerSessionRequest(hello=hello)
     again.sessions.resume()
@@ -404,17 +414,25 @@ def test_measured_speeds_are_told_by_those_who_know_them(working: Job) -> None:
     assert working.pool.speeds() == {"worker-1": 0.25}
 
 
-def test_a_generation_meets_in_the_store_of_the_first_member_that_told_of_one(job: Job) -> None:
-    """One whose session broke keeps its store; one that can't listen at its node's address has none."""
-    assert job.pool.store_for(["worker-1"]) == "", "who is alone meets nobody"
-    with pytest.raises(UnavailableError, match="listen"):
-        job.pool.store_for(["worker-1", "worker-2"])
-    job.hello(2, store="bob:2")
-    assert job.pool.store_for(["worker-1", "worker-2"]) == "bob:2"
-    job.hello(1, store="ada:1")
-    job.goes(1)
-    assert job.pool.store_for(["worker-1", "worker-2"]) == "ada:1"
-    assert job.pool.store_for(["worker-2", "worker-1"]) == "bob:2"
+def test_members_hear_each_other_and_who_says_too_much_is_let_go(working: Job) -> None:
+    working.rendezvous.begin(1, ["worker-1", "worker-2"])
+    working.says(2, entry=StoreEntry(generation=1, key="0/1", value=b"here"))
+    assert working.streams.told("worker-1") == working.streams.told("worker-2") == ["entry"]
+    working.hello(1, 3, 1)
+    assert working.streams.told("worker-1") == ["prepare", "entry", "recorded"]
+    working.says(2, entry=StoreEntry(generation=1, key="0/1", value=bytes(5000)))
+    assert isinstance(working.state(2).phase, Lost)
+    assert working.streams.told("worker-2") == ["end"]
+
+
+def test_after_a_restart_of_the_trainer_members_hear_each_other_again(working: Job) -> None:
+    again = restarted(working)
+    again.hello(1, 3, 1)
+    again.streams.told("worker-1")
+    again.says(1, entry=StoreEntry(generation=1, key="0/0", value=b"here"))
+    assert again.streams.told("worker-1") == ["entry"]
+    again.hello(2, 3, 1)
+    assert "entry" in again.streams.told("worker-2")
 
 
 def test_who_was_given_up_and_speaks_again_is_told_to_end(working: Job) -> None:

@@ -87,7 +87,6 @@ async def test_a_secret_is_in_no_record_event_or_log_and_goes_with_its_job(
     [
         (WorkerHello(worker_id="w" * 64, job_id="job-1"), "hello.worker_id"),
         (WorkerHello(worker_id="worker-1", job_id="x" * 100_000), "hello.job_id"),
-        (WorkerHello(worker_id="worker-1", job_id="job-1", store_address="x:99999"), "hello.store_address"),
     ],
 )
 async def test_a_hello_that_can_be_nobody_s_is_refused(hello: WorkerHello, field: str) -> None:

@@ -347,7 +347,6 @@ class ScriptedWorker:
             job_id=self._job_id,
             committed_step=step,
             generation=generation,
-            store_address=f"{self.worker_id}:29500",
             secret=self.secret,
         )
         self.say(WorkerSessionRequest(hello=hello))

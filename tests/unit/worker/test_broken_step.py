@@ -12,6 +12,7 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.loop import train_generation
+from peerloom.worker.store_entries import StoreEntries
 from peerloom.worker.task import Split, Task
 from peerloom.worker.training import Training
 
@@ -53,7 +54,11 @@ def train(training: Training, group: Group) -> None:
 
 
 def new_group(generation: int) -> Group:
-    return Group(ConfigureGeneration(generation=generation, world_size=1), torch.device("cpu"))
+    return Group(
+        ConfigureGeneration(generation=generation, world_size=1),
+        torch.device("cpu"),
+        StoreEntries(generation, lambda entry: None),
+    )
 
 
 def test_a_broken_step_leaves_no_gradient_to_the_next_generation() -> None:

@@ -8,6 +8,7 @@ from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.loop import Training, _local_loss
 from peerloom.worker.schedule import samples_of, split_batch
+from peerloom.worker.store_entries import StoreEntries
 from peerloom.worker.sync.alone import Alone
 from peerloom.worker.task import Samples, Split, Task
 
@@ -29,7 +30,8 @@ class Lines(Task):
 
 def gradients(training: Training, counts: list[int], rank: int) -> list[torch.Tensor]:
     """What the worker of this rank has to add to the sum."""
-    group = Group(ConfigureGeneration(rank=rank, world_size=len(counts)), training.device, "127.0.0.1:1")
+    entries = StoreEntries(0, lambda entry: None)
+    group = Group(ConfigureGeneration(rank=rank, world_size=len(counts)), training.device, entries)
     indices = samples_of(training.order(0)[: sum(counts)], counts, rank)
     model = training.state.model
     model.zero_grad()

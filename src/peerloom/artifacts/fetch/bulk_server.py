@@ -1,23 +1,26 @@
-"""Gives chunks over plain TCP, beside gRPC: a question and an answer in protobuf, then the raw bytes.
+"""Gives chunks on a port of its own, beside gRPC: a question and an answer in protobuf, then the raw bytes.
 
-The bytes go from the page cache to the socket by sendfile, and never pass through Python on their way out.
-Nothing here is encrypted, so it is offered where gRPC is plain too.
+With an identity all of it travels by TLS, and only between members. Without one nothing is encrypted, so that
+is offered where gRPC is plain too; there the bytes go from the page cache to the socket by sendfile.
 """
 
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from google.protobuf.message import DecodeError, Message
 
 from peerloom.artifacts.fetch.connection_table import ConnectionTable
 from peerloom.artifacts.fetch.threads import run_to_end
 from peerloom.artifacts.fetch.throttle import Throttle
+from peerloom.artifacts.fetch.wires import PlainWire, TlsWire, Wire
 from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
+from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
 
@@ -42,17 +45,27 @@ class OpenChunk:
 class BulkServer:
     """Answers questions for chunks on a port of its own.
 
-    `open_chunk` finds one (digest, index) and may wait for the disk; it raises a PeerloomError.
+    `open_chunk` finds one (digest, index) and may wait for the disk; it raises a PeerloomError. With an
+    `identity` only members are let in, by TLS.
     """
 
-    def __init__(self, open_chunk: Callable[[str, int], OpenChunk], throttle: Throttle) -> None:
+    def __init__(
+        self,
+        open_chunk: Callable[[str, int], OpenChunk],
+        throttle: Throttle,
+        identity: Identity | None = None,
+    ) -> None:
         self._open_chunk, self._throttle = open_chunk, throttle
+        self._identity = identity
+        self._context: tuple[int, ssl.SSLContext] | None = None  # of which version of the identity
+        self.is_tls = identity is not None
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk")
         self._connections = ConnectionTable[socket.socket](CONNECTION_LIMIT, CONNECTIONS_OF_HOST)
         self._serving: dict[socket.socket, asyncio.Task[None]] = {}
         self._accepting: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
         self.port = 0
+        self.sent_bytes = 0  # of chunks
 
     def start(self, host: str) -> int:
         """Listens on a free port of `host`; returns it. Raises UnavailableError if it can't."""
@@ -103,45 +116,62 @@ class BulkServer:
         connection.close()
 
     async def _serve(self, connection: socket.socket) -> None:
-        with suppress(OSError, EOFError, TimeoutError, DecodeError):
+        wire: Wire | None = None
+        try:
+            wire = self._wire(connection)
+            async with asyncio.timeout(IDLE_S):
+                await wire.open()
             while True:
                 self._connections.wait(connection)
                 async with asyncio.timeout(IDLE_S):
-                    request = GetChunkRequest.FromString(await _receive_message(connection))
+                    request = GetChunkRequest.FromString(await _receive_message(wire))
                 self._connections.work(connection)
-                await self._answer(connection, request)
+                await self._answer(wire, request)
+        except (OSError, EOFError, TimeoutError, DecodeError):
+            pass  # whoever asks notices
+        finally:
+            if wire is not None:
+                wire.close()
 
-    async def _answer(self, connection: socket.socket, request: GetChunkRequest) -> None:
+    def _wire(self, connection: socket.socket) -> Wire:
+        if self._identity is None:
+            return PlainWire(connection)
+        if self._context is None or self._context[0] != self._identity.version:
+            context = self._identity.server_context()
+            # A ticket would lie unread at a peer that waits, which takes what it didn't ask for as the end.
+            context.num_tickets = 0
+            self._context = (self._identity.version, context)
+        return TlsWire(connection, self._context[1])
+
+    async def _answer(self, wire: Wire, request: GetChunkRequest) -> None:
         loop = asyncio.get_running_loop()
         try:
             opening = loop.run_in_executor(self._threads, self._open_chunk, request.digest, request.index)
             chunk = await opening
         except PeerloomError as error:
             refusal = BulkAnswer(error=error.message[:1000], is_not_found=isinstance(error, NotFoundError))
-            await loop.sock_sendall(connection, framed(refusal))
+            await wire.send(framed(refusal))
             return
         try:
-            await loop.sock_sendall(connection, framed(BulkAnswer(size_bytes=chunk.size_bytes)))
-            await self._send(connection, chunk)
+            await wire.send(framed(BulkAnswer(size_bytes=chunk.size_bytes)))
+            await self._send(wire, chunk)
         finally:
             os.close(chunk.descriptor)
 
-    async def _send(self, connection: socket.socket, chunk: OpenChunk) -> None:
+    async def _send(self, wire: Wire, chunk: OpenChunk) -> None:
         at, end = chunk.offset_bytes, chunk.offset_bytes + chunk.size_bytes
         while at < end:
             size_bytes = min(end - at, _SEND_BYTES, self._throttle.piece_bytes)
             await self._throttle.take(size_bytes)
             stop = at + size_bytes
             while at < stop:
-                # In a thread: sendfile waits for the disk when the page cache doesn't have the bytes.
-                def send(at: int = at, stop: int = stop) -> int:
-                    return _send_some(connection, chunk.descriptor, at, stop)
-
-                sent = await run_to_end(self._threads, send)
+                # In a thread: it waits for the disk when the page cache doesn't have the bytes.
+                sent = await run_to_end(self._threads, partial(wire.send_file, chunk.descriptor, at, stop))
                 if not sent:
                     async with asyncio.timeout(STALL_S):
-                        await _writable(connection)
+                        await wire.writable()
                 at += sent
+                self.sent_bytes += sent
 
 
 def framed(message: Message) -> bytes:
@@ -150,44 +180,18 @@ def framed(message: Message) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
-async def _receive_message(connection: socket.socket) -> bytes:
-    size_bytes = int.from_bytes(await _exactly(connection, 4), "big")
+async def _receive_message(wire: Wire) -> bytes:
+    size_bytes = int.from_bytes(await _exactly(wire, 4), "big")
     if size_bytes > MESSAGE_LIMIT_BYTES:
         raise EOFError("no question is so long")
-    return await _exactly(connection, size_bytes)
+    return await _exactly(wire, size_bytes)
 
 
-async def _exactly(connection: socket.socket, size_bytes: int) -> bytes:
-    loop, received = asyncio.get_running_loop(), b""
+async def _exactly(wire: Wire, size_bytes: int) -> bytes:
+    received = b""
     while len(received) < size_bytes:
-        piece = await loop.sock_recv(connection, size_bytes - len(received))
+        piece = await wire.receive(size_bytes - len(received))
         if not piece:
             raise EOFError("the peer closed the connection")
         received += piece
     return received
-
-
-def _send_some(connection: socket.socket, descriptor: int, at: int, stop: int) -> int:
-    """How many bytes went; 0 when the connection takes none now."""
-    try:
-        sent = os.sendfile(connection.fileno(), descriptor, at, stop - at)
-    except BlockingIOError:
-        return 0
-    if not sent:
-        raise EOFError("the file is shorter than it was")
-    return sent
-
-
-async def _writable(connection: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_writer(connection, wake)
-    try:
-        await ready
-    finally:
-        loop.remove_writer(connection)

@@ -32,8 +32,8 @@ def _ignore(_: object) -> None:
 class Fetcher:
     """Fetches artifacts; belongs to one event loop. Use it as an async context manager, or `close` it.
 
-    `find_holders` says who holds a digest, `report` hears of each peer that gave or lied. Where the
-    dialer speaks TLS all bytes come by gRPC, else those of large artifacts by plain TCP.
+    `find_holders` says who holds a digest, `report` hears of each peer that gave or lied. Large artifacts
+    come over their holders' bulk ports: by TLS where the dialer has an identity, else plain.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from peerloom.artifacts.fetch.transports import BulkConnection, BulkTransport, ChunkTransport, GrpcTransport
 from peerloom.artifacts.manifest import check_manifest, facts_of
@@ -29,6 +30,7 @@ class Source:
     manifest: Manifest
     held: frozenset[int] | None
     bulk_port: int
+    is_bulk_tls: bool = False
     idle: list[ChunkTransport] = field(default_factory=list)
     backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_REST_S, _LONGEST_REST_S))
     received_bytes: int = 0
@@ -47,7 +49,7 @@ class Source:
 
 
 class PeerChannels:
-    """PeerChannels to peers, shared by all fetches, and the threads in which bytes are received."""
+    """Channels to peers, shared by all fetches, and the threads in which bytes are received."""
 
     def __init__(self, dialer: Dialer, threads: int) -> None:
         self._dialer = dialer
@@ -72,16 +74,20 @@ class PeerChannels:
                 await unused.close()
 
     async def transport(self, source: Source) -> ChunkTransport:
-        """A new transport: plain TCP where there are many bytes and the peer can be reached so, else gRPC."""
-        if source.bulk_port and self._dialer.identity is None and len(source.manifest.chunk_digests) > 1:
+        """A new transport: the bulk port where there are many bytes and it can be used, else gRPC."""
+        if self._may_use_bulk(source) and len(source.manifest.chunk_digests) > 1:
             host = source.holder.address.rpartition(":")[0]
-            loop = asyncio.get_running_loop()
+            connect = partial(BulkConnection, host, source.bulk_port, self._dialer.identity)
             try:
-                opened = await loop.run_in_executor(self.threads, BulkConnection, host, source.bulk_port)
+                opened = await asyncio.get_running_loop().run_in_executor(self.threads, connect)
                 return BulkTransport(opened, self.threads)
             except OSError:
                 source.bulk_port = 0
         return GrpcTransport(source.peer, self.threads, self.slots)
+
+    def _may_use_bulk(self, source: Source) -> bool:
+        # Never less than what the calls have: a peer that says "plain" to one with an identity gets gRPC.
+        return bool(source.bulk_port) and source.is_bulk_tls == (self._dialer.identity is not None)
 
     async def close(self) -> None:
         """Closes all channels."""
@@ -105,7 +111,7 @@ async def meet(holder: ArtifactHolder, digest: str, channels: PeerChannels) -> S
     except BaseException:
         await channels.release(holder.address)
         raise
-    return Source(holder, peer, answer.manifest, held_of(answer), answer.bulk_port)
+    return Source(holder, peer, answer.manifest, held_of(answer), answer.bulk_port, answer.is_bulk_tls)
 
 
 async def ask_manifest(peer: ArtifactPeer, digest: str, channels: PeerChannels) -> GetManifestResponse:

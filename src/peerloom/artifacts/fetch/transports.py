@@ -1,8 +1,9 @@
-"""How a chunk's bytes come here: by plain TCP where the peer offers it, else by gRPC."""
+"""How a chunk's bytes come here: on the peer's bulk port where it offers one, else by gRPC."""
 
 import asyncio
 import select
 import socket
+import ssl
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -16,10 +17,12 @@ from peerloom.artifacts.fetch.partial import PIECE_BYTES, ChunkDamagedError, Chu
 from peerloom.artifacts.fetch.threads import run_to_end
 from peerloom.errors import DeadlineError, NotFoundError, UnavailableError
 from peerloom.kit.dialing import ArtifactPeer
+from peerloom.kit.identity import Identity
 from peerloom.kit.printable import escaped
 from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
 
 CONNECT_S = 3.0
+MEMBER = "member.peerloom"  # is in every member's certificate
 
 
 class ChunkTransport(Protocol):
@@ -37,10 +40,16 @@ class ChunkTransport(Protocol):
 
 
 class BulkConnection:
-    """A connection to a peer's bulk port; one question at a time. Blocking: for threads."""
+    """A connection to a peer's bulk port; one question at a time. Blocking: for threads.
 
-    def __init__(self, host: str, port: int) -> None:
+    With an `identity` the peer must be a member too, and all travels by TLS.
+    """
+
+    def __init__(self, host: str, port: int, identity: Identity | None = None) -> None:
         self._socket = socket.create_connection((host.strip("[]"), port), CONNECT_S)
+        if identity is not None:
+            # Any member will do: what it sends is checked against the digest, and may be had by every member.
+            self._socket = _secured(self._socket, identity.client_context(), MEMBER)
         self._socket.settimeout(STALL_S)
         self._buffer = bytearray(PIECE_BYTES)
 
@@ -161,3 +170,11 @@ class GrpcTransport:
                 f"The {self._peer.service} at {self._peer.address} sent nothing for {STALL_S:g} s.",
                 reason="TRANSFER_STALLED",
             ) from None
+
+
+def _secured(connection: socket.socket, context: ssl.SSLContext, host_name: str) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(connection, server_hostname=host_name, suppress_ragged_eofs=False)
+    except BaseException:
+        connection.close()
+        raise

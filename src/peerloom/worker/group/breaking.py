@@ -34,11 +34,8 @@ def open_sockets() -> dict[str, int]:
     return found
 
 
-def shut_down(descriptor: int, spared_ports: set[int], store_port: int) -> None:
-    """Shuts a connected socket down, unless its peer has one of the spared ports; leaves others alone.
-
-    Those that others have to our own store, at `store_port` (0: there is none), stay open.
-    """
+def shut_down(descriptor: int, spared_ports: set[int]) -> None:
+    """Shuts a connected socket down, unless its peer has one of the spared ports; leaves others alone."""
     try:
         # A duplicate: the group may close its own number meanwhile, and the system may give it anew.
         duplicate = socket.socket(fileno=os.dup(descriptor))
@@ -48,8 +45,6 @@ def shut_down(descriptor: int, spared_ports: set[int], store_port: int) -> None:
         try:
             listens = duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             if listens or duplicate.getpeername()[1] in spared_ports:
-                return
-            if duplicate.getsockname()[1] == store_port:
                 return
             duplicate.shutdown(socket.SHUT_RDWR)
         except (OSError, IndexError):

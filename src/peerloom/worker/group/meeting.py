@@ -11,10 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, ProcessGroupGloo, TCPStore
+from torch.distributed import ProcessGroupGloo, Store
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.waits import GenerationBrokenError
@@ -23,14 +24,6 @@ from peerloom.worker.group.waits import GenerationBrokenError
 CONNECTED = "connected"
 PROBE_BYTES = 1 << 18
 dist.Backend.register_backend(CONNECTED, lambda _, group: group, extended_api=True, devices=["cpu"])
-
-
-def open_store(config: ConfigureGeneration) -> PrefixStore:
-    """The generation's part of the trainer's store. Raises RuntimeError when it can't be reached."""
-    host, _, port = config.store_address.rpartition(":")
-    limit = timedelta(seconds=config.collective_timeout_s)
-    store = TCPStore(host.strip("[]"), int(port), is_master=False, timeout=limit)
-    return PrefixStore(config.store_prefix, store)
 
 
 def measure_bytes_per_s(
@@ -47,10 +40,14 @@ def measure_bytes_per_s(
 
 
 class PeerMeeting:
-    """Connects to all other members of a generation; measures `bytes_per_s` where a state has to travel."""
+    """Connects to all other members of a generation, whom it finds in `store`.
 
-    def __init__(self, config: ConfigureGeneration) -> None:
-        self._config = config
+    Measures `bytes_per_s` where a state has to travel. Gloo listens at `host`, or, if that is "", where its
+    own setting says.
+    """
+
+    def __init__(self, config: ConfigureGeneration, store: Store, host: str = "") -> None:
+        self._config, self._store, self._host = config, store, host
         self._group: Future[ProcessGroupGloo] = Future()
         self._thread: threading.Thread | None = None
         self.bytes_per_s = 0.0
@@ -76,10 +73,9 @@ class PeerMeeting:
 
     def _connect(self, on_met: Callable[[], None]) -> None:
         config = self._config
-        limit = timedelta(seconds=config.collective_timeout_s)
         with suppress(InvalidStateError):  # we were told to leave meanwhile
             try:
-                group = ProcessGroupGloo(open_store(config), config.rank, config.world_size, limit)
+                group = ProcessGroupGloo(self._store, config.rank, config.world_size, self._options())
                 if config.transfer_state:
                     self.bytes_per_s = self._measure(group)
             except (RuntimeError, ValueError) as error:
@@ -87,6 +83,14 @@ class PeerMeeting:
             else:
                 self._group.set_result(group)
                 on_met()
+
+    def _options(self) -> Any:
+        gloo: Any = ProcessGroupGloo  # its description lacks what is used here
+        options = gloo._Options()
+        options._timeout = timedelta(seconds=self._config.collective_timeout_s)
+        device = gloo.create_device(hostname=self._host) if self._host else gloo.create_default_device()
+        options._devices = [device]
+        return options
 
     def _measure(self, group: ProcessGroupGloo) -> float:
         def all_reduce(tensor: torch.Tensor) -> None:

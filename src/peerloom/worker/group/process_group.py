@@ -3,7 +3,7 @@
 A break ends our own waits (`waits.py`, `meeting.py`), so the training thread is free at once. Gloo's own
 abort doesn't end a collective that waits for a silent peer; shutting down the group's connected sockets
 does, so that gloo's threads don't linger. A listening socket must be left alone (gloo terminates the
-process otherwise), and so must the connections to the trainer and to the agent, and those to our own store.
+process otherwise), and so must the connections to the trainer and to the agent.
 """
 
 import threading
@@ -15,23 +15,28 @@ import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
 from peerloom.worker.group.breaking import open_sockets, shut_down
-from peerloom.worker.group.meeting import CONNECTED, PeerMeeting, measure_bytes_per_s, open_store
+from peerloom.worker.group.meeting import CONNECTED, PeerMeeting, measure_bytes_per_s
+from peerloom.worker.group.relay.relay import Relay, RelayedGeneration
+from peerloom.worker.group.relay.store import RelayedStore
+from peerloom.worker.group.session_store import SessionStore
 from peerloom.worker.group.waits import GenerationBrokenError, TensorFuture, Waits
+from peerloom.worker.store_entries import StoreEntries
 
 
 class Group:
     """Membership in one generation. `rank`, `world_size` and `owners` by rank as the trainer gave them.
 
-    Connections to the `spared_addresses` (host:port) survive a break, and so do the others' to our own store
-    at `store_address`: the next generation may be meeting there.
+    Members find each other by their `entries`. Connections to the `spared_addresses` (host:port) survive a
+    break. With a `relay` all that gloo sends travels by TLS; NCCL's can't.
     """
 
     def __init__(
         self,
         config: ConfigureGeneration,
         device: torch.device,
+        entries: StoreEntries,
         *spared_addresses: str,
-        store_address: str = "",
+        relay: Relay | None = None,
     ) -> None:
         self.rank: int = config.rank
         self.world_size: int = config.world_size
@@ -39,7 +44,6 @@ class Group:
         self.owners: Sequence[str] = list(config.owners) or [str(rank) for rank in range(config.world_size)]
         self.device = device
         self._spared_ports = {_port(address) for address in spared_addresses}
-        self._store_port = _port(store_address) if store_address else 0
         self._before = set(open_sockets())
         self._lock = threading.Lock()
         self._closed = False
@@ -50,7 +54,16 @@ class Group:
         self._config = config
         self._is_nccl: bool = config.backend == Backend.BACKEND_NCCL
         self._waits = Waits()
-        self._meeting = PeerMeeting(config)
+        self._entries = entries
+        self.tls = relay.tls if relay is not None else None
+        self._relayed: RelayedGeneration | None = None
+        limit_s: float = config.collective_timeout_s
+        if relay is not None and not self._is_nccl:
+            self._relayed = relay.open(config.generation, config.rank)
+            self._store: SessionStore = RelayedStore(entries, limit_s, self._relayed)
+        else:
+            self._store = SessionStore(entries, limit_s)
+        self._meeting = PeerMeeting(config, self._store, self._relayed.host if self._relayed else "")
         self.bytes_per_s = 0.0  # between the members, once formed; 0: unknown
 
     def meet(self, on_met: Callable[[], None]) -> None:
@@ -75,7 +88,7 @@ class Group:
         dist.init_process_group(
             "nccl" if self._is_nccl else CONNECTED,
             # A connected group has met already, in the thread that may be left behind.
-            store=open_store(self._config) if self._is_nccl else dist.HashStore(),
+            store=self._store if self._is_nccl else dist.HashStore(),
             rank=self.rank,
             world_size=self.world_size,
             timeout=timedelta(seconds=self._config.collective_timeout_s),
@@ -127,6 +140,9 @@ class Group:
             if dist.is_initialized() and self._is_nccl:
                 dist.group.WORLD.abort()  # type: ignore[union-attr]  # initialised, so it is there
         self._meeting.leave(reason)
+        self._entries.close(reason)
+        if self._relayed is not None:
+            self._relayed.close()
         self._shut_down_all()
         self._waits.break_all(reason)
         if not self._formed.is_set():
@@ -142,7 +158,7 @@ class Group:
             if not self._closed:
                 for name, descriptor in open_sockets().items():
                     if name not in self._before:
-                        shut_down(descriptor, self._spared_ports, self._store_port)
+                        shut_down(descriptor, self._spared_ports)
 
     def leave_at(self, step: int, reason: str) -> None:
         """Asks to leave at the boundary after `step` committed steps. Any thread may call it."""
@@ -163,6 +179,8 @@ class Group:
         """Leaves the group and frees its descriptors and threads, as soon as gloo lets go of them."""
         with self._lock:
             self._closed = True
+        if self._relayed is not None:
+            self._relayed.end()
         if dist.is_initialized():
             # The last one to let go of a group waits for its collectives: a thread that may.
             left = [dist.group.WORLD]

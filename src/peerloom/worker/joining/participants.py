@@ -13,6 +13,7 @@ import torch
 
 from peerloom.kit.logs import get_logger
 from peerloom.worker.group.process_group import Group, all_gather_rows
+from peerloom.worker.group.relay.tls import JobTls
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.joining.broadcast import plan_transfer, take_newest_state
 from peerloom.worker.joining.catch_up import CatchUp, CatchUpState
@@ -152,7 +153,7 @@ def begin_joining(
     `step_s` is what a step has taken here, 0 if unknown. Raises RuntimeError when a peer is lost,
     GenerationBrokenError when the group breaks.
     """
-    donor = _open_donor(host) if state.step else None
+    donor = _open_donor(host, group.tls) if state.step else None
     try:
         plan = plan_transfer(state.size_bytes(), group.bytes_per_s, step_s)
         own = [state.step, state.evaluated, int(plan.catches_up)]
@@ -182,14 +183,14 @@ def begin_joining(
         donor.give(state.copy())
     catch_up = None
     if group.rank in newcomers:
-        receiver = StateReceiver(addresses[group.rank])
+        receiver = StateReceiver(addresses[group.rank], group.tls)
         catch_up = CatchUp(state, schedule, receiver, int(newest), int(rows[members[0]][1]))
     return Joining(group, state, newcomers, catch_up, donor, on_admitted)
 
 
-def _open_donor(host: str) -> StateDonor | None:
+def _open_donor(host: str, tls: JobTls | None) -> StateDonor | None:
     try:
-        return StateDonor(host)
+        return StateDonor(host, tls)
     except OSError as error:
         _log.warning("donor_not_opened", host=host, reason=str(error))
         return None

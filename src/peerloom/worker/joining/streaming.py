@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load
 
 from peerloom.kit.logs import get_logger
+from peerloom.worker.group.relay.tls import JobTls, TlsLink
 
 CONNECT_S = 5.0
 SILENCE_S = 60.0  # a last resort: the donor is in the group, which notices its end much sooner
@@ -23,12 +24,13 @@ _log = get_logger()
 
 
 class StateDonor:
-    """Offers one copy of the state to those who know the token, once it is given."""
+    """Offers one copy of the state to those who know the token, once it is given; with `tls` by that."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, tls: JobTls | None = None) -> None:
         """Listens on `host`, a free port. Raises OSError when it can't."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host.strip("[]"), 0), family=family)
+        self._tls = tls
         self._token = secrets.token_bytes(16)
         self._closed = False
 
@@ -60,23 +62,25 @@ class StateDonor:
     def _give(self, caller: socket.socket, data: bytes) -> None:
         with caller:
             try:
-                caller.settimeout(SILENCE_S)
+                peer = self._tls.accept(caller) if self._tls is not None else caller
+                peer.settimeout(SILENCE_S)
                 token = bytearray(len(self._token))
-                _fill(caller, memoryview(token))
+                _fill(peer, memoryview(token))
                 if secrets.compare_digest(bytes(token), self._token):
-                    caller.sendall(_LENGTH.pack(len(data)))
-                    caller.settimeout(None)  # of sendall it would limit the whole; the receiver has one
-                    caller.sendall(data)
+                    peer.sendall(_LENGTH.pack(len(data)))
+                    peer.settimeout(None)  # of sendall it would limit the whole; the receiver has one
+                    peer.sendall(data)
             except OSError as error:
                 _log.warning("state_not_given", reason=str(error))
 
 
 class StateReceiver:
-    """Gets a donor's copy in a thread. `failure` says why it didn't come; "" until then."""
+    """Gets a donor's copy in a thread, by `tls` if given. `failure` says why it didn't come; else ""."""
 
-    def __init__(self, address: bytes) -> None:
+    def __init__(self, address: bytes, tls: JobTls | None = None) -> None:
         self.failure = ""
         self.size_bytes = 0
+        self._tls = tls
         self._tensors: dict[str, Any] | None = None
         self._closed = False
         threading.Thread(target=self._receive, args=(address,), name="receiver", daemon=True).start()
@@ -93,7 +97,8 @@ class StateReceiver:
     def _receive(self, address: bytes) -> None:
         host, port, token = json.loads(address)
         try:
-            with socket.create_connection((host, port), timeout=CONNECT_S) as donor:
+            with socket.create_connection((host, port), timeout=CONNECT_S) as connection:
+                donor = self._tls.dial(connection) if self._tls is not None else connection
                 donor.settimeout(SILENCE_S)
                 donor.sendall(bytes.fromhex(token))
                 header = bytearray(_LENGTH.size)
@@ -110,7 +115,7 @@ class StateReceiver:
             self.failure = f"the state didn't come from {host}:{port}: {error}"
 
 
-def _fill(peer: socket.socket, target: memoryview) -> None:
+def _fill(peer: socket.socket | TlsLink, target: memoryview) -> None:
     while target:
         count = peer.recv_into(target)
         if not count:

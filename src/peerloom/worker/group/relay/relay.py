@@ -1,0 +1,226 @@
+"""A worker's relay: a port for the relays of the other workers, and one generation's links after the other.
+
+A relay that dials says which generation it comes for and which rank it is. Gloo listens on loopback alone, at
+an address of its own for each rank: by their order gloo decides which of two members connects.
+"""
+
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from peerloom.artifacts.fetch.connection_table import ConnectionTable
+from peerloom.errors import UnavailableError
+from peerloom.kit.identity import Identity
+from peerloom.kit.logs import get_logger
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.group.relay.link import RelayLink, quick, shut
+from peerloom.worker.group.relay.tls import HANDSHAKE_S, JobTls, TlsLink
+
+STRANGERS, STRANGERS_OF_HOST = 256, 64  # connections that haven't proved yet who they are
+MAX_RANK = (1 << 16) - 2
+_GREETING = struct.Struct("!II")  # generation, rank
+_log = get_logger()
+
+
+def loopback_of(rank: int) -> str:
+    """Where rank's gloo listens, and where others on the same machine reach it: 127.x.y.1."""
+    assert 0 <= rank <= MAX_RANK, "there are addresses for so many"
+    return f"127.{rank + 1 >> 8}.{rank + 1 & 255}.1"
+
+
+def host_of(agent_address: str, interface: str) -> str:
+    """Where the others reach this worker: at its node's address, or, when no interface carries that (NAT), at
+    that of the machine's own name, as gloo does.
+    """
+    if interface:
+        return agent_address.rpartition(":")[0]
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return agent_address.rpartition(":")[0]
+
+
+def open_relay(assignment: Assignment) -> "Relay | None":
+    """The worker's relay; None where its gradients may travel in the clear.
+
+    Raises UnavailableError when it can't listen, ConfigurationError for an identity that can't be used.
+    """
+    if not assignment.identity or assignment.plain_collectives:
+        return None
+    tls = JobTls(Identity(Path(assignment.identity)), assignment.job_id)
+    return Relay(host_of(assignment.agent_address, assignment.interface), tls)
+
+
+class Relay:
+    """Listens at a free port of `host` for relays of the same job. `address` is host:port.
+
+    Raises UnavailableError when it can't listen there.
+    """
+
+    def __init__(self, host: str, tls: JobTls) -> None:
+        self.tls = tls
+        self._lock = threading.Lock()
+        self._generations: dict[int, RelayedGeneration] = {}
+        self._strangers = ConnectionTable[socket.socket](STRANGERS, STRANGERS_OF_HOST)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            self._listener = socket.create_server((host.strip("[]"), 0), family=family, backlog=STRANGERS)
+        except OSError as error:
+            raise UnavailableError(f"can't listen on {host} for the job's other workers: {error}") from error
+        self.address = f"{host}:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+
+    def open(self, generation: int, rank: int) -> "RelayedGeneration":
+        """This worker's part in a generation, until it is closed."""
+        opened = RelayedGeneration(rank, generation, self.address, self.tls, self._forget)
+        with self._lock:
+            self._generations[generation] = opened
+        return opened
+
+    def close(self) -> None:
+        """Lets nobody in any more; links go on."""
+        shut(self._listener)
+        self._listener.close()
+
+    def _forget(self, generation: int) -> None:
+        with self._lock:
+            self._generations.pop(generation, None)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, address = self._listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                is_taken, displaced = self._strangers.enter(connection, str(address[0]))
+            if displaced is not None:
+                shut(displaced)
+            if is_taken:
+                threading.Thread(target=self._greet, args=(connection,), name="relay-in", daemon=True).start()
+            else:
+                connection.close()
+
+    def _greet(self, connection: socket.socket) -> None:
+        generation = None
+        try:
+            tls = self.tls.accept(connection)
+            connection.settimeout(HANDSHAKE_S)
+            number, _ = _GREETING.unpack(tls.receive_exactly(_GREETING.size))
+            connection.settimeout(None)
+            with self._lock:
+                generation = self._generations.get(number)
+        except (OSError, EOFError) as error:
+            _log.warning("relay_refused", reason=str(error))
+        finally:
+            with self._lock:
+                self._strangers.leave(connection)
+        if generation is None:
+            connection.close()
+        else:
+            generation.take(tls)
+
+
+class RelayedGeneration:
+    """One generation's links: those that others dial, and those that our gloo opens to others.
+
+    Gloo listens at `host`, and the others' relays reach ours at `address`.
+    """
+
+    def __init__(
+        self, rank: int, generation: int, address: str, tls: JobTls, forget: Callable[[int], object]
+    ) -> None:
+        self.rank, self.address, self.host = rank, address, loopback_of(rank)
+        self._generation, self._tls, self._forget = generation, tls, forget
+        self._lock = threading.Lock()
+        self._open: set[socket.socket | RelayLink] = set()
+        self._is_closed = False
+        self._gloo_port = 0
+
+    def serve(self, port: int) -> None:
+        """Our gloo listens at this port of `host`."""
+        self._gloo_port = port
+
+    def port_to(self, rank: int, address: str) -> int:
+        """A port at `loopback_of(rank)` whose callers reach that rank, whose relay is at `address`."""
+        listener = socket.create_server((loopback_of(rank), 0))
+        if self._enter(listener):
+            arguments = (listener, address)
+            threading.Thread(target=self._dial_for, args=arguments, name="relay-out", daemon=True).start()
+            return int(listener.getsockname()[1])
+        listener.close()
+        raise RuntimeError("ProcessGroup: the generation is over")
+
+    def take(self, tls: TlsLink) -> None:
+        """Another relay has dialled: its connection is carried to our gloo, in this thread, to its end."""
+        try:
+            gloo = socket.create_connection((self.host, self._gloo_port), HANDSHAKE_S)
+        except OSError as error:
+            _log.warning("relay_without_gloo", generation=self._generation, reason=str(error))
+            tls.socket.close()
+            return
+        self._carry(gloo, tls)
+
+    def end(self) -> None:
+        """Takes no more connections; those that are open end when gloo closes them."""
+        self._forget(self._generation)
+        with self._lock:
+            for one in [one for one in self._open if isinstance(one, socket.socket)]:
+                shut(one)
+
+    def close(self) -> None:
+        """Ends all links at once, those to come too."""
+        with self._lock:
+            self._is_closed = True
+            for one in self._open:
+                if isinstance(one, RelayLink):
+                    one.close()
+        self.end()
+
+    def _dial_for(self, listener: socket.socket, address: str) -> None:
+        with suppress(OSError):
+            while True:
+                gloo, _ = listener.accept()
+                gloo.settimeout(None)
+                arguments = (gloo, address)
+                threading.Thread(target=self._dial, args=arguments, name="relay-out", daemon=True).start()
+        self._leave(listener)
+        listener.close()
+
+    def _dial(self, gloo: socket.socket, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        connection: socket.socket | None = None
+        try:
+            connection = socket.create_connection((host.strip("[]"), int(port)), HANDSHAKE_S)
+            tls = self._tls.dial(connection)
+            tls.sendall(memoryview(_GREETING.pack(self._generation, self.rank)))
+        except (OSError, ValueError) as error:
+            _log.warning("relay_not_reached", address=address, reason=str(error))
+            gloo.close()  # gloo sees that its peer is gone
+            if connection is not None:
+                connection.close()
+            return
+        self._carry(gloo, tls)
+
+    def _carry(self, gloo: socket.socket, tls: TlsLink) -> None:
+        gloo.settimeout(None)
+        quick(gloo)
+        quick(tls.socket)
+        link = RelayLink(gloo, tls)
+        if not self._enter(link):
+            link.close()
+        link.run()
+        self._leave(link)
+
+    def _enter(self, one: socket.socket | RelayLink) -> bool:
+        with self._lock:
+            if not self._is_closed:
+                self._open.add(one)
+            return not self._is_closed
+
+    def _leave(self, one: socket.socket | RelayLink) -> None:
+        with self._lock:
+            self._open.discard(one)
