@@ -13,7 +13,6 @@ from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Checkpoint,
     ConfigureGeneration,
-    Worker,
     WorkerSessionResponse,
 )
 from peerloom.worker.shares import first_shares
@@ -109,10 +108,10 @@ class Former:
             transfer_state=form.transfer_state,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,
-            owners=[_owner_of(self._record.worker(worker_id)) for worker_id in form.worker_ids],
+            owners=[self._owner_of(worker_id) for worker_id in form.worker_ids],
         )
 
-
-def _owner_of(worker: Worker) -> str:
-    """Who has one vote with all workers of theirs: until nodes name their owners, each node is its own."""
-    return worker.node_id
+    def _owner_of(self, worker_id: str) -> str:
+        """Who has one vote with all workers of theirs; without certificates each node is its own."""
+        state = self._pool.state_of(worker_id)
+        return (state.owner if state is not None else "") or self._record.worker(worker_id).node_id

@@ -1,6 +1,7 @@
 """What a job makes of its workers' sessions: a message gives a worker's next state, or enters the record."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from peerloom.kit.clock import Clock
 from peerloom.kit.ids import new_secret
@@ -100,7 +101,8 @@ class WorkerSessions:
             abort = AbortGeneration(generation=hello.generation, reason="the generation is broken")
             self._pool.send(hello.worker_id, WorkerSessionResponse(abort=abort))
         newest = self._record.generation
-        self._pool.become(state.connected(hello.committed_step, hello.generation, newest, hello.is_tls))
+        connected = state.connected(hello.committed_step, hello.generation, newest, hello.is_tls)
+        self._pool.become(replace(connected, owner=hello.owner))
         self._rendezvous.repeat_to(hello.worker_id)
         self._pool.send(hello.worker_id, self._pool.recorded())
 

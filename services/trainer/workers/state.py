@@ -129,6 +129,7 @@ class WorkerState:
     contact: Contact = Contact()
     node_id: str = ""
     left_at_step: int | None = None  # where others went on without it; None while it goes with them
+    owner: str = ""  # of its node, by its certificate; "": there is none
     is_tls: bool | None = None  # whether its gradients travel by TLS, or in the clear; None: it hasn't said
 
     @property

@@ -1665,6 +1665,7 @@ class WorkerHello(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     IS_TLS_FIELD_NUMBER: _builtins.int
     SECRET_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Given to it by the agent."""
     job_id: _builtins.str
@@ -1679,6 +1680,8 @@ class WorkerHello(_message.Message):
     """Its gradients travel by TLS alone: it takes no part in a generation with those whose don't. NCCL's can't."""
     secret: _builtins.str
     """Given to it by the agent, which has it from the trainer: it proves that it is this worker."""
+    owner: _builtins.str
+    """Whose node it runs on, as its certificate says; the trainer sets it. Empty where there are none."""
     def __init__(
         self,
         *,
@@ -1689,10 +1692,11 @@ class WorkerHello(_message.Message):
         generation: _builtins.int = ...,
         is_tls: _builtins.bool = ...,
         secret: _builtins.str = ...,
+        owner: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "is_tls", b"is_tls", "job_id", b"job_id", "secret", b"secret", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "is_tls", b"is_tls", "job_id", b"job_id", "owner", b"owner", "secret", b"secret", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

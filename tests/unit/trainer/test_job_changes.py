@@ -1,6 +1,7 @@
 """Workers come, leave, fall silent and fail while a job goes on; both sides are scripted."""
 
-from trainer_room import ScriptedWorker, settle, until
+from scripted_worker import ScriptedWorker
+from trainer_room import settle, until
 from trainer_site import CHECKPOINT, Site, finish, step
 
 from peerloom.v1.artifact_pb2 import Artifact
@@ -47,6 +48,13 @@ def reasons(job: Job) -> dict[str, str]:
     return {worker.worker_id: worker.end_reason for worker in job.workers}
 
 
+async def test_votes_go_to_the_owners_in_certificates() -> None:
+    async with Site(slots=2, owner="grace").serving() as site:
+        await site.submit()
+        for worker in [await site.worker(), await site.worker()]:
+            assert list((await worker.hear("configure")).configure.owners) == ["grace"] * 2
+
+
 async def test_a_replacement_meets_beside_the_training_and_the_departing_worker_is_let_go() -> None:
     """Nobody stops: the next generation is entered two steps ahead of the last that was committed."""
     async with Site().serving() as site:
@@ -55,8 +63,8 @@ async def test_a_replacement_meets_beside_the_training_and_the_departing_worker_
         leaves(first, grace_s=60.0)
         second = await site.worker()
         beside = (await second.hear("configure")).configure
-        # Two workers of one node have one vote: until nodes name their owners, each is its own.
-        assert list(beside.owners) == ["node-ada"] * 2
+        # Two workers of one node have one vote; without certificates each node is its own owner.
+        assert list(beside.owners) == ["node-ada"] * 2  # for both, what a worker says of itself doesn't count
         assert (beside.generation, beside.world_size, beside.beside) == (2, 2, True)
         assert (await first.hear("configure")).configure.generation == 2
         for worker in (first, second):

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from trainer_room import DEADLINE_S, ScriptedWorker, until
+from scripted_worker import ScriptedWorker
+from trainer_room import DEADLINE_S, until
 from trainer_site import CHECKPOINT, SPEC, Site, finish, step
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError

@@ -3,7 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from trainer_room import ScriptedWorker, settle, until
+from scripted_worker import ScriptedWorker
+from trainer_room import settle, until
 from trainer_site import SPEC, Site, finish
 
 from peerloom.errors import InvalidArgumentError, PermissionDeniedError

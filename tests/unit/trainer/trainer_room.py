@@ -61,10 +61,7 @@ from peerloom.v1.selector_pb2 import (
 from peerloom.v1.trainer_pb2 import (
     JobSpec,
     Worker,
-    WorkerHello,
     WorkerPrepared,
-    WorkerSessionRequest,
-    WorkerSessionResponse,
 )
 
 P = ParamSpec("P")
@@ -327,58 +324,6 @@ class Neighbours(Dialer):
     async def _take_evidence(self, request: ReportEvidenceRequest) -> ReportEvidenceResponse:
         self.evidence += request.evidence
         return ReportEvidenceResponse()
-
-
-class ScriptedWorker:
-    """A worker's side of its session: says what a test tells it to, and notes what it hears."""
-
-    def __init__(self, router: SessionRouter, worker_id: str, job_id: str, secret: str = "") -> None:
-        self.worker_id, self.secret = worker_id, secret
-        self._job_id, self._router = job_id, router
-        self._said: asyncio.Queue[WorkerSessionRequest | None] = asyncio.Queue()
-        self._heard: asyncio.Queue[WorkerSessionResponse] = asyncio.Queue()
-        self._task: asyncio.Task[None] | None = None
-
-    def connect(self, step: int = 0, generation: int = 0) -> None:
-        """Opens a session."""
-        self._said = asyncio.Queue()
-        hello = WorkerHello(
-            worker_id=self.worker_id,
-            job_id=self._job_id,
-            committed_step=step,
-            generation=generation,
-            secret=self.secret,
-        )
-        self.say(WorkerSessionRequest(hello=hello))
-        self._task = asyncio.create_task(self._listen(self._requests(self._said)))
-
-    def say(self, message: WorkerSessionRequest) -> None:
-        """Sends a message."""
-        self._said.put_nowait(message)
-
-    async def hear(self, kind: str) -> WorkerSessionResponse:
-        """The next message of this kind; others are passed over."""
-        async with asyncio.timeout(DEADLINE_S):
-            while (message := await self._heard.get()).WhichOneof("message") != kind:
-                pass
-        return message
-
-    async def disconnect(self) -> None:
-        """Its session ends."""
-        self._said.put_nowait(None)
-        if self._task is not None:
-            await self._task
-
-    async def _listen(self, requests: AsyncIterator[WorkerSessionRequest]) -> None:
-        async for message in self._router.serve(requests):
-            self._heard.put_nowait(message)
-
-    @staticmethod
-    async def _requests(
-        said: "asyncio.Queue[WorkerSessionRequest | None]",
-    ) -> AsyncIterator[WorkerSessionRequest]:
-        while (message := await said.get()) is not None:
-            yield message
 
 
 class Room:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from trainer_room import Agent, Room, ScriptedWorker, prepared_for, until
+from scripted_worker import ScriptedWorker
+from trainer_room import Agent, Room, prepared_for, until
 
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.v1.artifact_pb2 import Artifact
@@ -24,9 +25,10 @@ CHECKPOINT = Checkpoint(step=2, artifact=Artifact(digest="c" * 64))
 
 
 class Site:
-    """A trainer that serves, with one node that starts scripted workers."""
+    """A trainer that serves, with one node, of the `owner` ("": nobody), that starts scripted workers."""
 
-    def __init__(self, slots: int = 1) -> None:
+    def __init__(self, slots: int = 1, owner: str = "") -> None:
+        self._owner = owner
         self.agent = Agent("ada", slots, on_start=self._start)
         self.room = Room(self.agent)
         self.workers: list[ScriptedWorker] = []
@@ -92,7 +94,8 @@ class Site:
 
     def _start(self, worker_id: str) -> None:
         [job_id] = {request.job_id for request in self.agent.asked}
-        worker = ScriptedWorker(self.room.router, worker_id, job_id, self.agent.secrets[worker_id])
+        secret = self.agent.secrets[worker_id]
+        worker = ScriptedWorker(self.room.router, worker_id, job_id, secret, self._owner)
         self.workers.append(worker)
         worker.connect()
 
