@@ -1,0 +1,142 @@
+"""What a node may come to by asking for work itself: at other agents, at the trainer, in others' jobs."""
+
+from collections.abc import AsyncIterator
+
+from benchmarks.attack.attacks import attack
+from benchmarks.attack.nodes import NO_CERTIFICATES
+from benchmarks.attack.outcomes import (
+    ROLE_MAY_NOT,
+    By,
+    Outcome,
+    Refusal,
+    first_of,
+    refused,
+    worst,
+)
+from benchmarks.attack.system import System
+from benchmarks.attack.targets import Running, job_of_another, stolen_secret
+from peerloom.kit.dialing import Dialer
+from peerloom.kit.ids import new_request_id, new_secret
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.node_agent_pb2 import (
+    GetWorkerLogsRequest,
+    RequestWorkRequest,
+    RequestWorkResponse,
+    StartWorkersRequest,
+    StopWorkersRequest,
+    Work,
+)
+from peerloom.v1.trainer_pb2 import (
+    CancelJobRequest,
+    JobSpec,
+    SubmitJobRequest,
+    WorkerFinished,
+    WorkerHello,
+    WorkerSessionRequest,
+)
+
+NOT_THIS_WORKER = Refusal("PERMISSION_DENIED", "NOT_THIS_WORKER")
+
+
+async def _work_at(dialer: Dialer, system: System, address: str) -> RequestWorkResponse:
+    work = Work(trainer_address=system.addresses["trainer"], task="digits", code_digest="0" * 64)
+    request = RequestWorkRequest(job_id="job-of-eve", max_slots=1, request_id=new_request_id(), work=work)
+    async with dialer.node_agent(address) as agent:
+        answer: RequestWorkResponse = await agent.call(agent.stub.RequestWork, request)
+    if not answer.accepted_slots:
+        raise RuntimeError(f"the agent was asked and refused: {answer.reason}")
+    return answer
+
+
+async def _start_at(dialer: Dialer, address: str) -> None:
+    request = StartWorkersRequest(
+        reservation_id="reservation-1", worker_ids=["worker-1"], worker_secrets=[new_secret()]
+    )
+    async with dialer.node_agent(address) as agent:
+        await agent.call(agent.stub.StartWorkers, request)
+
+
+@attack(By.NODE, "asks another agent for work with code of its own, and starts workers")
+async def work_at_another_agent(system: System) -> Outcome:
+    """Hopes that its code runs where the owner forbids it, by asking the agent as a trainer would."""
+    evil, found = await system.dialer("node"), list[Outcome]()
+    for name in ("lending", "open") if system.is_closed else ("open",):
+        address = system.addresses[name]
+        asked = _work_at(evil, system, address)
+        found.append(await refused(asked, ROLE_MAY_NOT, gain="a slot for code of its own"))
+        if system.is_closed:
+            found.append(await refused(_start_at(evil, address), ROLE_MAY_NOT, gain="a worker"))
+    return worst(*found)
+
+
+@attack(By.NODE, "reads the logs of another's job at its agent")
+async def read_anothers_logs(system: System) -> Outcome:
+    """Hopes that what workers print is for every member."""
+    job, evil = await job_of_another(system), await system.dialer("node")
+    async with evil.node_agent(system.addresses["open"]) as agent:
+
+        async def read() -> None:
+            async for _ in agent.stream(agent.stub.GetWorkerLogs, GetWorkerLogsRequest(job_id=job.job_id)):
+                pass
+
+        return await refused(read(), ROLE_MAY_NOT, gain="what another's workers printed")
+
+
+async def _say(dialer: Dialer, system: System, job: Running, secret: str) -> None:
+    """Says hello and that a model of its own is the job's; returns when the trainer answers."""
+
+    async def say() -> AsyncIterator[WorkerSessionRequest]:
+        hello = WorkerHello(worker_id=job.worker_id, job_id=job.job_id, secret=secret, is_tls=True)
+        yield WorkerSessionRequest(hello=hello)
+        foreign = WorkerFinished(generation=1, model=Artifact(digest="0" * 64, size_bytes=1))
+        yield WorkerSessionRequest(finished=foreign)
+
+    async with dialer.trainer(system.addresses["trainer"]) as trainer:
+        await first_of(trainer.converse(trainer.stub.WorkerSession, say()))
+
+
+@attack(By.NODE, "opens the session of another job's worker; in the control, with its stolen secret")
+async def hijack_a_job(system: System) -> Outcome:
+    """Hopes to end another's job with a model of its own: it knows the worker's id and the job's."""
+    job, evil = await job_of_another(system), await system.dialer("node")
+    gain = "it speaks for another's worker"
+    if not system.is_closed:
+        secret = await stolen_secret(system, job.worker_id)
+        return await refused(_say(evil, system, job, secret), gain=gain)
+    found = [await refused(_say(evil, system, job, new_secret()), ROLE_MAY_NOT, gain=gain)]
+    same = await system.worker(evil, job.worker_id, job.job_id)
+    found.append(await refused(_say(same, system, job, new_secret()), NOT_THIS_WORKER, gain=gain))
+    found.append(await refused(_say(same, system, job, ""), NOT_THIS_WORKER, gain=gain))
+    return worst(*found)
+
+
+@attack(By.NODE, "opens it by a certificate for another job, with the true secret", NO_CERTIFICATES)
+async def hijack_with_a_stolen_secret(system: System) -> Outcome:
+    """Hopes that the secret, which went through an agent, is enough."""
+    job, evil = await job_of_another(system), await system.dialer("node")
+    worker = await system.worker(evil, "worker-of-eve", "job-of-eve")
+    secret = await stolen_secret(system, job.worker_id)
+    return await refused(
+        _say(worker, system, job, secret), NOT_THIS_WORKER, gain="it speaks for another's worker"
+    )
+
+
+@attack(By.NODE, "submits a job, and cancels and stops another's")
+async def act_as_a_user(system: System) -> Outcome:
+    """Hopes that whoever is in may do what people do."""
+    job, evil = await job_of_another(system), await system.dialer("node")
+    # In a plain system nothing is submitted: it would run.
+    spec = JobSpec(task="digits", epochs=1)
+    submitting = SubmitJobRequest(spec=spec, request_id=new_request_id())
+    found = list[Outcome]()
+    async with evil.trainer(system.addresses["trainer"]) as trainer:
+        if system.is_closed:
+            call = trainer.call(trainer.stub.SubmitJob, submitting)
+            found.append(await refused(call, ROLE_MAY_NOT, gain="a job of its own"))
+        cancelling = trainer.call(trainer.stub.CancelJob, CancelJobRequest(job_id=job.job_id), 60.0)
+        found.append(await refused(cancelling, ROLE_MAY_NOT, gain="another's job is cancelled"))
+    if system.is_closed:
+        async with evil.node_agent(system.addresses["open"]) as agent:
+            stopping = agent.call(agent.stub.StopWorkers, StopWorkersRequest(job_id=job.job_id))
+            found.append(await refused(stopping, ROLE_MAY_NOT, gain="another's workers are stopped"))
+    return worst(*found)
