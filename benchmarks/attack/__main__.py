@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.attack import evidence, nodes, strangers, work
+from benchmarks.attack import denial, evidence, job_code, job_files, nodes, requests, strangers, users, work
 from benchmarks.attack.aftermath import what_is_left, what_still_works
 from benchmarks.attack.attacks import ATTACKS, Attack
 from benchmarks.attack.outcomes import Verdict, come_to, verdict
@@ -20,7 +20,7 @@ from benchmarks.chaos.system import Parts
 from peerloom.kit.server_limits import raise_descriptor_limit
 
 # Their functions list themselves when they are imported.
-MODULES = (strangers, nodes, evidence, work)
+MODULES = (strangers, nodes, evidence, work, users, job_files, requests, job_code, denial)
 _WIDTHS = (30, 8, 34, 50, 34)
 _HEADS = ("attack", "by", "tried", "gained", "the same in a plain system")
 
@@ -32,7 +32,7 @@ def main() -> int:
     parts = Parts()
     parts.mark()
     with tempfile.TemporaryDirectory(prefix="peerloom-attack-") as folder:
-        verdicts = asyncio.run(attack_all(Path(folder), _chosen(asked.only)))
+        verdicts = asyncio.run(attack_all(Path(folder), chosen(asked.only)))
         verdicts += [what_is_left(parts, Path(folder))]
     print(table(verdicts))
     if asked.json:
@@ -88,8 +88,11 @@ def _row(cells: tuple[str, ...]) -> str:
     )
 
 
-def _chosen(words: list[str]) -> list[Attack]:
-    return [one for one in ATTACKS if not words or any(word in f"{one.by} {one.name}" for word in words)]
+def chosen(words: list[str]) -> list[Attack]:
+    """The attacks with one of the words in their attacker or name, all for none, in the modules' order."""
+    places = {module.__name__: place for place, module in enumerate(MODULES)}
+    ordered = sorted(ATTACKS, key=lambda one: places[one.run.__module__])
+    return [one for one in ordered if not words or any(word in f"{one.by} {one.name}" for word in words)]
 
 
 def _arguments() -> argparse.Namespace:

@@ -14,6 +14,7 @@ from peerloom.v1.selector_pb2 import Evidence, EvidenceKind, ReportEvidenceReque
 
 MINUTE_S, KNOWN_S = 60.0, 30.0
 HONEST = 60  # trainings that make a belief which can fall by a minute
+TIME_SCORE = 1.0  # at most between two nodes that registered some seconds apart
 ALLOWANCE = 120  # one reporter's facts about a node at once
 
 
@@ -70,7 +71,7 @@ async def tell_of_a_days_delay(system: System) -> Outcome:
     await _report(system, "eve", _transfer(slandered, MAX_DELAY_S))
     await _report(system, "eve", _transfer(other, 0.0))
     cost = await _belief(system, other) - await _belief(system, slandered)
-    if cost > MINUTE_S + 1e-6:
+    if cost > MINUTE_S + TIME_SCORE:
         return Gain(f"the lie cost {cost:.1f}, more than a minute")
     return Held(f"the lie cost {cost:.1f}, and a minute, 60, is promised at most")
 

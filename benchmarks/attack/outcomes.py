@@ -128,7 +128,7 @@ async def come_to(attack: Callable[[], Awaitable[Outcome]]) -> Outcome | Excepti
 def verdict(
     names: tuple[str, str, str], outcome: Outcome | Exception, control: Outcome | Exception | str
 ) -> Verdict:
-    """Judges an attack by its outcome and that of its control; a control in words was not run, and why not."""
+    """Judges an attack by its outcome and its control's; a control in words was not run, and why not."""
     match outcome:
         case Gain(what):
             gained = f"GAINED: {what}"

@@ -1,4 +1,4 @@
-"""A whole system of real processes in one folder: closed, with a door, or plain, with neither door nor sandbox."""
+"""A system of real processes in one folder: closed, with a door, or plain, with neither door nor sandbox."""
 
 import asyncio
 import os
@@ -150,7 +150,7 @@ class System:
         return (*own, "--join", await self.token(role, owner)) if self.is_closed else own
 
     async def _start_node(self, name: str, owner: str) -> None:
-        labels = "real=yes,code=yes" if name == "open" else "real=yes"
+        labels = "real=yes,code=yes" if name == "open" else "real=yes,lends=yes"
         flags = [*await self._joining("node", owner), "--name", name, "--labels", labels, *_NODE, *_HASTE]
         if name == "open":
             flags += ["--allow-code"] + ([] if self.is_closed else ["--no-sandbox", "--data-root", "/"])
@@ -178,9 +178,8 @@ class System:
                 if len(seen) == nodes:
                     break
         async with asyncio.timeout(START_S), self.client() as client:
-            while len(await client.services()) <= len(COORDINATORS):
-                await asyncio.sleep(0.1)
-            while len(await client.beliefs()) < nodes:
+            # Other processes set no event of ours.
+            while len(await client.services()) <= len(COORDINATORS) or len(await client.beliefs()) < nodes:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
 
 

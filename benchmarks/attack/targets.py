@@ -1,9 +1,8 @@
-"""What attackers aim at in a system: another owner's job that runs, and what the trainer knows of its workers."""
+"""What attackers aim at: another owner's job that runs, and what the trainer knows of its workers."""
 
 import asyncio
 import sqlite3
 from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks.attack.system import System
 from peerloom.client.jobs import AsyncJobHandle
