@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.attack.outcomes import Verdict, first_words
+from benchmarks.attack.outcomes import Gain, Held, Outcome, Verdict, come_to, first_words, verdict
 from benchmarks.attack.system import ATTACKER, REAL, System
 from benchmarks.chaos.system import Parts
 
@@ -14,10 +14,16 @@ PLANTED = "planted-by-eve"  # whatever an attacker's code writes is called so
 
 async def what_still_works(system: System) -> Verdict:
     """Ends the jobs that run, trains a small one on all nodes, and looks for what the attackers announced."""
+    outcome = await come_to(lambda: _train_and_look(system))
+    names = ("a job trains afterwards", "-", "a job on both nodes; no service or node of eve's")
+    return verdict(names, outcome, "nothing is attacked here")
+
+
+async def _train_and_look(system: System) -> Outcome:
     user = await system.admit("user", "ada")
     async with system.client() as operator:
-        for job in await operator.jobs(states=["running", "queued", "waiting", "starting"]):
-            await (await operator.job(job.id)).cancel()
+        for running in await operator.jobs(states=["running", "queued", "waiting", "starting"]):
+            await (await operator.job(running.id)).cancel()
         listed = {service.address for service in await operator.services()}
         nodes = [node.name for node in await operator.nodes() if node.owner == ATTACKER]
     async with system.client(user) as client:
@@ -26,9 +32,9 @@ async def what_still_works(system: System) -> Verdict:
         fetched = await job.fetch_model(system.folder) if result.succeeded else None
     left = [f"service at {address}" for address in sorted(listed - set(system.addresses.values()))]
     left += [f"node {name}" for name in nodes]
-    ok = fetched is not None and not left
-    words = f"{result}" if ok else f"{result}; left: {', '.join(left) or 'nothing'}"
-    return _row("a job trains afterwards", "a job on both nodes; no service or node of eve's", words, ok)
+    if fetched is None or left:
+        return Gain(f"{result}; left: {', '.join(left) or 'nothing'}")
+    return Held(f"{result}")
 
 
 def what_is_left(parts: Parts, folder: Path) -> Verdict:
@@ -39,9 +45,6 @@ def what_is_left(parts: Parts, folder: Path) -> Verdict:
     for log in sorted((folder / "closed" / "logs").glob("*.log")):
         _, found, after = log.read_text(errors="replace").partition("Traceback")
         left += [f"traceback in {log.name}: {first_words(after)}"] if found else []
-    words = ", ".join(left) or "no process, no planted file, no traceback in the logs"
-    return _row("nothing is left", "processes, planted files, tracebacks", words, not left)
-
-
-def _row(name: str, tried: str, words: str, ok: bool) -> Verdict:
-    return Verdict(name, "-", tried, words if ok else f"LEFT: {words}", "", ok)
+    names = ("nothing is left", "-", "processes, planted files, tracebacks in logs")
+    outcome = Gain(", ".join(left)) if left else Held("all have ended, and left nothing")
+    return verdict(names, outcome, "nothing is attacked here")

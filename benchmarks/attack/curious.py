@@ -1,6 +1,6 @@
 """The code that a hostile job brings along. Runs on a node, in a worker; tells what it came to in its log.
 
-It imports nothing of ours but the tasks' interface, as a stranger's code would; the node sees this file alone.
+It imports nothing of ours but the tasks' interface, as a stranger's would; the node sees this file alone.
 """
 
 import os
@@ -37,6 +37,12 @@ def first_of(folder: Path) -> str:
     return sorted(folder.rglob("*"))[0].name if os.listdir(folder) else "empty"
 
 
+def signalled(pid: int) -> str:
+    """A signal that changes nothing, where others could end the process."""
+    os.kill(pid, signal.SIGCONT)
+    return f"process {pid} takes signals"
+
+
 def datagram() -> str:
     """A socket that needs no connection."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened:
@@ -57,8 +63,8 @@ class Curious(Task):
         attempt("shadow", lambda: f"{len(Path('/etc/shadow').read_bytes())} bytes")
         attempt("environ", lambda: f"{len(Path(f'/proc/{pid}/environ').read_bytes())} bytes")
         attempt("forkers-environ", lambda: f"{len(Path(f'/proc/{forker}/environ').read_bytes())} bytes")
-        attempt("signal", lambda: os.kill(pid, 0) or "it may end the agent")
-        attempt("signal-all", lambda: os.kill(forker, signal.SIGCONT) or "it may end the fork server")
+        attempt("signal", lambda: signalled(pid))
+        attempt("signal-forker", lambda: signalled(forker))
         attempt("datagram", datagram)
         attempt("outside", lambda: planted(home.parent / "planted-by-eve"))
         attempt("in-state", lambda: planted(home / "planted-by-eve"))

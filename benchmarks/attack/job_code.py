@@ -82,7 +82,7 @@ async def read_its_own_environment(system: System) -> Outcome:
 @attack(By.CODE, "signals the agent and the fork server, itself and by a shell")
 async def signal_the_agent(system: System) -> Outcome:
     """Hopes to end them, and what they do for others."""
-    return await _attempts(system, "signal", "signal-all")
+    return await _attempts(system, "signal", "signal-forker")
 
 
 @attack(By.CODE, "sends a datagram")

@@ -8,7 +8,7 @@ from typing import Any
 
 from peerloom.errors import PeerloomError
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 _WORDS = 12
 _BUGS = ("INTERNAL", "UNKNOWN")
 

@@ -4,6 +4,8 @@ import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from grpc import aio
+
 from benchmarks.attack.attacks import attack
 from benchmarks.attack.outcomes import OUT_OF_LIMITS, By, Gain, Held, Outcome, refused, worst
 from benchmarks.attack.strangers import SERVICES
@@ -16,8 +18,6 @@ from peerloom.v1.artifact_pb2 import ListArtifactsRequest
 from peerloom.v1.registry_pb2 import ListNodesRequest, ListSessionsRequest
 from peerloom.v1.selector_pb2 import ListBeliefsRequest
 from peerloom.v1.trainer_pb2 import JobSpec, ListJobsRequest, ListModelsRequest, SubmitJobRequest
-
-from grpc import aio  # isort: skip
 
 NO_CONTROL = "a plain service refuses it as well"
 LONG = "x" * 70_000
@@ -121,7 +121,8 @@ async def send_no_message(system: System) -> Outcome:
 async def _send_raw(user: Dialer, address: str, role: str, method: str) -> None:
     async with open_channel(address, user.identity, f"{role}.peerloom") as channel:
         try:
-            await channel.unary_unary(f"/peerloom.v1.{method}")(b"\xff\xff\xff", timeout=10.0)
+            call = channel.unary_unary(f"/peerloom.v1.{method}", bytes, bytes)
+            await call(b"\xff\xff\xff", timeout=10.0)
         except aio.AioRpcError as error:
             raise error_from_rpc(error, address, role) from None
 

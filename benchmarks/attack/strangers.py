@@ -141,7 +141,7 @@ async def _take_a_chunk(
         if member is None:
             raise ProvesNothingError(f"a plain bulk port gave nothing: {error}") from error
         await asyncio.to_thread(ask_bulk_port, target, member.client_context())
-        return Held(f"the connection ends ({error}), and a member's serves")
+        return Held(f"no chunk comes ({type(error).__name__}), where a member gets it")
     return Gain(f"{len(content):,} bytes of an artifact")
 
 

@@ -21,7 +21,7 @@ from peerloom.v1.admission_pb2 import CertifyChildRequest
 from peerloom.v1.registry_pb2 import NodeSpec, NodeState, RegisterRequest, RegisterResponse, WatchNodesRequest
 
 START_S, STOP_S = 90.0, 20.0
-COORDINATORS = ("selector", "trainer")
+COORDINATORS: tuple[TokenRole, ...] = ("selector", "trainer")
 NODES = {"lending": "ada", "open": "bob"}  # by name: the owner; "open" lets code in, "lending" lends a folder
 ATTACKER = "eve"
 # Victims' agents don't run; jobs shall not ask them.

@@ -39,7 +39,7 @@ async def cancel_anothers_job(system: System) -> Outcome:
         return await refused(handle.cancel(), FOREIGN_OWNER, gain="another's job is cancelled")
 
 
-@attack(By.USER, "writes into the record of another owner's job")
+@attack(By.USER, "writes into the record of another owner's job", "while it runs nobody may write there")
 async def record_for_another(system: System) -> Outcome:
     """Hopes to fill another's record with lies about its network."""
     job, user = await job_of_another(system), await system.dialer("user")
