@@ -99,8 +99,8 @@ async def test_what_is_here_is_told_and_listed_in_pages(tmp_path: Path, peer: Ar
     assert [kept.digest for kept in [*first.artifacts, *second.artifacts]] == sorted(digests)
     assert second.next_page_token == ""
     for foreign in (7, {}, True):  # tokens of other lists, or of nobody's
+        request = ListArtifactsRequest(page_token=encode_token(foreign))
         with pytest.raises(InvalidArgumentError, match="page_token"):
-            request = ListArtifactsRequest(page_token=encode_token(foreign))
             await peer.call(peer.stub.ListArtifacts, request)
 
 
