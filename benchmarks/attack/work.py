@@ -8,6 +8,7 @@ from benchmarks.attack.outcomes import (
     ROLE_MAY_NOT,
     By,
     Outcome,
+    ProvesNothingError,
     Refusal,
     first_of,
     refused,
@@ -38,13 +39,15 @@ from peerloom.v1.trainer_pb2 import (
 NOT_THIS_WORKER = Refusal("PERMISSION_DENIED", "NOT_THIS_WORKER")
 
 
-async def _work_at(dialer: Dialer, system: System, address: str) -> RequestWorkResponse:
-    work = Work(trainer_address=system.addresses["trainer"], task="digits", code_digest="0" * 64)
+async def _work_at(dialer: Dialer, system: System, name: str) -> RequestWorkResponse:
+    """Raises unless a slot is given: with code of its own where the owner lets that in."""
+    address, code = system.addresses[name], "0" * 64 if name == "open" else ""
+    work = Work(trainer_address=system.addresses["trainer"], task="digits", code_digest=code)
     request = RequestWorkRequest(job_id="job-of-eve", max_slots=1, request_id=new_request_id(), work=work)
     async with dialer.node_agent(address) as agent:
         answer: RequestWorkResponse = await agent.call(agent.stub.RequestWork, request)
     if not answer.accepted_slots:
-        raise RuntimeError(f"the agent was asked and refused: {answer.reason}")
+        raise ProvesNothingError(f"it was asked as by a trainer, and refused: {answer.reason}")
     return answer
 
 
@@ -56,16 +59,16 @@ async def _start_at(dialer: Dialer, address: str) -> None:
         await agent.call(agent.stub.StartWorkers, request)
 
 
-@attack(By.NODE, "asks another agent for work with code of its own, and starts workers")
+@attack(By.NODE, "asks other agents for work, with code of its own, and starts workers")
 async def work_at_another_agent(system: System) -> Outcome:
     """Hopes that its code runs where the owner forbids it, by asking the agent as a trainer would."""
     evil, found = await system.dialer("node"), list[Outcome]()
     for name in ("lending", "open") if system.is_closed else ("open",):
-        address = system.addresses[name]
-        asked = _work_at(evil, system, address)
-        found.append(await refused(asked, ROLE_MAY_NOT, gain="a slot for code of its own"))
+        asked = _work_at(evil, system, name)
+        found.append(await refused(asked, ROLE_MAY_NOT, gain="a slot for work of its own"))
         if system.is_closed:
-            found.append(await refused(_start_at(evil, address), ROLE_MAY_NOT, gain="a worker"))
+            starting = _start_at(evil, system.addresses[name])
+            found.append(await refused(starting, ROLE_MAY_NOT, gain="a worker"))
     return worst(*found)
 
 
