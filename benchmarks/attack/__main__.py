@@ -9,7 +9,18 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.attack import denial, evidence, job_code, job_files, nodes, requests, strangers, users, work
+from benchmarks.attack import (
+    denial,
+    evidence,
+    job_code,
+    job_files,
+    nodes,
+    relays,
+    requests,
+    strangers,
+    users,
+    work,
+)
 from benchmarks.attack.aftermath import what_is_left, what_still_works
 from benchmarks.attack.attacks import ATTACKS, Attack
 from benchmarks.attack.outcomes import Outcome, Verdict, come_to, verdict
@@ -20,7 +31,7 @@ from benchmarks.chaos.system import Parts
 from peerloom.kit.server_limits import raise_descriptor_limit
 
 # Their functions list themselves when they are imported.
-MODULES = (strangers, nodes, evidence, work, users, job_files, requests, job_code, denial)
+MODULES = (strangers, nodes, evidence, work, relays, users, job_files, requests, job_code, denial)
 QUICK = (strangers.__name__, nodes.__name__, evidence.__name__, work.__name__)
 
 

@@ -1,7 +1,8 @@
 """What an attack came to: it gained something, it was refused for the right reason, or it proved nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -88,9 +89,10 @@ async def refused(attempt: Awaitable[Any], *refusals: Refusal, gain: str) -> Out
     return Gain(gain)
 
 
-async def first_of(messages: AsyncIterator[Any]) -> Any:
+async def first_of(messages: AsyncGenerator[Any]) -> Any:
     """The first message of a stream, which is left then. Raises what the stream raises."""
-    return await anext(messages)
+    async with aclosing(messages):
+        return await anext(messages)
 
 
 def worst(*outcomes: Outcome) -> Outcome:

@@ -27,7 +27,7 @@ ATTACKER = "eve"
 # Victims' agents don't run; jobs shall not ask them.
 REAL = {"real": "yes"}
 _REST = ("--log-level", "warning", "--listen", "127.0.0.1:0")
-_NODE = ("--slots", "2", "--threads-per-slot", "1", "--measure-interval-s", "0")
+_NODE = ("--slots", "3", "--threads-per-slot", "1", "--measure-interval-s", "0")
 # Short, so that what an attack may reserve is free again for the next one.
 _HASTE = ("--reservation-s", "2", "--accelerator", "cpu")
 

@@ -20,10 +20,11 @@ class Paced(Digits):
 
 @dataclass(frozen=True)
 class Running:
-    """A job of ada's that trains on the node "open", and its worker."""
+    """A job of ada's that trains on the node "open", and one of its two workers."""
 
     job_id: str
     worker_id: str
+    generation: int
 
 
 async def job_of_another(system: System) -> Running:
@@ -34,16 +35,24 @@ async def job_of_another(system: System) -> Running:
         if mine:
             handle = await client.job(mine[0].id)
         else:
-            wish = {"labels": {"code": "yes"}, "epochs": 100_000, "batch_size": 512, "max_workers": 1}
-            handle = await client.train("paced:Paced", **wish)  # type: ignore[arg-type]  # fields by name
-        return Running(handle.id, await _its_worker(handle))
+            handle = await client.train(
+                "paced:Paced",
+                labels={"code": "yes"},
+                epochs=100_000,
+                batch_size=512,
+                requests=1,
+                min_workers=2,
+                max_workers=2,
+            )
+        return await _once_it_runs(handle)
 
 
-async def _its_worker(handle: AsyncJobHandle) -> str:
+async def _once_it_runs(handle: AsyncJobHandle) -> Running:
     async for _ in handle.watch():
         job = await handle.status()
         if job.state == "running":
-            return next(worker.id for worker in job.workers if not worker.ended)
+            worker = next(worker for worker in job.workers if not worker.ended)
+            return Running(job.id, worker.id, job.generation)
     raise RuntimeError(f"{handle.id} ended: {(await handle.status()).reason}")
 
 

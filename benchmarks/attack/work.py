@@ -1,6 +1,8 @@
 """What a node may come to by asking for work itself: at other agents, at the trainer, in others' jobs."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from benchmarks.attack.attacks import attack
 from benchmarks.attack.nodes import NO_CERTIFICATES
@@ -10,7 +12,6 @@ from benchmarks.attack.outcomes import (
     Outcome,
     ProvesNothingError,
     Refusal,
-    first_of,
     refused,
     worst,
 )
@@ -36,6 +37,9 @@ from peerloom.v1.trainer_pb2 import (
     WorkerSessionRequest,
 )
 
+ANSWER_S = 20.0
+# Who is refused by its role is refused before; to write then is an internal error in gRPC's own client.
+ROLE_S = 1.0
 NOT_THIS_WORKER = Refusal("PERMISSION_DENIED", "NOT_THIS_WORKER")
 
 
@@ -86,16 +90,29 @@ async def read_anothers_logs(system: System) -> Outcome:
 
 
 async def _say(dialer: Dialer, system: System, job: Running, secret: str) -> None:
-    """Says hello and that a model of its own is the job's; returns when the trainer answers."""
+    """Says hello and, once that is taken, that a model of its own is the job's. Raises unless it is taken."""
+    is_in = asyncio.get_running_loop().create_future()
 
     async def say() -> AsyncIterator[WorkerSessionRequest]:
         hello = WorkerHello(worker_id=job.worker_id, job_id=job.job_id, secret=secret, is_tls=True)
+        await asyncio.sleep(ROLE_S)
         yield WorkerSessionRequest(hello=hello)
+        if not await is_in:
+            return
         foreign = WorkerFinished(generation=1, model=Artifact(digest="0" * 64, size_bytes=1))
         yield WorkerSessionRequest(finished=foreign)
 
     async with dialer.trainer(system.addresses["trainer"]) as trainer:
-        await first_of(trainer.converse(trainer.stub.WorkerSession, say()))
+        answers = trainer.converse(trainer.stub.WorkerSession, say())
+        async with asyncio.timeout(ANSWER_S), aclosing(answers):
+            try:
+                async for _ in answers:  # the last one tells it to end: that model can't be
+                    if not is_in.done():
+                        is_in.set_result(True)
+            finally:
+                if not is_in.done():
+                    is_in.set_result(False)
+                    await asyncio.sleep(0)  # what is said ends with the stream
 
 
 @attack(By.NODE, "opens the session of another job's worker; in the control, with its stolen secret")
