@@ -71,7 +71,7 @@ class Curious(Task):
         attempt("other-job", lambda: first_of(Path("/", other)))
         attempt("logs", lambda: first_of(home / "logs"))
         attempt("own", Path(os.environ["TMPDIR"], "mine").touch)
-        print("curious secret " + os.environ.get("PEERLOOM_SECRET", "none"), flush=True)
+        print("curious secret " + os.environ.get("OWNERS_PASSWORD", "none"), flush=True)
 
     def model(self) -> torch.nn.Module:
         """Any, so that the job succeeds."""

@@ -14,7 +14,7 @@ from peerloom.v1.selector_pb2 import Evidence, EvidenceKind, ReportEvidenceReque
 
 MINUTE_S, KNOWN_S = 60.0, 30.0
 HONEST = 60  # trainings that make a belief which can fall by a minute
-TIME_SCORE = 1.0  # at most between two nodes that registered some seconds apart
+TIME_SCORE = 5.0  # far more than some seconds online are worth; without a limit it would cost 86,400
 ALLOWANCE = 120  # one reporter's facts about a node at once
 
 

@@ -165,7 +165,7 @@ class System:
         paths = os.pathsep.join([str(self.modules), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
         self.processes[name] = process
         process.start(
-            command, self._lifeline[0], environment={"PYTHONPATH": paths, "PEERLOOM_SECRET": "swordfish"}
+            command, self._lifeline[0], environment={"PYTHONPATH": paths, "OWNERS_PASSWORD": "swordfish"}
         )
         self.addresses[name] = await asyncio.to_thread(process.wait_until_ready)
 

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from peerloom.sandbox.kernel_support import find_support
+
+SUPPORT = find_support()
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 200.0
 
 
+@pytest.mark.skipif(not SUPPORT.is_whole, reason=f"needs a sandbox: {SUPPORT.why_not}")
 @pytest.mark.timeout(240)
 def test_strangers_and_nodes_gain_nothing(tmp_path: Path) -> None:
     found = tmp_path / "table.json"
