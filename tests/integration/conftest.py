@@ -17,12 +17,18 @@ STOP_LIMIT_S = 15.0
 
 
 class ServiceHandle:
-    """One running service: `address` host:port, `process`, and `log_path` with what it wrote to stderr."""
+    """One running service: `address` host:port, `process`, and `log_path` with what it wrote to stderr.
 
-    def __init__(self, name: str, arguments: list[str], environment: dict[str, str], log_path: Path) -> None:
+    `inside` is the network namespace that it runs in ("": ours).
+    """
+
+    def __init__(
+        self, name: str, arguments: list[str], environment: dict[str, str], log_path: Path, inside: str = ""
+    ) -> None:
         self.name = name
         self.log_path = log_path
-        command = [sys.executable, "-m", f"peerloom.services.{name}", *arguments]
+        entering = ["ip", "netns", "exec", inside] if inside else []
+        command = [*entering, sys.executable, "-m", f"peerloom.services.{name}", *arguments]
         if "--listen" not in arguments:
             command += ["--listen", "127.0.0.1:0"]
         with log_path.open("wb") as log:
@@ -87,9 +93,9 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSer
     numbers = itertools.count(1)
     started: list[ServiceHandle] = []
 
-    def start(name: str, *arguments: str, **environment: str) -> ServiceHandle:
+    def start(name: str, *arguments: str, inside: str = "", **environment: str) -> ServiceHandle:
         log_path = folder / f"{name}-{next(numbers)}.log"
-        handle = ServiceHandle(name, list(arguments), environment, log_path)
+        handle = ServiceHandle(name, list(arguments), environment, log_path, inside)
         started.append(handle)
         return handle
 

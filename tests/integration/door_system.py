@@ -1,6 +1,7 @@
 """A registry with a door, and those who joined it; certificates are made by its own tokens."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,20 @@ QUIET = ("--log-level", "warning")
 
 
 class DoorSystem:
-    """Its registry; `life_s` is how long certificates live. `start` is the fixture `start_service`."""
+    """Its registry; `life_s` is how long certificates live. `start` is the fixture `start_service`.
 
-    def __init__(self, folder: Path, start: Any, life_s: float = 3600.0) -> None:
-        self.folder, self._start = folder, start
+    All listens at `host`.
+    """
+
+    def __init__(self, folder: Path, start: Any, life_s: float = 3600.0, host: str = "127.0.0.1") -> None:
+        self.folder, self._start, self._host = folder, start, host
         self.state, self._life_s = folder / "registry", life_s
         self.registry = self.start_registry()
 
-    def start_registry(self, listen: str = "127.0.0.1:0") -> Any:
-        """Its process; again at the same address after it was killed."""
-        flags = ("--state", str(self.state), "--join-listen", "127.0.0.1:0", "--listen", listen)
+    def start_registry(self) -> Any:
+        """Its process."""
+        places = ("--join-listen", f"{self._host}:0", "--listen", f"{self._host}:0")
+        flags = ("--state", str(self.state), *places)
         hours = f"--certificate-hours={self._life_s / 3600}"
         self.registry = self._start("registry", *flags, hours)
         return self.registry
@@ -67,17 +72,30 @@ class DoorSystem:
         """Selector, trainer or node_agent, which joins with the token."""
         state = self.folder / (folder or name)
         own = ("--registry", self.address, "--state", str(state), "--join", token)
+        own += () if "--listen" in flags else ("--listen", f"{self._host}:0")
         return self._start(name, *own, *QUIET, *flags, **environment)
 
-    async def start_all(self, owners: tuple[str, ...], **environment: str) -> dict[str, Any]:
-        """Selector, trainer, and a node of one slot for each of the owners, by their names."""
+    async def start_all(
+        self,
+        owners: tuple[str, ...],
+        elsewhere: Mapping[str, tuple[str, str]] | None = None,
+        **environment: str,
+    ) -> dict[str, Any]:
+        """Selector, trainer, and a node of one slot for each of the owners, by their names.
+
+        `elsewhere` has the host and the network namespace of those nodes that are not here.
+        """
         started = {}
         for name in ("selector", "trainer"):
             started[name] = self.start_service(name, await self.token(name))  # type: ignore[arg-type]
         for number, owner in enumerate(owners, 1):
             name, token = f"node-{number}", await self.token("node", owner)
             own = ("--name", name, "--slots", "1", "--threads-per-slot", "1")
-            started[name] = self.start_service("node_agent", token, *own, folder=name, **environment)
+            host, inside = (elsewhere or {}).get(name, (self._host, ""))
+            more = {**environment, "inside": inside}
+            started[name] = self.start_service(
+                "node_agent", token, *own, "--listen", f"{host}:0", folder=name, **more
+            )
         await self._see_all(len(owners))
         return started
 

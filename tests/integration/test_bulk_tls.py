@@ -140,6 +140,25 @@ async def test_a_member_takes_nothing_from_plain_peers_and_strangers(
     assert [donor.bulk.sent_bytes for donor in (plain, foreign) if donor.bulk] == [0, 0]
 
 
+async def test_who_was_turned_out_gets_no_further_chunk(tmp_path: Path, signer: Signer, swarm: Swarm) -> None:
+    """Neither over a connection that was open before nor over a new one."""
+    swarm.identity = signer.node("ada")
+    donor, bob = await swarm.donor("ada", CONTENT), signer.node("bob")
+    assert donor.bulk is not None
+    partial = Partial(tmp_path / "partial", donor.store.manifest(DIGEST))
+    connection = await asyncio.to_thread(BulkConnection, "127.0.0.1", donor.bulk.port, bob)
+    try:
+        await asyncio.to_thread(connection.receive, DIGEST, 0, partial.sink(0))
+        swarm.identity.revoked = frozenset({bob.principal.uri})
+        with pytest.raises((OSError, EOFError)):
+            await asyncio.to_thread(connection.receive, DIGEST, 1, partial.sink(1))
+    finally:
+        connection.close()
+        partial.close()
+    with pytest.raises((OSError, EOFError)):
+        await fetch_a_chunk(donor.bulk.port, bob, swarm, tmp_path / "again")
+
+
 async def test_a_renewed_certificate_is_the_one_that_is_shown(
     tmp_path: Path, signer: Signer, swarm: Swarm
 ) -> None:

@@ -8,6 +8,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.forming import Former
+from peerloom.services.trainer.generations.pace import FormingPace
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
@@ -52,6 +53,7 @@ class GenerationDriver:
         self._witness = witness
         self._config = config
         self._clock = clock
+        self._pace = FormingPace()
 
     async def act(self) -> bool:
         """Carries out the next decision; True when the job is complete."""
@@ -81,7 +83,10 @@ class GenerationDriver:
                 pool.dismiss(worker_ids, reason)
             case g.Save(worker_id, reason):
                 pool.ask_to_save(worker_id, reason)
+            case g.Form(beside=False) if (left_s := self._pace.left_s(job.progress.step, now_s)) > 0:
+                await pool.wait_for_change(left_s)
             case g.Form() as form:
+                self._pace.formed(job.progress.step, now_s)
                 await self._form(form)
             case g.Enter(reason):
                 step = former.enter(reason)

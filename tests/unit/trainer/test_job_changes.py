@@ -48,6 +48,19 @@ def reasons(job: Job) -> dict[str, str]:
     return {worker.worker_id: worker.end_reason for worker in job.workers}
 
 
+async def test_generations_that_make_no_step_are_formed_ever_more_slowly() -> None:
+    async with Site().serving() as site:
+        job_id = await site.submit()
+        worker = await site.worker()
+        for generation in range(1, 7):
+            assert (await worker.hear("configure")).configure.generation == generation
+            aborted(worker, generation, committed_step=0)
+        await settle()
+        assert site.job(job_id).generation == 6
+        site.room.clock.advance(0.1)
+        assert (await worker.hear("configure")).configure.generation == 7
+
+
 async def test_votes_go_to_the_owners_in_certificates() -> None:
     async with Site(slots=2, owner="grace").serving() as site:
         await site.submit()

@@ -126,8 +126,9 @@ class BulkServer:
                 async with asyncio.timeout(IDLE_S):
                     request = GetChunkRequest.FromString(await _receive_message(wire))
                 self._connections.work(connection)
+                wire.check_peer()
                 await self._answer(wire, request)
-        except (OSError, EOFError, TimeoutError, DecodeError):
+        except (OSError, EOFError, TimeoutError, DecodeError, PeerloomError):
             pass  # whoever asks notices
         finally:
             if wire is not None:
@@ -141,7 +142,8 @@ class BulkServer:
             # A ticket would lie unread at a peer that waits, which takes what it didn't ask for as the end.
             context.num_tickets = 0
             self._context = (self._identity.version, context)
-        return TlsWire(connection, self._context[1])
+        identity = self._identity
+        return TlsWire(connection, self._context[1], lambda: identity.revoked)
 
     async def _answer(self, wire: Wire, request: GetChunkRequest) -> None:
         loop = asyncio.get_running_loop()

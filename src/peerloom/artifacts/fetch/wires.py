@@ -8,8 +8,11 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any, Protocol, TypeVar
+
+from peerloom.kit.principal import Principal
+from peerloom.kit.roles import check_not_revoked
 
 T = TypeVar("T")
 
@@ -19,6 +22,9 @@ class Wire(Protocol):
 
     async def open(self) -> None:
         """Whatever comes before the first message. Raises OSError for a peer that isn't let in."""
+
+    def check_peer(self) -> None:
+        """Raises PermissionDeniedError for a peer that was turned out meanwhile."""
 
     async def receive(self, size_bytes: int) -> bytes:
         """At most so many bytes; empty at the end. Raises OSError."""
@@ -48,6 +54,9 @@ class PlainWire:
     async def open(self) -> None:
         """Nothing comes first."""
 
+    def check_peer(self) -> None:
+        """Nobody is known."""
+
     async def receive(self, size_bytes: int) -> bytes:
         """What is there."""
         return await asyncio.get_running_loop().sock_recv(self._connection, size_bytes)
@@ -73,10 +82,16 @@ class PlainWire:
 
 
 class TlsWire:
-    """TLS by a context that lets nobody in without a certificate; the connection is a non-blocking one."""
+    """TLS by a context that lets nobody in without a certificate; the connection is a non-blocking one.
 
-    def __init__(self, connection: socket.socket, context: ssl.SSLContext) -> None:
-        self._connection = connection
+    `revoked` gives the URIs of those who were turned out.
+    """
+
+    def __init__(
+        self, connection: socket.socket, context: ssl.SSLContext, revoked: Callable[[], Collection[str]]
+    ) -> None:
+        self._connection, self._revoked = connection, revoked
+        self._peer: Principal | None = None
         self._tls = context.wrap_socket(
             connection.dup(), server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=False
         )
@@ -85,6 +100,14 @@ class TlsWire:
     async def open(self) -> None:
         """The handshake."""
         await self._try(self._tls.do_handshake)
+        shown = self._tls.getpeercert() or {}
+        names: Any = shown.get("subjectAltName", ())
+        self._peer = Principal.parse(next((value for kind, value in names if kind == "URI"), ""))
+
+    def check_peer(self) -> None:
+        """By the certificate that it showed."""
+        if self._peer is not None:
+            check_not_revoked(self._peer, self._revoked())
 
     async def receive(self, size_bytes: int) -> bytes:
         """What is there."""

@@ -75,7 +75,10 @@ class PeerMeeting:
         config = self._config
         with suppress(InvalidStateError):  # we were told to leave meanwhile
             try:
-                group = ProcessGroupGloo(self._store, config.rank, config.world_size, self._options())
+                # With a time limit alone torch follows its setting of an interface; with options it doesn't.
+                limit: Any = timedelta(seconds=config.collective_timeout_s)
+                how = self._options(limit) if self._host else limit
+                group = ProcessGroupGloo(self._store, config.rank, config.world_size, how)
                 if config.transfer_state:
                     self.bytes_per_s = self._measure(group)
             except (RuntimeError, ValueError) as error:
@@ -84,12 +87,11 @@ class PeerMeeting:
                 self._group.set_result(group)
                 on_met()
 
-    def _options(self) -> Any:
+    def _options(self, limit: timedelta) -> Any:
         gloo: Any = ProcessGroupGloo  # its description lacks what is used here
         options = gloo._Options()
-        options._timeout = timedelta(seconds=self._config.collective_timeout_s)
-        device = gloo.create_device(hostname=self._host) if self._host else gloo.create_default_device()
-        options._devices = [device]
+        options._timeout = limit
+        options._devices = [gloo.create_device(hostname=self._host)]
         return options
 
     def _measure(self, group: ProcessGroupGloo) -> float:
