@@ -1,4 +1,4 @@
-"""What a node may come to between the workers of a job that it has no part in."""
+"""What a node may come to beside gRPC: between another job's workers, and at bulk ports once it is out."""
 
 import asyncio
 import socket
@@ -8,13 +8,16 @@ from pathlib import Path
 import psutil
 
 from benchmarks.attack.attacks import attack
+from benchmarks.attack.bulk import BulkTarget, ask_bulk_port, bulk_target
 from benchmarks.attack.outcomes import By, Gain, Held, Outcome, ProvesNothingError
+from benchmarks.attack.strangers import NO_DOOR
 from benchmarks.attack.system import System
 from benchmarks.attack.targets import Running, job_of_another
 from peerloom.kit.dialing import Dialer
 from peerloom.worker.group.relay.tls import JobTls
 
 ANSWER_S = 5.0
+TOLD_S = 20.0  # for agents to hear of who was turned out
 _GREETING = struct.Struct("!II")  # generation, rank
 GLOO_IS_OPEN = "gloo's ports take anybody there"
 
@@ -71,3 +74,28 @@ async def certify_itself_for_another_job(system: System) -> Outcome:
     if reached:
         return Gain(f"a link to the gloo of {len(reached)} workers of a job that it has no part in")
     return Held("the relays close the connection")
+
+
+@attack(By.NODE, "takes chunks from a bulk port after it was turned out", NO_DOOR)
+async def take_a_chunk_after_revocation(system: System) -> Outcome:
+    """Hopes that a certificate which is valid for hours opens bulk ports for as long."""
+    target, evil = await bulk_target(system), (await system.dialer("node")).identity
+    assert evil is not None
+    await asyncio.to_thread(ask_bulk_port, target, evil.client_context())
+    async with system.client() as client:
+        await client.door.revoke(evil.principal.id)
+    try:
+        async with asyncio.timeout(TOLD_S):
+            while True:  # until the agent has heard of it
+                await asyncio.to_thread(ask_bulk_port, target, evil.client_context())
+    except TimeoutError:
+        return Gain("chunks for as long as it likes")
+    except (OSError, EOFError) as error:
+        await _serves_others(system, target)
+        return Held(f"no chunk comes any more ({type(error).__name__}), where another member gets it")
+
+
+async def _serves_others(system: System, target: BulkTarget) -> None:
+    member = (await system.dialer("node")).identity
+    assert member is not None
+    await asyncio.to_thread(ask_bulk_port, target, member.client_context())
