@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos ns3 images base-image clean
+.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -86,6 +86,11 @@ bench-report: $(READY)
 # Random faults against a training job, then the promises are checked; CHAOS_SEED, CHAOS_SECONDS.
 chaos: $(READY)
 	@$(BIN)/python -m benchmarks.chaos
+
+# A closed system is attacked by a stranger, a node, a user and a job's code; fails if one of them gains anything.
+# QUICK=1: strangers and nodes only, without the same attacks on a plain system; JSON=FILE keeps the table.
+attack: $(READY)
+	@GRPC_VERBOSITY=NONE $(BIN)/python -m benchmarks.attack $(if $(QUICK),--quick) $(if $(JSON),--json $(JSON))
 
 # Histories of the control plane on virtual time, with faults drawn by seed; a failing one prints itself.
 # HISTORIES says how many; SEED tells one.

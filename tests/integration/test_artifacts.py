@@ -14,6 +14,7 @@ from peerloom.artifacts.store import ArtifactStore
 from peerloom.artifacts.transfer import digest_of, get_file, patience_s, put_file
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError, ResourceExhaustedError
 from peerloom.kit.dialing import ArtifactPeer, Dialer
+from peerloom.kit.paging import encode_token
 from peerloom.kit.server import Endpoint, Server
 from peerloom.v1.artifact_pb2 import (
     Artifact,
@@ -97,6 +98,10 @@ async def test_what_is_here_is_told_and_listed_in_pages(tmp_path: Path, peer: Ar
     second = await peer.call(peer.stub.ListArtifacts, request)
     assert [kept.digest for kept in [*first.artifacts, *second.artifacts]] == sorted(digests)
     assert second.next_page_token == ""
+    for foreign in (7, {}, True):  # tokens of other lists, or of nobody's
+        request = ListArtifactsRequest(page_token=encode_token(foreign))
+        with pytest.raises(InvalidArgumentError, match="page_token"):
+            await peer.call(peer.stub.ListArtifacts, request)
 
 
 async def test_bytes_that_are_not_the_digest_are_refused(

@@ -20,7 +20,7 @@ from peerloom.errors import DeadlineError, InvalidArgumentError
 from peerloom.kit.call_limits import CallSlots
 from peerloom.kit.channel import CHUNK_BYTES
 from peerloom.kit.checks import check_choice, check_digest, check_line, check_range
-from peerloom.kit.paging import decode_token, page_size_of, page_token_after
+from peerloom.kit.paging import name_key, page_size_of, page_token_after
 from peerloom.v1.artifact_pb2 import (
     Artifact,
     ArtifactKind,
@@ -127,7 +127,7 @@ class ArtifactServicer(ArtifactServiceServicer):
 
     async def ListArtifacts(self, request: ListArtifactsRequest, context: _Context) -> ListArtifactsResponse:
         size = page_size_of(request.page_size)
-        after = str(decode_token(request.page_token) or "")
+        after = name_key(request.page_token)
         page = await asyncio.to_thread(self._store.list, after, size)
         token = page_token_after(page, size, page[-1].digest if page else "")
         return ListArtifactsResponse(artifacts=page, next_page_token=token)
