@@ -82,7 +82,11 @@ def main() -> None:
         if "join" in command:
             generation, rank, world_size = command["join"]
             config = ConfigureGeneration(
-                generation=generation, rank=rank, world_size=world_size, collective_timeout_s=LIMIT_S
+                generation=generation,
+                rank=rank,
+                world_size=world_size,
+                collective_timeout_s=LIMIT_S,
+                node_ids=["node-1"] * world_size,
             )
             began_s = time.perf_counter()
             group = Group(config, torch.device("cpu"), entries.of(generation), relay=relay)

@@ -85,7 +85,7 @@ def identities_in(folder: Path) -> list[str]:
     """Paths of two workers' identities."""
     authority, paths = Authority.new(time.time(), 1), [folder / "1.pem", folder / "2.pem"]
     for path in paths:
-        principal = Principal(Role.WORKER, path.stem, "owner", f"node-{path.stem}", "job-1")
+        principal = Principal(Role.WORKER, path.stem, "owner", "node-1", "job-1")
         write_identity(path, authority.credentials(principal, time.time(), LIFE_S))
     return [str(path) for path in paths]
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from peerloom.admission.joining import enter
-from peerloom.admission.renewal import keeping_fresh
+from peerloom.admission.staying import keeping_fresh
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.config import load_config
@@ -128,7 +128,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         server.start_task("artifact uses", uses.keep)
         server.start_task("worker starter", runtime.starter.keep)
         server.start_task("worker pool", pool.keep)
-        server.start_task("workers' certificates", children.keep)
+        server.start_task("worker certificates", children.keep)
         server.start_task("owner policy", policy.keep)
         server.start_task("measuring", partial(measuring.keep, status.speed))
         server.start_task("registration", partial(_stay_registered, registration, server), may_return=True)

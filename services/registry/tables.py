@@ -80,7 +80,7 @@ join_tokens = sa.Table(
     "join_tokens",
     metadata,
     sa.Column("token_id", sa.String(32), primary_key=True),
-    sa.Column("secret_sha256", sa.String(64), nullable=False),
+    sa.Column("proof_sha256", sa.String(64), nullable=False),
     sa.Column("uri", sa.String(512), nullable=False),
     sa.Column("made_by", sa.String(512), nullable=False),
     sa.Column("expires_s", sa.Double, nullable=False),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from peerloom.admission.joining import enter
-from peerloom.admission.renewal import keeping_fresh
+from peerloom.admission.staying import keeping_fresh
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database

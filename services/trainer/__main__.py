@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from peerloom.admission.joining import enter
-from peerloom.admission.renewal import keeping_fresh
+from peerloom.admission.staying import keeping_fresh
 from peerloom.artifacts.fetch.peers import holders_at
 from peerloom.artifacts.known_holders import KnownHolders
 from peerloom.artifacts.service import open_exchange

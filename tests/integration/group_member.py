@@ -84,6 +84,7 @@ def join(generation: int, rank: int, world_size: int, collective: object) -> Non
         rank=rank,
         world_size=world_size,
         collective_timeout_s=60,
+        node_ids=["node-1"] * world_size,
     )
     group = groups[generation] = Group(config, torch.device("cpu"), entries.of(generation), relay=relay)
     say("forming")

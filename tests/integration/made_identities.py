@@ -27,6 +27,6 @@ class Signer:
         """A node's."""
         return self.identity(Principal(Role.NODE, node_id, "alice"))
 
-    def worker(self, worker_id: str, job: str) -> Identity:
-        """A worker's, on a node of the same name."""
-        return self.identity(Principal(Role.WORKER, worker_id, "alice", f"node-of-{worker_id}", job))
+    def worker(self, worker_id: str, job: str, node: str = "node-1") -> Identity:
+        """A worker's."""
+        return self.identity(Principal(Role.WORKER, worker_id, "alice", node, job))

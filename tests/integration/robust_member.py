@@ -1,6 +1,6 @@
 """One rank of a group that makes steps by `RobustReduce`, as one line of JSON on its standard input says.
 
-{"rank": 0, "port": 1, "steps": [{"rule": "median", "owners": [...], "counts": [...], "lies": {"2": "nan"}}]}
+{"rank": 0, "hub": "/a/path", "steps": [{"rule": "median", "owners": [...], "counts": [...], "lies": {}}]}
 It answers with a line for each step: its own gradient, the one that came out, the loss, or the bytes it sent.
 """
 
@@ -13,6 +13,7 @@ import sys
 import torch
 import torch.distributed as dist
 
+from benchmarks.entry_hub import HubEntries
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
@@ -81,16 +82,16 @@ def main() -> None:
         generation=1,
         rank=told["rank"],
         world_size=world_size,
-        store_address=f"127.0.0.1:{told['port']}",
-        store_prefix="robust",
         collective_timeout_s=60,
     )
-    group = Group(config, torch.device("cpu"))
+    entries = HubEntries(told["hub"])
+    group = Group(config, torch.device("cpu"), entries.of(config.generation))
     group.form()
     for step in steps:
         print(json.dumps(make_step(group, step)), flush=True)
     dist.barrier()
     group.close()
+    entries.close()
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ TASKS = {
     "trainer": OF_STORED | {"jobs", "commit queue", "event retention", "evidence", "announcement"},
     "node_agent": OF_ALL
     | {"artifact advertising", "artifact uses", "evidence", "leaving", "measuring", "owner policy"}
-    | {"registration", "worker pool", "worker starter"},
+    | {"registration", "worker pool", "worker starter", "worker certificates"},
 }
 
 

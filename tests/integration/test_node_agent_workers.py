@@ -141,6 +141,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "secret": "5" * 64,
         "identity": "",
         "data_roots": [],
+        "plain_collectives": False,
         "OMP_NUM_THREADS": "2",
     }
 

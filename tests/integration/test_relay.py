@@ -37,6 +37,7 @@ from peerloom.worker.group.relay.store import RelayedStore
 from peerloom.worker.group.relay.tls import JobTls
 from peerloom.worker.joining.streaming import StateDonor, StateReceiver
 
+NODES = ["node-1"] * 3  # where the ranks' workers run
 LIMIT_S = 30.0
 PATTERN = b"a known parameter pattern 012345"
 COPIES = 2048
@@ -99,6 +100,9 @@ class PlainLink:
         self.recv_into, self.sendall = connection.recv_into, connection.sendall
         self.receive_exactly = connection.recv
 
+    def node(self) -> str:
+        return NODES[0]
+
 
 class NoTls(JobTls):
     """Shows that the tap sees what there is to see."""
@@ -151,7 +155,7 @@ def test_gradients_between_relays_are_not_to_be_read_on_the_way(
         kind = JobTls if is_tls else NoTls
         relay = Relay("127.0.0.1", kind(signer.worker(f"worker-{rank}", "job-1"), "job-1"))
         relay.address = f"127.0.0.1:{tap(int(relay.address.rpartition(':')[2]), seen)}"
-        opened.append(relay.open(1, rank))
+        opened.append(relay.open(1, rank, NODES))
     assert all(torch.equal(result, TENSOR) for result in reduce_together(hub, opened))
     assert sum(map(len, seen)) > len(PATTERN) * COPIES, "the tensor went this way"
     assert (PATTERN in b"".join(seen)) == (not is_tls)
@@ -182,11 +186,14 @@ def after_the_handshake(relay: Relay, tls: JobTls) -> bytes:
 def test_only_workers_of_the_same_job_get_to_gloo(tmp_path: Path, signer: Signer, relay: Relay) -> None:
     with socket.create_server((loopback_of(1), 0)) as gloo:
         gloo.settimeout(LIMIT_S)
-        relay.open(1, 1).serve(gloo.getsockname()[1])
+        relay.open(1, 1, NODES).serve(gloo.getsockname()[1])
         foreign = Signer(tmp_path / "elsewhere", serial=2)
         node = JobTls(signer.node("node-1"), "job-1")
         other_job = JobTls(signer.worker("worker-9", "job-2"), "job-1")
-        for stranger in (node, other_job, JobTls(foreign.worker("worker-2", "job-1"), "job-1")):
+        # Any node gets a certificate for a worker of any job, as long as it is a worker of its own.
+        elsewhere = JobTls(signer.worker("worker-0", "job-1", node="node-9"), "job-1")
+        unsigned = JobTls(foreign.worker("worker-2", "job-1"), "job-1")
+        for stranger in (node, other_job, elsewhere, unsigned):
             with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
                 after_the_handshake(relay, stranger)
         with connection_to(relay) as member:
@@ -205,7 +212,7 @@ def test_who_dials_takes_no_other_job_s_relay_for_its_own(signer: Signer, relay:
 
 
 def test_a_generation_that_is_over_is_reached_no_more(signer: Signer, relay: Relay) -> None:
-    opened = relay.open(1, 1)
+    opened = relay.open(1, 1, NODES)
     opened.close()
     with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
         after_the_handshake(relay, JobTls(signer.worker("worker-2", "job-1"), "job-1"))
@@ -216,7 +223,7 @@ def test_strangers_who_say_nothing_keep_no_member_out(signer: Signer, relay: Rel
     silent = [connection_to(relay) for _ in range(STRANGERS_OF_HOST + 5)]
     with socket.create_server((loopback_of(1), 0)) as gloo, connection_to(relay) as member:
         gloo.settimeout(LIMIT_S)
-        relay.open(1, 1).serve(gloo.getsockname()[1])
+        relay.open(1, 1, NODES).serve(gloo.getsockname()[1])
         link = JobTls(signer.worker("worker-2", "job-1"), "job-1").dial(member)
         link.sendall(struct.pack("!II", 1, 0))
         gloo.accept()[0].close()

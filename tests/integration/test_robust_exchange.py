@@ -4,6 +4,7 @@ They are started once and make all steps, one after the other; the tests look at
 """
 
 import json
+import os
 import subprocess
 import sys
 from functools import partial
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
+from benchmarks.entry_hub import EntryHub
 from peerloom.kit.robust_rules import CENTRED_CLIPPING, KRUM, MEDIAN, TRIMMED_MEAN
 from peerloom.worker.sync.robust import vote_rules
 
@@ -71,14 +72,15 @@ class Said:
 
 
 @pytest.fixture(scope="module")
-def said() -> Said:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True)
+def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
+    hub = EntryHub(tmp_path_factory.mktemp("hub") / "hub")
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
+    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True, env=environment)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     processes = [start(**pipes) for _ in COUNTS]
     try:
         for rank, process in enumerate(processes):
-            told = {"rank": rank, "port": store.port, "steps": list(STEPS.values())}
+            told = {"rank": rank, "hub": str(hub.path), "steps": list(STEPS.values())}
             process.stdin.write(json.dumps(told) + "\n")
             process.stdin.flush()
         ends = [process.communicate(timeout=DEADLINE_S) for process in processes]
@@ -86,6 +88,7 @@ def said() -> Said:
         for process in processes:
             process.kill()
             process.wait()
+        hub.close()
     assert [process.returncode for process in processes] == [0] * len(COUNTS), ends
     return Said([output for output, _ in ends], [log for _, log in ends])
 

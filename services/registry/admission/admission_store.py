@@ -34,7 +34,7 @@ class AdmissionStore:
         """Keeps a new token, and forgets those that ended long ago."""
         row = {
             "token_id": token.token_id,
-            "secret_sha256": token.secret_sha256,
+            "proof_sha256": token.secret_sha256,
             "uri": token.principal.uri,
             "made_by": made_by,
             "expires_s": token.expires_s,
@@ -51,7 +51,7 @@ class AdmissionStore:
             row = connection.execute(query).one_or_none()
         if row is None:
             return None
-        return JoinToken(row.token_id, row.secret_sha256, Principal.parse(row.uri), row.expires_s, row.used_s)
+        return JoinToken(row.token_id, row.proof_sha256, Principal.parse(row.uri), row.expires_s, row.used_s)
 
     def admit(self, token: JoinToken, now_s: float) -> bool:
         """Marks a token used and its principal admitted; False when somebody else was faster."""

@@ -109,6 +109,7 @@ class Former:
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,
             owners=[self._owner_of(worker_id) for worker_id in form.worker_ids],
+            node_ids=[self._record.worker(worker_id).node_id for worker_id in form.worker_ids],
         )
 
     def _owner_of(self, worker_id: str) -> str:

@@ -1,22 +1,19 @@
 """Keeps an identity fresh: renewed at two thirds of its life, and whenever other authorities count."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import aclosing, suppress
 
 from peerloom.admission.certificates import make_request, new_key
 from peerloom.admission.joining import come_back
 from peerloom.errors import PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.clock import Clock
-from peerloom.kit.dialing import AdmissionPeer, Dialer
+from peerloom.kit.dialing import AdmissionPeer
 from peerloom.kit.identity import Credentials, Identity
-from peerloom.kit.logs import get_logger
-from peerloom.kit.server import Server
 from peerloom.v1.admission_pb2 import RenewRequest, WatchTrustRequest
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-_log = get_logger()
 
 
 class Renewal:
@@ -79,17 +76,6 @@ class Renewal:
             except PeerloomError as error:
                 self._tell("trust_not_followed", reason=error.message)
             await asyncio.sleep(backoff.next_pause_s())
-
-
-@asynccontextmanager
-async def keeping_fresh(server: Server, dialer: Dialer, registry: str, clock: Clock) -> AsyncIterator[None]:
-    """Renews the dialer's identity at the registry (host:port), as a task of the server."""
-    if dialer.identity is None:
-        yield
-        return
-    async with dialer.admission(registry) as door:
-        server.start_task("certificate", Renewal(dialer.identity, door, clock, _log.info).keep)
-        yield
 
 
 async def renew(identity: Identity, door: AdmissionPeer) -> None:

@@ -2140,6 +2140,7 @@ class ConfigureGeneration(_message.Message):
     CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
     BESIDE_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -2172,6 +2173,10 @@ class ConfigureGeneration(_message.Message):
     def owners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Who owns the node of each rank; the ranks of one owner have one vote together. Empty: each its own."""
 
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The node of each rank: with TLS the certificate of its worker must name it."""
+
     def __init__(
         self,
         *,
@@ -2188,10 +2193,11 @@ class ConfigureGeneration(_message.Message):
         checkpoint_digest: _builtins.str = ...,
         beside: _builtins.bool = ...,
         owners: _abc.Iterable[_builtins.str] | None = ...,
+        node_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "owners", b"owners", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from peerloom.admission.renewal import keeping_fresh
+from peerloom.admission.staying import keeping_fresh
 from peerloom.artifacts.transfer import get_file
 from peerloom.errors import NotFoundError
 from peerloom.inference.server.caller_evidence import CallerEvidence

@@ -59,7 +59,7 @@ class Group:
         self._relayed: RelayedGeneration | None = None
         limit_s: float = config.collective_timeout_s
         if relay is not None and not self._is_nccl:
-            self._relayed = relay.open(config.generation, config.rank)
+            self._relayed = relay.open(config.generation, config.rank, config.node_ids)
             self._store: SessionStore = RelayedStore(entries, limit_s, self._relayed)
         else:
             self._store = SessionStore(entries, limit_s)

@@ -5,9 +5,10 @@ an address of its own for each rank: by their order gloo decides which of two me
 """
 
 import socket
+import ssl
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,9 +74,9 @@ class Relay:
         self.address = f"{host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, name="relay", daemon=True).start()
 
-    def open(self, generation: int, rank: int) -> "RelayedGeneration":
-        """This worker's part in a generation, until it is closed."""
-        opened = RelayedGeneration(rank, generation, self.address, self.tls, self._forget)
+    def open(self, generation: int, rank: int, nodes: Sequence[str]) -> "RelayedGeneration":
+        """This worker's part in a generation, until it is closed; `nodes` has the node of each rank."""
+        opened = RelayedGeneration(rank, generation, nodes, self.address, self.tls, self._forget)
         with self._lock:
             self._generations[generation] = opened
         return opened
@@ -109,10 +110,13 @@ class Relay:
         try:
             tls = self.tls.accept(connection)
             connection.settimeout(HANDSHAKE_S)
-            number, _ = _GREETING.unpack(tls.receive_exactly(_GREETING.size))
+            number, rank = _GREETING.unpack(tls.receive_exactly(_GREETING.size))
             connection.settimeout(None)
             with self._lock:
-                generation = self._generations.get(number)
+                found = self._generations.get(number)
+            if found is not None:
+                found.check_peer(rank, tls)
+            generation = found
         except (OSError, EOFError) as error:
             _log.warning("relay_refused", reason=str(error))
         finally:
@@ -127,12 +131,19 @@ class Relay:
 class RelayedGeneration:
     """One generation's links: those that others dial, and those that our gloo opens to others.
 
-    Gloo listens at `host`, and the others' relays reach ours at `address`.
+    Gloo listens at `host`, and the others' relays reach ours at `address`. `nodes` has the node of each rank.
     """
 
     def __init__(
-        self, rank: int, generation: int, address: str, tls: JobTls, forget: Callable[[int], object]
+        self,
+        rank: int,
+        generation: int,
+        nodes: Sequence[str],
+        address: str,
+        tls: JobTls,
+        forget: Callable[[int], object],
     ) -> None:
+        self._nodes = list(nodes)
         self.rank, self.address, self.host = rank, address, loopback_of(rank)
         self._generation, self._tls, self._forget = generation, tls, forget
         self._lock = threading.Lock()
@@ -148,11 +159,20 @@ class RelayedGeneration:
         """A port at `loopback_of(rank)` whose callers reach that rank, whose relay is at `address`."""
         listener = socket.create_server((loopback_of(rank), 0))
         if self._enter(listener):
-            arguments = (listener, address)
+            arguments = (listener, rank, address)
             threading.Thread(target=self._dial_for, args=arguments, name="relay-out", daemon=True).start()
             return int(listener.getsockname()[1])
         listener.close()
         raise RuntimeError("ProcessGroup: the generation is over")
+
+    def check_peer(self, rank: int, tls: TlsLink) -> None:
+        """Raises OSError unless the peer's certificate is of a worker on the node of that rank.
+
+        Any node gets certificates for workers of any job, but of its own workers alone.
+        """
+        expected = self._nodes[rank] if rank < len(self._nodes) else ""
+        if not expected or tls.node() != expected:
+            raise ssl.SSLError(f"the peer is no worker of rank {rank}'s node")
 
     def take(self, tls: TlsLink) -> None:
         """Another relay has dialled: its connection is carried to our gloo, in this thread, to its end."""
@@ -180,22 +200,23 @@ class RelayedGeneration:
                     one.close()
         self.end()
 
-    def _dial_for(self, listener: socket.socket, address: str) -> None:
+    def _dial_for(self, listener: socket.socket, rank: int, address: str) -> None:
         with suppress(OSError):
             while True:
                 gloo, _ = listener.accept()
                 gloo.settimeout(None)
-                arguments = (gloo, address)
+                arguments = (gloo, rank, address)
                 threading.Thread(target=self._dial, args=arguments, name="relay-out", daemon=True).start()
         self._leave(listener)
         listener.close()
 
-    def _dial(self, gloo: socket.socket, address: str) -> None:
+    def _dial(self, gloo: socket.socket, rank: int, address: str) -> None:
         host, _, port = address.rpartition(":")
         connection: socket.socket | None = None
         try:
             connection = socket.create_connection((host.strip("[]"), int(port)), HANDSHAKE_S)
             tls = self._tls.dial(connection)
+            self.check_peer(rank, tls)
             tls.sendall(memoryview(_GREETING.pack(self._generation, self.rank)))
         except (OSError, ValueError) as error:
             _log.warning("relay_not_reached", address=address, reason=str(error))

@@ -5,6 +5,7 @@ import ssl
 import threading
 
 from peerloom.kit.identity import Identity
+from peerloom.kit.principal import Principal
 
 HANDSHAKE_S = 5.0
 _PIECE_BYTES = 1 << 18
@@ -65,6 +66,11 @@ class TlsLink:
         """What the peer's certificate says who it is: pairs of a kind, e.g. "DNS", and a name."""
         certificate = self._tls.getpeercert() or {}
         return set(certificate.get("subjectAltName", ()))  # type: ignore[arg-type]  # typeshed knows less
+
+    def node(self) -> str:
+        """The node for which the peer works, by its certificate; "" for who works for none."""
+        uris = [name for kind, name in self.names() if kind == "URI"]
+        return Principal.parse(uris[0]).node if uris else ""
 
     def settimeout(self, limit_s: float | None) -> None:
         """The socket's, for calls that begin from now on."""
