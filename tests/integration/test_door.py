@@ -215,7 +215,9 @@ async def test_who_was_turned_out_is_out_at_once_and_comes_back_with_a_new_token
         # Nor does an ended certificate help.
         with pytest.raises(PermissionDeniedError):
             await ended(dialer.identity, system)
-    again = JoinString.parse(await system.token("node", owner="ada", name=name))
+    with pytest.raises(InvalidArgumentError, match="must be ada, whose"):
+        await system.token("node", owner="bob", name=name)
+    again = JoinString.parse(await system.token("node", name=name))  # it keeps its owner
     await join_by_token(again, tmp_path / "again.pem")
     assert Identity(tmp_path / "again.pem").principal == dialer.identity.principal
     await list_nodes(Dialer(Identity(tmp_path / "again.pem")), system.address)

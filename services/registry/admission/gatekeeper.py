@@ -60,9 +60,11 @@ class Gatekeeper:
         self, maker: Principal, role: Role, name: str, owner: str, ttl_s: float
     ) -> tuple[JoinToken, str]:
         """A fresh token and its secret. Raises PermissionDeniedError; InvalidArgumentError for a bad name."""
+        if role is Role.NODE and name:
+            owner = await self._owner_of_node(maker, name, owner)
         check_may_make(maker, role, owner)
-        if role is Role.NODE:
-            name = await self._node_name(maker, name)
+        if role is Role.NODE and not name:
+            name = new_node_id()
         principal = Principal(role, name or f"{role}-{new_token_id()[-6:]}", owner)
         principal.check()
         secret, now_s = new_secret(), self.clock.wall_s()
@@ -71,16 +73,19 @@ class Gatekeeper:
         _log.info("token_made", token=token.token_id, admits=principal.uri, made_by=maker.uri)
         return token, secret
 
-    async def _node_name(self, maker: Principal, name: str) -> str:
-        """A new node's id; or a known one's, for which its owner makes another token."""
-        if not name:
-            return new_node_id()
-        known: list[AdmittedRow] = await self._run_sql(self._store.find, name)
-        nodes = [row.principal for row in known if row.principal.role is Role.NODE]
+    async def _owner_of_node(self, maker: Principal, node_id: str, owner: str) -> str:
+        """Whose a node is that was admitted before: it keeps its owner, who makes another token for it."""
+        known: list[AdmittedRow] = await self._run_sql(self._store.find, node_id)
+        nodes = [
+            row.principal for row in known if (row.principal.role, row.principal.id) == (Role.NODE, node_id)
+        ]
         if not nodes:
-            raise NotFoundError.of_name("admitted node", name, ())
-        check_owns(maker, nodes[0].owner, name)
-        return nodes[0].id
+            raise NotFoundError.of_name("admitted node", node_id, ())
+        check_owns(maker, nodes[0].owner, node_id)
+        if owner not in (maker.owner, nodes[0].owner):
+            limit = f"{nodes[0].owner}, whose {node_id} is"
+            raise InvalidArgumentError.of_field("owner", owner, limit)
+        return nodes[0].owner
 
     async def join(self, token_id: str, secret: str, request: bytes) -> bytes:
         """The certificate that a token admits to. Raises PermissionDeniedError, InvalidArgumentError."""
