@@ -121,7 +121,7 @@ async def make_tokens(system: System) -> Outcome:
 class _FakeRegistry(RegistryServiceServicer):
     """Says that there are no nodes."""
 
-    async def ListNodes(self, request: ListNodesRequest, context: Any) -> ListNodesResponse:  # noqa: N802
+    async def ListNodes(self, request: ListNodesRequest, context: Any) -> ListNodesResponse:  # noqa: N802  # the call's name
         return ListNodesResponse()
 
 

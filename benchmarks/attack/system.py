@@ -179,7 +179,7 @@ class System:
                     break
         async with asyncio.timeout(START_S), self.client() as client:
             # Other processes set no event of ours.
-            while len(await client.services()) <= len(COORDINATORS) or len(await client.beliefs()) < nodes:  # noqa: ASYNC110
+            while len(await client.services()) <= len(COORDINATORS) or len(await client.beliefs()) < nodes:  # noqa: ASYNC110  # each question is a wait
                 await asyncio.sleep(0.1)
 
 

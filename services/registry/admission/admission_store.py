@@ -5,7 +5,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from peerloom.errors import NotFoundError
 from peerloom.kit.database import Database
 from peerloom.kit.principal import Principal
 from peerloom.services.registry.admission.decisions import JoinToken
@@ -75,14 +74,11 @@ class AdmissionStore:
         return self._rows(query)
 
     def revoke(self, uri: str, now_s: float) -> AdmittedRow:
-        """Notes that somebody was turned out. Raises NotFoundError for nobody."""
+        """Notes that somebody who was found was turned out; returns it as it is now."""
         with self._database.write() as connection:
             row = sa.update(admitted).where(admitted.c.uri == uri, admitted.c.revoked_s.is_(None))
             connection.execute(row.values(revoked_s=now_s))
-        found = self.find(uri)
-        if not found:
-            raise NotFoundError.of_name("principal", uri, ())
-        return found[0]
+        return self.find(uri)[0]
 
     def revoked(self) -> list[str]:
         """The URIs of all who were turned out."""

@@ -19,13 +19,14 @@ from peerloom.client.types import ServiceName
 from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
 from peerloom.kit.clock import SystemClock
-from peerloom.kit.dialing import Dialer
+from peerloom.kit.dialing import AdmissionPeer, Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.identity import Identity
 
 if TYPE_CHECKING:
     from grpc import aio
 
+    from peerloom.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
     from peerloom.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from peerloom.v1.selector_pb2_grpc import SelectorServiceAsyncStub
     from peerloom.v1.trainer_pb2_grpc import TrainerServiceAsyncStub
@@ -142,6 +143,7 @@ class Services:
         self.as_node = as_node
         self.dialer = Dialer(Identity(address.identity) if address.identity else None)
         self.closed = False
+        self._door: AdmissionPeer | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._directory: Directory | None = None
         self.registry: RemoteService[RegistryServiceAsyncStub] = RemoteService(self, "registry", _registry_of)
@@ -150,6 +152,9 @@ class Services:
         )
         self.trainer: RemoteService[TrainerServiceAsyncStub] = RemoteService(
             self, "trainer", Directory.trainer
+        )
+        self.admission: RemoteService[AdmissionServiceAsyncStub] = RemoteService(
+            self, "registry", self._find_door
         )
 
     async def become_known(self) -> None:
@@ -165,6 +170,16 @@ class Services:
         if self._renewing is None:  # still: another call may have been faster
             self._door = self.dialer.admission(self.address.text)
             self._renewing = asyncio.create_task(Renewal(identity, self._door, clock).keep())
+
+    async def _find_door(self, _: Directory) -> AdmissionPeer:
+        if self._door is None:
+            raise FailedPreconditionError(
+                f"This needs an identity at {self.address.text}: log in with `peerloom login TOKEN`; or, on "
+                "the registry's machine, use --identity STATE/operator.pem. A registry without --join-listen "
+                "has no door, and needs neither.",
+                reason="NO_IDENTITY",
+            )
+        return self._door
 
     async def health(self, service: str, address: str) -> tuple[bool, str]:
         """Whether the service says that it serves, and if not, why."""
@@ -183,6 +198,7 @@ class Services:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
+        if self._door is not None:
             await self._door.close()
         if self._directory is not None:
             await self._directory.close()

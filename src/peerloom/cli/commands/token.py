@@ -11,11 +11,7 @@ from peerloom.cli.parameters import Duration, choice_of
 from peerloom.client.types.admission import TokenRole
 
 _HERE = "peerloom.cli.commands.token"
-_NEXT = {
-    "node": "peerloom node --registry {address} --join {text}",
-    "selector": "peerloom selector --registry {address} --join {text}",
-    "trainer": "peerloom trainer --registry {address} --join {text}",
-}
+_SERVICES = ("node", "selector", "trainer")
 
 
 @click.group(
@@ -43,5 +39,5 @@ def create_token(invocation: Invocation, role: TokenRole, name: str, ttl: timede
         print_document(made, invocation.output)
         return
     say(made.text)
-    command = _NEXT.get(role, "peerloom login {text}").format(address=address, text="TOKEN")
-    say(f"use it once, within {ttl.total_seconds() / 60:g} minutes: {command}", err=True)
+    command = f"{role} --registry {address} --join" if role in _SERVICES else "login"
+    say(f"use it once, within {ttl.total_seconds() / 60:g} minutes: peerloom {command} TOKEN", err=True)
