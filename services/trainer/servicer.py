@@ -71,7 +71,9 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def SubmitJob(self, request: SubmitJobRequest, context: Any) -> SubmitJobResponse:
         check_request_id("request_id", request.request_id)
-        return SubmitJobResponse(job=await self._jobs.submit(request.spec, request.request_id, _owner()))
+        return SubmitJobResponse(
+            job=await self._jobs.submit(request.spec, request.request_id, caller.get().owner)
+        )
 
     async def GetJob(self, request: GetJobRequest, context: Any) -> GetJobResponse:
         job = await self._find(request.job_id)
@@ -144,11 +146,6 @@ class TrainerServicer(TrainerServiceServicer):
         check_id_beginning("job_id", job_id)
         job, _ = await self._sql.run(self._store.find_job, job_id)
         return job
-
-
-def _owner() -> str:
-    principal = caller.get().principal
-    return principal.owner if principal is not None else ""
 
 
 def _model(job: Job, name: str, version: int) -> Model:

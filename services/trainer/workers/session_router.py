@@ -117,9 +117,8 @@ class SessionRouter:
         worker_id, job_id = hello.hello.worker_id, hello.hello.job_id
         check_name("hello.worker_id", worker_id)
         check_name("hello.job_id", job_id)
-        principal = caller.get().principal
-        _check_is_worker(principal, worker_id, job_id)
-        hello.hello.owner = principal.owner if principal is not None else ""
+        _check_is_worker(caller.get().principal, worker_id, job_id)
+        hello.hello.owner = caller.get().owner
         job = self._jobs.get(job_id)
         if job is None:
             yield _over(job_id)

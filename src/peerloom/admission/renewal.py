@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 
-from peerloom.admission.certificates import make_request, new_key
-from peerloom.admission.joining import come_back
+from peerloom.admission.joining import certify, come_back
 from peerloom.errors import PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import AdmissionPeer
-from peerloom.kit.identity import Credentials, Identity
+from peerloom.kit.identity import Identity
 from peerloom.v1.admission_pb2 import RenewRequest, WatchTrustRequest
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
@@ -80,7 +79,9 @@ class Renewal:
 
 async def renew(identity: Identity, door: AdmissionPeer) -> None:
     """Puts a fresh key and certificate in place. Raises a PeerloomError, or OSError for a full disk."""
-    key = new_key()
-    request = RenewRequest(certificate_request=make_request(key))
-    answer = await door.call(door.stub.Renew, request)
-    identity.renew(Credentials.parse(key + answer.certificate + answer.authorities))
+
+    async def ask(request: bytes) -> tuple[bytes, bytes]:
+        answer = await door.call(door.stub.Renew, RenewRequest(certificate_request=request))
+        return answer.certificate, answer.authorities
+
+    identity.renew(await certify(ask))

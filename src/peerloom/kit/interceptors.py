@@ -34,6 +34,11 @@ class Caller:
     peer: str
 
     @property
+    def owner(self) -> str:
+        """Whose it is, by its certificate; empty while nobody is known."""
+        return self.principal.owner if self.principal is not None else ""
+
+    @property
     def key(self) -> str:
         """Who it is, for whoever counts: a coordinator, an owner, or while nobody is known, a host."""
         if self.principal is None:
