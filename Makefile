@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-network chaos attack ns3 images base-image clean
+.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -23,9 +23,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/peerloom demo
 
-# Two at once, file by file; those that share the machine's networks and Docker stay on one side.
+# Two at once, file by file; those that share the machine's networks and Docker stay on one side. TESTS names some, or
+# has pytest's options.
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadscope
+	@$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
 
 test-unit: $(READY)
 	@$(BIN)/python -m pytest tests/unit
@@ -58,30 +59,35 @@ check-proto: $(READY)
 wheel-test: $(READY)
 	@$(BIN)/python -m pytest tests/integration/test_wheel.py
 
-# Each benchmark writes benchmarks/results/NAME.json. NAMES="selection" runs some, QUICK=1 a small size for trying.
+# Each benchmark writes benchmarks/results/NAME.json, from a clean tree. NAMES="selection" runs some, QUICK=1 a small
+# size for trying; WHY="..." says why a result replaces the one that there is.
 bench: $(READY)
-	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(NAMES)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" $(NAMES)
 
 # What each selection policy is worth, over 30 seeds; the same seeds give the same figures.
 experiments-selection: $(READY)
-	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) policies
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" policies
 
 # What the emulated networks carry; needs root, ns-3 (make ns3) and iperf3, and make images for containers.
 bench-network: $(READY)
-	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) network
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" network
 
 # What a question to a trained model costs in each of the three ways, and after a stage was killed.
 bench-inference: $(READY)
-	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) inference
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" inference
 
 # From a fault to the next committed step, beside torchrun elastic and torchft; some 20 minutes. PARTS="kill freeze"
 # runs some; PARTS=patience, 10 minutes more, counts false alarms on busy cores. Cutting nodes off needs root.
 bench-recovery: $(READY)
-	@$(BIN)/python -m benchmarks.recovery $(if $(QUICK),--quick)
+	@$(BIN)/python -m benchmarks.recovery $(if $(QUICK),--quick) --why "$(WHY)"
 
 # Turns all results into docs/benchmarks.md and its pictures.
 bench-report: $(READY)
 	@$(BIN)/python -m benchmarks.report
+
+# Whether the results and their page say what the samples say; runs no benchmark.
+bench-check: $(READY)
+	@$(BIN)/python -m benchmarks.check
 
 # Random faults against a training job, then the promises are checked; CHAOS_SEED, CHAOS_SECONDS.
 chaos: $(READY)

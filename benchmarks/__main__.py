@@ -3,7 +3,8 @@
 import argparse
 import importlib
 
-from benchmarks.measure import print_measurements, write_profile, write_result
+from benchmarks.keeping import check_may_keep, keep
+from benchmarks.measure import MET, print_measurements
 
 NAMES = (
     "heartbeats",
@@ -16,6 +17,7 @@ NAMES = (
     "unequal",
     "sandbox",
     "collective_tls",
+    "audits",
 )
 
 # Only when named: it needs root, ns-3 and iperf3.
@@ -33,24 +35,28 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, to try that it runs; writes nothing"
     )
+    parser.add_argument(
+        "--why", default="", metavar="TEXT", help="why these results replace those that there are"
+    )
     options = parser.parse_args()
     unknown = sorted(set(options.names) - {*NAMES, *NAMED})
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES + NAMED)}")
     for name in options.names or NAMES:
-        run_one(name, options.quick)
+        run_one(name, options.quick, options.why)
 
 
-def run_one(name: str, quick: bool) -> None:
+def run_one(name: str, quick: bool, why: str) -> None:
+    if not quick:
+        check_may_keep(name, why)
     benchmark = importlib.import_module(f"benchmarks.{name}")
     print(f"== {name}{' (quick: the figures mean nothing)' if quick else ''}", flush=True)
     measurements = benchmark.run(quick)
     print_measurements(measurements)
-    missed = any(one.met is False for one in measurements)
-    profile = benchmark.profile(quick) if missed or quick else ""
+    is_short = any(one.goal and one.verdict != MET for one in measurements)
+    profile = benchmark.profile(quick) if is_short or quick else ""
     if not quick:
-        write_result(name, measurements)
-        write_profile(name, profile)
+        keep(name, measurements, profile, why)
 
 
 if __name__ == "__main__":

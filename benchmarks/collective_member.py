@@ -1,7 +1,8 @@
 """A member of a group for `collective_tls`: steps of computing and one all-reduce, as lines of JSON ask for.
 
 {"join": [generation, rank, world_size]} forms a group; {"steps": [count, compute_s, bytes]} is answered with
-the seconds of each step, and those of a processor in the mean; {"wait": bytes} stays in all-reduces until
+the seconds of each step, and those of a processor in the mean; {"broadcasts": [count, bytes]} from rank 0
+with the latter alone; {"wait": bytes} stays in all-reduces until
 {"break": true}, answered with the seconds until the member was free. argv: the hub, and the identity for
 collectives by TLS ("": plain).
 """
@@ -44,6 +45,14 @@ def steps(group: Group, count: int, compute_s: float, size_bytes: int) -> object
         group.wait(dist.all_reduce(gradient, async_op=True))
         taken.append(time.perf_counter() - began_s)
     return [taken, (time.process_time() - busy_s) / count]
+
+
+def broadcasts(group: Group, count: int, size_bytes: int) -> float:
+    """Seconds of a processor that a broadcast takes here, in the mean."""
+    tensor, busy_s = torch.ones(size_bytes // 4), time.process_time()
+    for _ in range(count):
+        group.wait(dist.broadcast(tensor, 0, async_op=True))
+    return (time.process_time() - busy_s) / count
 
 
 def reduce_until_broken(group: Group, size_bytes: int) -> None:
@@ -94,6 +103,8 @@ def main() -> None:
             say(time.perf_counter() - began_s)
         elif "steps" in command:
             say(steps(group, *command["steps"]))
+        elif "broadcasts" in command:
+            say(broadcasts(group, *command["broadcasts"]))
         else:
             broken_s.clear()
             reduce_until_broken(group, command["wait"])

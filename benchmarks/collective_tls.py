@@ -1,8 +1,9 @@
 """What it costs that gradients travel by TLS: two processes on loopback, with relays and without, by turns.
 
 A step is 50 ms of waiting (which stands for computing) and an all-reduce of 4 MB. What a pair of cores
-carries is measured with all-reduces of 64 MB: in a ring of two each member sends and receives as many bytes
-as the tensor has. They are divided by the member's processor time, not by the clock's: others may be there.
+carries is measured with broadcasts of 64 MB, which one member sends and the other receives, and with
+all-reduces of 64 MB: in a ring of two each member sends and receives as many bytes as the tensor has. They
+are divided by the busier member's processor time, not by the clock's: others may be there.
 """
 
 import json
@@ -46,6 +47,10 @@ class Pair:
         """Seconds of the median step, and of a processor, on the member that needs more of them."""
         answers = self._ask_all([{"steps": [count, compute_s, size_bytes]}] * 2)
         return max(statistics.median(taken) for taken, _ in answers), max(busy_s for _, busy_s in answers)
+
+    def broadcasts(self, count: int, size_bytes: int) -> float:
+        """Seconds of a processor that one takes, on the member that needs more of them."""
+        return max(self._ask_all([{"broadcasts": [count, size_bytes]}] * 2))
 
     def break_off(self) -> float:
         """Seconds from the word to the free training thread, on the slower member; the group is gone then."""
@@ -92,7 +97,7 @@ def identities_in(folder: Path) -> list[str]:
 
 def run(quick: bool) -> list[Measurement]:
     rounds, count = (2, 5) if quick else (10, 40)
-    step, large, forming, breaking = ([[], []] for _ in range(4))
+    step, large, one_way, forming, breaking = ([[], []] for _ in range(5))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pairs = []
@@ -106,10 +111,12 @@ def run(quick: bool) -> list[Measurement]:
                 forming[way].append(pair.form())
                 step[way].append(1000 * pair.steps(count, STEP_S, STEP_BYTES)[0])
                 large[way].append(LARGE_BYTES / 1e6 / pair.steps(max(2, count // 8), 0.0, LARGE_BYTES)[1])
+                one_way[way].append(LARGE_BYTES / 1e6 / pair.broadcasts(max(2, count // 8), LARGE_BYTES))
                 breaking[way].append(1000 * pair.break_off())
     return [
         _beside("a step of 50 ms with 4 MB of gradients by TLS", "ms", step, STEP_GOAL),
-        _beside("a member with a core sends and receives by TLS", "MB/s each way", large, Goal(500, True)),
+        _beside("a core sends by TLS what another receives", "MB/s", one_way, Goal(500, True)),
+        _beside("a core sends and receives by TLS at once", "MB/s each way", large, Goal(500, True)),
         _beside("forming a group by TLS", "s", forming, None),
         _beside("from the word to a free training thread, by TLS", "ms", breaking, Goal(50, False)),
     ]

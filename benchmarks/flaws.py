@@ -6,9 +6,11 @@ Each figure is computed from the selector's own rules and policies, without chan
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from benchmarks.intervals import EXACT
 from benchmarks.measure import Goal, Measurement, measurement
 from peerloom.services.selector.belief.formula import Reputation, Weights, update
 from peerloom.services.selector.belief.track import HALF_LIFE_S, Track, observe
@@ -168,11 +170,11 @@ def rounds_until_tried(policy: str, newcomers: int, limit: int = 5000) -> int:
 
 def flaw_figures() -> list[Measurement]:
     """Every figure for survival, beside the thesis's."""
+    exact = partial(measurement, statistic=EXACT)
 
     def beside(name: str, unit: str, of: Callable[[str], float], goal: Goal | None) -> Measurement:
-        return measurement(
-            name, unit, [of("survival")], goal=goal, rival="thesis", rival_samples=[of("thesis")]
-        )
+        ours, theirs = [of("survival")], [of("thesis")]
+        return exact(name, unit, ours, goal=goal, rival="thesis", rival_samples=theirs)
 
     end_s = T0 + DAY_S
     year_s = end_s + 365 * DAY_S
@@ -219,7 +221,7 @@ def flaw_figures() -> list[Measurement]:
             lambda p: before[p][1] - before[p][0],
             bound,
         ),
-        measurement(
+        exact(
             "share of 100 names of one owner less that of one name, survival",
             "part",
             [sybils("survival", 100) - sybils("survival", 1)],

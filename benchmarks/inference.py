@@ -6,7 +6,6 @@ they answer doesn't matter here, only that it is the same each time.
 
 import asyncio
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -18,7 +17,8 @@ from safetensors.torch import save_file
 
 from benchmarks import inference_networks
 from benchmarks.inference_sweep import sweep
-from benchmarks.measure import ROOT, Goal, Measurement, measurement, percentile
+from benchmarks.intervals import EXACT
+from benchmarks.measure import ROOT, Goal, Measurement, measurement
 from benchmarks.processes import running
 from peerloom import AsyncClient, Embedded
 from peerloom.artifacts.transfer import put_file
@@ -87,9 +87,7 @@ async def _remote_cost(client: AsyncClient, digest: str, calls: int) -> list[Mea
         measurement(
             f"{name}, p50", "ms", ours, goal=Goal(2, at_least=False), rival=rival, rival_samples=bare
         ),
-        measurement(
-            f"{name}, p99", "ms", [percentile(ours, 99)], rival=rival, rival_samples=[percentile(bare, 99)]
-        ),
+        measurement(f"{name}, p99", "ms", ours, statistic="p99", rival=rival, rival_samples=bare),
     ]
 
 
@@ -144,11 +142,18 @@ async def _many_clients(
     rate = clients * calls / (time.perf_counter() - started_s)
     return [
         measurement(
-            f"{clients} clients at once: answers lost or wrong", "", [lost], goal=Goal(0, at_least=False)
+            f"{clients} clients at once: answers lost or wrong",
+            "",
+            [lost],
+            statistic=EXACT,
+            goal=Goal(0, at_least=False),
         ),
         measurement(f"{clients} clients at once: answers", "1/s", [rate]),
         measurement(
-            f"{clients} clients at once: p95 of an answer", "ms", [percentile(latencies_s, 95) * 1e3]
+            f"{clients} clients at once: p95 of an answer",
+            "ms",
+            [one * 1e3 for one in latencies_s],
+            statistic="p95",
         ),
     ]
 
@@ -172,12 +177,17 @@ async def _killed_stages(system: Embedded, client: AsyncClient, digest: str, kil
         measurement(
             f"a killed stage: until the next token, p95 of {kills} kills",
             "s",
-            [percentile(gaps_s, 95)],
+            gaps_s,
+            statistic="p95",
             goal=Goal(3, at_least=False),
         ),
-        measurement("a token otherwise, p50", "s", [statistics.median(usual_s)]),
+        measurement("a token otherwise, p50", "s", usual_s),
         measurement(
-            "a killed stage: outputs identical, of all kills", "", [same / kills], goal=Goal(1, at_least=True)
+            "a killed stage: outputs identical, of all kills",
+            "",
+            [same / kills],
+            statistic=EXACT,
+            goal=Goal(1, at_least=True),
         ),
     ]
 

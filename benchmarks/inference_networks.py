@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.inference_sweep import sweep
-from benchmarks.measure import ROOT, Measurement
+from benchmarks.measure import ROOT, Measurement, again
 from peerloom import AsyncClient
 from peerloom.errors import PeerloomError
 from peerloom.testbed import Testbed, parse_plan
@@ -34,7 +34,9 @@ def measure(model: Path, rounds: int) -> list[Measurement]:
     for number, (name, link) in enumerate(NETWORKS.items()):
         lines = [f"  - {{name: host-{at}, node: {at}, slots: 0}}" for at in range(1, NODES + 1)]
         network = f"network: {{nodes: {NODES + 1}, medium: wan, mtu: 1500, {link}}}"
-        text = "\n".join(["version: 1", f"name: inference-{number}", network, "hosts:", *lines, ""])
+        # Without a door, as the sweep without a network.
+        head = ["version: 1", f"name: inference-{number}", "door: false", network]
+        text = "\n".join([*head, "hosts:", *lines, ""])
         plan = parse_plan("inference", text)
         try:
             check_needs(plan)
@@ -52,7 +54,7 @@ def _inside(testbed: Testbed, model: Path, rounds: int, network: str) -> list[Me
     told, _ = process.communicate(timeout=LIMIT_S)
     if process.returncode:
         raise RuntimeError(f"the client over {network} ended with status {process.returncode}")
-    return [Measurement(**one) for one in json.loads(told)]
+    return [again(one) for one in json.loads(told)]
 
 
 async def _ask(model: Path, rounds: int, network: str) -> list[Measurement]:

@@ -1,42 +1,15 @@
-"""Measurements, how they are taken, and the form in which all benchmarks store them."""
+"""Measurements, and how they are taken."""
 
-import json
-import math
-import os
-import platform
-import statistics
-import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from importlib import metadata
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import psutil
+from benchmarks.intervals import Interval, figure_of, interval_of, ratio_interval_of
 
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-PACKAGES = ("peerloom", "torch", "grpcio", "protobuf", "sqlalchemy", "numpy")
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One figure: the median of our `samples`, its goal in words, and the rival's median in the same run.
-
-    `ratio` is value divided by rival_value; `met` is None where there is no goal.
-    """
-
-    name: str
-    value: float
-    unit: str
-    goal: str = ""
-    met: bool | None = None
-    rival: str = ""
-    rival_value: float | None = None
-    ratio: float | None = None
-    samples: list[float] = field(default_factory=list)
+MET, OPEN, MISSED = "met", "open", "missed"
 
 
 @dataclass(frozen=True)
@@ -52,11 +25,36 @@ class Goal:
         of_what = " times the rival's" if self.of_ratio else f" {unit}"
         return f"{'at least' if self.at_least else 'at most'} {self.limit:,g}{of_what}"
 
-    def met(self, value: float, ratio: float | None) -> bool:
-        """Whether the goal was reached."""
-        judged = ratio if self.of_ratio else value
-        assert judged is not None, "a goal against a rival needs the rival's figure"
-        return judged >= self.limit if self.at_least else judged <= self.limit
+    def verdict(self, interval: Interval | None) -> str:
+        """MET where the whole interval lies on the goal's side, MISSED where none of it does, else OPEN."""
+        if interval is None:
+            return OPEN
+        sides = {end >= self.limit if self.at_least else end <= self.limit for end in interval}
+        return OPEN if len(sides) == 2 else MET if sides.pop() else MISSED
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One figure, its 95 % interval, and the rival's of the same run; intervals are None for few samples.
+
+    `statistic` is how figures come from samples (intervals.py); `ratio` is value divided by rival_value;
+    `goal_text` says the goal in words, and `verdict` is "" where there is none.
+    """
+
+    name: str
+    unit: str
+    statistic: str
+    value: float
+    interval: Interval | None
+    samples: list[float]
+    goal: Goal | None = None
+    goal_text: str = ""
+    verdict: str = ""
+    rival: str = ""
+    rival_value: float | None = None
+    rival_samples: list[float] = field(default_factory=list)
+    ratio: float | None = None
+    ratio_interval: Interval | None = None
 
 
 def measurement(
@@ -64,29 +62,55 @@ def measurement(
     unit: str,
     samples: Sequence[float],
     *,
+    statistic: str = "median",
     goal: Goal | None = None,
     rival: str = "",
     rival_samples: Sequence[float] = (),
 ) -> Measurement:
-    """The medians of both sides, their ratio, and whether the goal was met."""
-    value = statistics.median(samples)
-    rival_value = statistics.median(rival_samples) if rival_samples else None
-    ratio = value / rival_value if rival_value else None
+    """The figures of both sides, their ratio, and what the intervals say of the goal."""
+    ours, theirs = [_rounded(one) for one in samples], [_rounded(one) for one in rival_samples]
+    interval, ratio, ratio_interval = interval_of(statistic, ours), None, None
+    rival_value = figure_of(statistic, theirs) if theirs else None
+    if rival_value:
+        ratio = figure_of(statistic, ours) / rival_value
+        ratio_interval = ratio_interval_of(statistic, ours, theirs)
     return Measurement(
         name=name,
-        value=_rounded(value),
         unit=unit,
-        goal=goal.text(unit) if goal else "",
-        met=goal.met(value, ratio) if goal else None,
+        statistic=statistic,
+        value=_rounded(figure_of(statistic, ours)),
+        interval=_both_rounded(interval),
+        samples=ours,
+        goal=goal,
+        goal_text=goal.text(unit) if goal else "",
+        verdict=goal.verdict(ratio_interval if goal.of_ratio else interval) if goal else "",
         rival=rival,
         rival_value=None if rival_value is None else _rounded(rival_value),
+        rival_samples=theirs,
         ratio=None if ratio is None else _rounded(ratio),
-        samples=[_rounded(sample) for sample in samples],
+        ratio_interval=_both_rounded(ratio_interval),
+    )
+
+
+def again(kept: dict[str, Any]) -> Measurement:
+    """The measurement that a kept one's samples give."""
+    return measurement(
+        kept["name"],
+        kept["unit"],
+        kept["samples"],
+        statistic=kept["statistic"],
+        goal=Goal(**kept["goal"]) if kept["goal"] else None,
+        rival=kept["rival"],
+        rival_samples=kept["rival_samples"],
     )
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
+
+
+def _both_rounded(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (_rounded(interval[0]), _rounded(interval[1]))
 
 
 def alternate(rounds: int, ours: Callable[[], T], rival: Callable[[], T]) -> tuple[list[T], list[T]]:
@@ -97,72 +121,19 @@ def alternate(rounds: int, ours: Callable[[], T], rival: Callable[[], T]) -> tup
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """The smallest value that at least `percent` of all values don't exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
-
-
-def write_result(name: str, measurements: Sequence[Measurement]) -> None:
-    """Stores benchmarks/results/NAME.json."""
-    result = {
-        "benchmark": name,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "machine": _machine(),
-        "versions": _versions(),
-        "measurements": [asdict(one) for one in measurements],
-    }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=2) + "\n")
-
-
-def write_profile(name: str, profile: str) -> None:
-    """Stores benchmarks/results/NAME.profile.txt, or removes it where no goal was missed."""
-    path = RESULTS / f"{name}.profile.txt"
-    if profile:
-        path.write_text(profile)
-    else:
-        path.unlink(missing_ok=True)
+    return figure_of(f"p{percent}", values)
 
 
 def print_measurements(measurements: Sequence[Measurement]) -> None:
     """One line each."""
-    marks = {None: "      ", True: "met   ", False: "missed"}
     for one in measurements:
-        against = f"; {one.rival}: {one.rival_value:,g}, ratio {one.ratio:g}" if one.ratio is not None else ""
-        goal = f" (goal: {one.goal})" if one.goal else ""
-        print(f"{marks[one.met]} {one.name}: {one.value:,g} {one.unit}{goal}{against}", flush=True)
+        against = ""
+        if one.ratio is not None:
+            against = f"; {one.rival}: {one.rival_value:,g}, ratio {one.ratio:g}{_within(one.ratio_interval)}"
+        goal = f" (goal: {one.goal_text})" if one.goal else ""
+        value = f"{one.value:,g} {one.unit}{_within(one.interval)}"
+        print(f"{one.verdict:<6} {one.name}: {value}{goal}{against}", flush=True)
 
 
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-
-def _commit() -> str:
-    changed = _git(
-        "status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results", ":!docs"
-    )
-    return _git("rev-parse", "--short=12", "HEAD").strip() + ("+changes" if changed.strip() else "")
-
-
-def _machine() -> dict[str, Any]:
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "processor": models[0] if models else platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "system": f"{platform.system()} {platform.release()}",
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def _within(interval: Interval | None) -> str:
+    return f" [{interval[0]:g}, {interval[1]:g}]" if interval else ""

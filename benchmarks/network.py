@@ -67,6 +67,7 @@ def plan_of(carrier: str, hosts: int, mtu: int, *, nodes: int = NODES, isolation
         "version": 1,
         "name": "bench",
         "backend": "ns3" if carrier in ("csma", "wan") else "netem",
+        "door": False,  # the network is measured, and beside it loopback, which is plain
         "isolation": isolation,
         "network": {
             "nodes": nodes,

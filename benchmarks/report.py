@@ -1,110 +1,142 @@
 """`python -m benchmarks.report`: all of benchmarks/results/*.json as docs/benchmarks.md with pictures."""
 
 import json
-import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot
-
-from benchmarks.measure import RESULTS, ROOT
+from benchmarks.deciding import table
+from benchmarks.keeping import RESULTS
+from benchmarks.measure import MET, MISSED, OPEN, ROOT
+from benchmarks.pictures import draw_networks, draw_policies, draw_rows
+from benchmarks.words import figure, verdict_of, within
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURES = ROOT / "docs" / "pictures"
-COLUMNS = 2
-OURS, RIVALS = "#1f6f8b", "#b9c4c9"
+RECOVERY = "recovery"  # what begins so is one question: how long a fault holds the others up
 INTRODUCTION = """# Benchmarks
 
-Made by `make bench-report` from the files in benchmarks/results, which `make bench` writes. Every figure is
-the median of its runs; where there is a rival, the two ran in turn (A B A B) on the same machine, and the
-ratio is our figure divided by the rival's.
+Made by `make bench-report` from the files in benchmarks/results, which `make bench` writes from a clean tree;
+a result that is replaced leaves its figures, and why, in benchmarks/history.jsonl. `make bench-check`
+computes every figure again from the samples in the files.
+
+Where there is a rival, both ran in turn (A B A B) on the same machine, and the ratio is our figure divided by
+the rival's. In brackets stands the interval in which a figure or a ratio lies with 95 % (percentile
+bootstrap, by pairs). A goal is met where the whole interval lies on its side, **missed** where none of it
+does, and **open** else, as it is for fewer than five samples. Machines differ, so figures compare within one
+of them only.
 """
+PICTURES_SAY = """
+In pictures a filled dot is Peerloom, with its interval as a bar and single runs as points, a hollow one the
+rival that the table names, and an upright stroke the goal.
+"""
+# Written before the rivals' samples were kept (check.py lists them).
+WITHOUT_VERDICT = "Measured before both sides' samples were kept: without intervals, and so without verdicts."
 
 
 def main() -> None:
     results = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
     PICTURES.mkdir(parents=True, exist_ok=True)
     for result in results:
-        draw(result, PICTURES / f"benchmark-{result['benchmark']}.png")
-    PAGE.write_text(INTRODUCTION + "".join(section(result) for result in results))
+        draw(result)
+    draw_rows(_pauses(results), picture_of(RECOVERY))
+    PAGE.write_text(page(results))
     print(f"{PAGE.relative_to(ROOT)}: {len(results)} benchmarks")
 
 
+def picture_of(name: str) -> Path:
+    """Where the picture of a benchmark, or of a question, lies."""
+    return PICTURES / f"benchmark-{name}.png"
+
+
+def draw(result: dict[str, Any]) -> None:
+    """The picture of one benchmark; those of recovery have one together."""
+    name = result["benchmark"]
+    if name == "network":
+        draw_networks(result["measurements"], picture_of(name))
+    elif name == "policies":
+        draw_policies(result["measurements"], picture_of(name))
+    elif not name.startswith(RECOVERY):
+        draw_rows(result["measurements"], picture_of(name))
+
+
+def _pauses(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    pauses = [
+        one
+        for result in results
+        if result["benchmark"].startswith(RECOVERY)
+        for one in result["measurements"]
+        if one["unit"] == "s"
+    ]
+    return sorted(pauses, key=lambda one: float(one["value"]))
+
+
+def page(results: Sequence[dict[str, Any]]) -> str:
+    """What decides, then all of them, a chapter a machine."""
+    by_machine = sorted(results, key=lambda result: (machine_of(result), result["benchmark"]))
+    chapters = [
+        f"\n## On {machine}\n" + "".join(section(result) for result in group)
+        for machine, group in groupby(by_machine, key=machine_of)
+    ]
+    decides = f"\n## What decides\n\n{table(results)}"
+    recovery = f"\n![Recovery](pictures/{picture_of(RECOVERY).name})\n"
+    return INTRODUCTION + decides + PICTURES_SAY + recovery + "".join(chapters)
+
+
+def machine_of(result: dict[str, Any]) -> str:
+    """In words, without the release of its kernel."""
+    machine = result["machine"]
+    memory_gib = machine["memory_bytes"] / 2**30
+    return f"{machine['processor']}, {machine['cores']} cores, {memory_gib:.0f} GiB"
+
+
 def section(result: dict[str, Any]) -> str:
-    """One benchmark: its table, its picture, where it ran."""
-    name, machine = result["benchmark"], result["machine"]
+    """One benchmark, folded but for its verdicts: its table, its picture, of which code."""
+    name, measurements = result["benchmark"], result["measurements"]
     lines = [
         "",
-        f"## {name}",
+        f"### {name}",
         "",
-        "| what | ours | goal | rival | rival's | ratio |",
-        "| --- | ---: | --- | --- | ---: | ---: |",
-        *(row(one) for one in result["measurements"]),
+        "<details>",
+        f"<summary>{_in_short(measurements)}</summary>",
+        *([] if "statistic" in measurements[0] else ["", WITHOUT_VERDICT]),
         "",
-        f"![{name}](pictures/benchmark-{name}.png)",
+        "| what | from | ours | goal | rival | rival's | ratio |",
+        "| --- | --- | ---: | --- | --- | ---: | ---: |",
+        *(row(one) for one in measurements),
         "",
+        *([] if name.startswith(RECOVERY) else [f"![{name}](pictures/{picture_of(name).name})", ""]),
     ]
     if (RESULTS / f"{name}.profile.txt").exists():
         profile = f"[the profile](../benchmarks/results/{name}.profile.txt)"
-        lines += [f"A goal was missed; {profile} shows where the time goes.", ""]
+        lines += [f"Not every goal was met; {profile} shows where the time goes.", ""]
     versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
-    memory_gib = machine["memory_bytes"] / 2**30
-    lines += [
-        f"{result['date']}, commit {result['commit']}; {machine['processor']}, {machine['cores']} cores, "
-        f"{memory_gib:.0f} GiB, {machine['system']}; {versions}.",
-        "",
-    ]
+    told = f"{result['date']}, commit {result['commit']}; {result['machine']['system']}; {versions}."
+    lines += [told, "", "</details>", ""]
     return "\n".join(lines)
+
+
+def _in_short(measurements: Sequence[dict[str, Any]]) -> str:
+    verdicts = [one.get("verdict", "") for one in measurements]
+    counts = [
+        f"{verdicts.count(verdict)} {verdict}" for verdict in (MET, OPEN, MISSED) if verdict in verdicts
+    ]
+    goals = f"; goals: {', '.join(counts)}" if counts else ""
+    plural = "" if len(measurements) == 1 else "s"
+    return f"{len(measurements)} figure{plural}{goals}"
 
 
 def row(one: dict[str, Any]) -> str:
     """One measurement as a line of the table."""
-    verdict = {None: "", True: ": met", False: ": **missed**"}[one["met"]]
-    goal = one["goal"] + verdict if one["goal"] else "-"
     against = "- | - | -"
     if one["ratio"] is not None:
-        against = f"{one['rival']} | {figure(one['rival_value'])} {one['unit']} | {figure(one['ratio'])}"
-    return f"| {one['name']} | {figure(one['value'])} {one['unit']} | {goal} | {against} |"
-
-
-def figure(value: float) -> str:
-    """Three digits are what a benchmark is good for."""
-    if not value:
-        return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{digits}f}"
-
-
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Our figure and the rival's for each measurement, with our single runs as dots."""
-    shown = result["measurements"]
-    rows = math.ceil(len(shown) / COLUMNS)
-    picture, axes = pyplot.subplots(rows, COLUMNS, figsize=(5.2 * COLUMNS, 1.5 * rows), squeeze=False)
-    for axis, one in zip(axes.flat, shown, strict=False):
-        draw_one(axis, one)
-    for axis in axes.flat[len(shown) :]:
-        axis.set_visible(False)
-    picture.tight_layout()
-    # Without the version in it, the same figures give the same file.
-    picture.savefig(path, dpi=120, metadata={"Software": None})
-    pyplot.close(picture)
-
-
-def draw_one(axis: Any, one: dict[str, Any]) -> None:
-    """Two bars, or one where there is no rival."""
-    names, values, colours = ["Peerloom"], [one["value"]], [OURS]
-    if one["rival_value"] is not None:
-        names, values, colours = [*names, "rival"], [*values, one["rival_value"]], [*colours, RIVALS]
-    axis.barh(names, values, color=colours, height=0.6)
-    axis.plot(one["samples"], [0] * len(one["samples"]), "k.", markersize=3)
-    axis.set_ylim(1.5, -0.5)
-    axis.set_title(f"{one['name']} ({one['unit']})", fontsize=8, loc="left")
-    axis.tick_params(labelsize=7)
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+        ratio = figure(one["ratio"]) + within(one.get("ratio_interval"))
+        against = f"{one['rival']} | {figure(one['rival_value'])} {one['unit']} | {ratio}"
+    samples = len(one["samples"])
+    how = "-" if "statistic" not in one else f"{one['statistic']} of {samples}" if samples > 1 else "one"
+    ours = f"{figure(one['value'])} {one['unit']}{within(one.get('interval'))}"
+    return f"| {one['name']} | {how} | {ours} | {verdict_of(one)} | {against} |"
 
 
 if __name__ == "__main__":

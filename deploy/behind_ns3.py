@@ -6,9 +6,9 @@ anchor, which only sleeps and has no network of Docker's. The anchors are starte
 the testbed's own functions; then the services join the anchors' networks. So the network stands before any
 program starts, and a service that Docker starts again finds it as it was.
 
-With a `peerloom` command after `--` it runs that in the trainer's container and ends with its status; else
-it runs until Ctrl-C. Either way containers, network and ns-3 are gone afterwards, and the volumes stay. After
-SIGKILL the next run, or `peerloom testbed down`, removes what is left.
+With a `peerloom` command after `--` it runs that in the registry's container, as its operator, and ends with
+its status; else it runs until Ctrl-C. Either way containers, network and ns-3 are gone afterwards, and the
+volumes stay. After SIGKILL the next run, or `peerloom testbed down`, removes what is left.
 """
 
 import argparse
@@ -35,10 +35,10 @@ from peerloom.testbed.backends.ns3 import Ns3, ns3_arguments
 from peerloom.testbed.lab import build_lab
 from peerloom.testbed.names import Names
 from peerloom.testbed.needs import check_needs, ns3_program
-from peerloom.testbed.programs import REGISTRY_PORT, Program
-from peerloom.testbed.record import Record
+from peerloom.testbed.program_supervisor import Supervisor
+from peerloom.testbed.programs import JOIN_PORT, REGISTRY_PORT, Program
 from peerloom.testbed.removal import remove_all, remove_dead
-from peerloom.testbed.supervisor import Supervisor
+from peerloom.testbed.testbed_record import Record
 
 HERE = Path(__file__).parent
 SERVICES = ("registry", "selector", "trainer")
@@ -57,7 +57,7 @@ def composed(plan: Plan, base: dict[str, Any]) -> dict[str, Any]:
     registry = f"{plan.control.address}:{REGISTRY_PORT}"
     services: dict[str, Any] = {anchor(host.name): _anchor(base) for host in plan.all_hosts}
     for name in SERVICES:
-        services[name] = _joined(base["services"][name], plan.control.name, {"PEERLOOM_ADDRESS": registry})
+        services[name] = _joined(base["services"][name], plan.control.name, {})
     for name in SERVICES[1:]:
         services[name]["environment"][f"PEERLOOM_{name.upper()}_REGISTRY"] = registry
         services[name]["depends_on"] = {"registry": {"condition": "service_healthy"}}
@@ -119,15 +119,18 @@ class Project:
             raise FailedPreconditionError("There is no docker compose here: apt-get install docker-compose")
         where = ["--project-directory", str(HERE), "--env-file", str(HERE / ".env")]
         self._command = [*tool, "--project-name", name, "--file", str(file), *where]
+        self._environment = {**os.environ, "CLIENT_PORT": str(REGISTRY_PORT), "JOIN_PORT": str(JOIN_PORT)}
 
     def run(self, *arguments: str) -> None:
         """Runs a command. Raises FailedPreconditionError when it fails."""
-        if subprocess.run([*self._command, *arguments], stdout=sys.stderr).returncode:
+        command = [*self._command, *arguments]
+        if subprocess.run(command, stdout=sys.stderr, env=self._environment).returncode:
             raise FailedPreconditionError(f"compose {arguments[0]} failed; what it said stands above.")
 
     def inside(self, service: str, command: Sequence[str]) -> int:
         """Runs a program in a service's container; its exit status."""
-        return subprocess.run([*self._command, "exec", "-T", service, *command]).returncode
+        inside = [*self._command, "exec", "-T", service, *command]
+        return subprocess.run(inside, env=self._environment).returncode
 
     def wait_until_healthy(self) -> None:
         """Waits for all whose health is checked. Raises DeadlineError, naming those that aren't healthy."""
@@ -204,8 +207,8 @@ class Wired:
             record.write("container", container.id)
 
     def run(self, command: Sequence[str]) -> int:
-        """Runs a `peerloom` command beside the trainer, and tells what crossed ns-3; its exit status."""
-        status = self._project.inside("trainer", ["peerloom", *command])
+        """Runs a `peerloom` command beside the registry, and tells what crossed ns-3; its exit status."""
+        status = self._project.inside("registry", ["peerloom", *command])
         network = Ns3(self._names.run_folder / "ns3.sock")
         try:
             stats = network.stats()

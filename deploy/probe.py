@@ -1,10 +1,12 @@
-"""Asks the service in this container for its health: `probe.py PORT` ends with 0 when it is SERVING.
+"""Asks the service in this container for its health: `probe.py PORT IDENTITY` ends with 0 when it is SERVING.
 
-It speaks the few bytes of HTTP/2 that grpc.health.v1.Health/Check takes itself, with nothing but a socket:
-importing gRPC takes half a second of a core, and every container is asked every few seconds.
+IDENTITY is the service's own PEM file: key, certificate and authorities. It speaks the few bytes of HTTP/2
+that grpc.health.v1.Health/Check takes itself, with nothing but a TLS socket: importing gRPC takes half a
+second of a core, and every container is asked every few seconds.
 """
 
 import socket
+import ssl
 import struct
 import sys
 
@@ -29,7 +31,7 @@ def text(value: str) -> bytes:
 def request() -> bytes:
     """Everything to send: the health of the whole server, which has the empty name."""
     headers = (
-        b"\x83\x86"  # :method POST and :scheme http, from HPACK's table
+        b"\x83\x87"  # :method POST and :scheme https, from HPACK's table
         + b"\x04" + text("/grpc.health.v1.Health/Check")  # :path
         + b"\x01" + text("localhost")  # :authority
         + b"\x0f\x10" + text("application/grpc")  # content-type
@@ -43,9 +45,23 @@ def request() -> bytes:
     )
 
 
-def check(port: int) -> str:
+def connect(port: int, identity: str) -> ssl.SSLSocket:
+    """A connection to this port of loopback, where any member has to answer. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(identity)
+    context.load_cert_chain(identity)
+    context.set_alpn_protocols(["h2"])
+    line = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
+    try:
+        return context.wrap_socket(line, server_hostname="member.peerloom")
+    except BaseException:
+        line.close()
+        raise
+
+
+def check(port: int, identity: str) -> str:
     """Empty when the server on this port of loopback is SERVING, else why not. Raises OSError."""
-    with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as line, line.makefile("rb") as answer:
+    with connect(port, identity) as line, line.makefile("rb") as answer:
         line.sendall(request())
         while head := answer.read(9):
             size, kind = int.from_bytes(head[:3], "big"), head[3]
@@ -59,6 +75,6 @@ def check(port: int) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.exit(check(int(sys.argv[1])) or 0)
+        sys.exit(check(int(sys.argv[1]), sys.argv[2]) or 0)
     except OSError as error:
         sys.exit(f"it can't be reached: {error}")

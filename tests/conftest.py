@@ -2,16 +2,20 @@
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+from origin.asking import EXEC, Origin, install, uninstall
 from xdist.scheduler import LoadScopeScheduling
 
+from peerloom.sandbox.cgroups import remove_left
+
 # With CI=true, a skip is a failure unless its reason begins with one of these.
-ALLOWED_SKIPS = ("needs an NVIDIA GPU",)
+ALLOWED_SKIPS = ("needs an NVIDIA GPU", "needs cgroups")
 SHARING_THE_MACHINE = ("tests/network/", "tests/gpu/", "tests/integration/test_readme_calls")
 MARK = "PEERLOOM_TEST_RUN"
 LEFT_LIMIT = "PEERLOOM_TEST_LEFT_LIMIT_S"  # how long processes may take to end after the last test
@@ -20,6 +24,12 @@ settings.register_profile(
     "here", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("here")
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is what it is at a terminal, also when the run was started by a script in the background."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,23 +70,48 @@ class _OneFileOneSide(LoadScopeScheduling):
         return "machine" if file.startswith(SHARING_THE_MACHINE) else file
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The one long row of tests begins first: at the end it would leave the other sides idle."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SHARING_THE_MACHINE))
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Says how the tests are dealt out to the sides that run at once."""
     return _OneFileOneSide(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_process_is_left() -> Iterator[None]:
+def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fails the run when a process that it started, also an orphaned one, is still there at its end."""
     token = secrets.token_hex(8)
     os.environ[MARK] = token
+    # Each trainer would import torch, 2 s of a core: those whose evaluations are tested say "auto".
+    os.environ.setdefault("PEERLOOM_TRAINER_EVALUATE", "off")
     yield
     # Whoever was just importing its libraries hears of the end of its lifeline after that.
     _, left = psutil.wait_procs(_started_by(token), timeout=float(os.environ.get(LEFT_LIMIT, "60")))
     names = [_describe(process) for process in left]
+    for note in tmp_path_factory.getbasetemp().rglob("cgroups"):  # of agents that a test killed
+        remove_left(note)
     for process in left:
         process.kill()
     assert not names, "the tests left processes behind:\n" + "\n".join(names)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def processes_are_forked(no_process_is_left: None) -> Iterator[None]:
+    """What `subprocess` starts of Peerloom is forked from a process that has imported it: tests/origin."""
+    origin = Origin()
+    install(origin)
+    yield
+    uninstall()
+    origin.close()
+
+
+@pytest.fixture
+def processes_are_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that a test starts begins with the interpreter, as it does for users: for tests of starting."""
+    monkeypatch.setenv(EXEC, "1")
 
 
 def _started_by(token: str) -> list[psutil.Process]:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.attack import (
+    boasting,
     denial,
     evidence,
     job_code,
@@ -31,8 +32,8 @@ from benchmarks.chaos.system import Parts
 from peerloom.kit.server_limits import raise_descriptor_limit
 
 # Their functions list themselves when they are imported.
-MODULES = (strangers, nodes, evidence, work, relays, users, job_files, requests, job_code, denial)
-QUICK = (strangers.__name__, nodes.__name__, evidence.__name__, work.__name__)
+MODULES = (strangers, nodes, evidence, work, boasting, relays, users, job_files, requests, job_code, denial)
+QUICK = (strangers.__name__, nodes.__name__, evidence.__name__, work.__name__, boasting.__name__)
 
 
 def main() -> int:
@@ -58,6 +59,7 @@ async def attack_all(folder: Path, attacks: list[Attack], *, with_plain: bool) -
     modules = folder / "modules"
     modules.mkdir()
     (modules / "paced.py").write_text(PACED)
+    (modules / "boasting.py").write_text(boasting.BOASTING)
     verdicts = list[Verdict]()
     async with AsyncExitStack() as systems:
         enter = systems.enter_async_context

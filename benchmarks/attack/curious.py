@@ -61,6 +61,7 @@ class Curious(Task):
         attempt("key", lambda: (home / "node.json").read_bytes()[:0] + b"the node's key")
         attempt("identity", lambda: (home / "identity.pem").read_bytes()[:0] + b"the node's certificate")
         attempt("shadow", lambda: f"{len(Path('/etc/shadow').read_bytes())} bytes")
+        attempt("look-up", lambda: f"{os.stat('/etc/shadow').st_size} bytes")
         attempt("environ", lambda: f"{len(Path(f'/proc/{pid}/environ').read_bytes())} bytes")
         attempt("forkers-environ", lambda: f"{len(Path(f'/proc/{forker}/environ').read_bytes())} bytes")
         attempt("signal", lambda: signalled(pid))

@@ -4,17 +4,18 @@ import asyncio
 import time
 
 from benchmarks.attack.attacks import attack
-from benchmarks.attack.outcomes import OUT_OF_LIMITS, By, Gain, Held, Outcome, refused
+from benchmarks.attack.outcomes import OUT_OF_LIMITS, By, Gain, Held, Outcome, Refusal, refused
 from benchmarks.attack.system import System
 from peerloom.errors import NotFoundError
 from peerloom.kit.clock import to_timestamp
 from peerloom.kit.ids import new_request_id
-from peerloom.kit.limits import MAX_DELAY_S
+from peerloom.kit.limits import LIE_PRICE, MAX_DELAY_S
 from peerloom.v1.selector_pb2 import Evidence, EvidenceKind, ReportEvidenceRequest, ReportEvidenceResponse
 
 MINUTE_S, KNOWN_S = 60.0, 30.0
 HONEST = 60  # trainings that make a belief which can fall by a minute
 TIME_SCORE = 5.0  # far more than some seconds online are worth; without a limit it would cost 86,400
+NO_TRAINER = Refusal("PERMISSION_DENIED", "ROLE_MAY_NOT", "can't prove a lie")
 ALLOWANCE = 120  # one reporter's facts about a node at once
 
 
@@ -85,3 +86,17 @@ async def flood_with_evidence(system: System) -> Outcome:
     if answer.applied > ALLOWANCE:
         return Gain(f"{answer.applied} facts about one node counted")
     return Held(f"{answer.applied} of 1,000 facts counted, an hour's half")
+
+
+@attack(By.NODE, "tells that another node lied, and answered wrongly")
+async def call_a_liar(system: System) -> Outcome:
+    """Hopes that nobody is given the rival any more: a proven lie costs more than can be earned."""
+    node_id = await _trusted_node(system)
+    lie, wrong = EvidenceKind.EVIDENCE_KIND_LIE, EvidenceKind.EVIDENCE_KIND_WRONG_ANSWER
+    outcome = await refused(
+        _report(system, "eve", _fact(node_id, lie)), NO_TRAINER, gain="its word proves a lie"
+    )
+    await _report(system, "eve", *[_fact(node_id, wrong) for _ in range(1000)])
+    if await _belief(system, node_id) <= -LIE_PRICE:
+        return Gain("nobody is given the node any more")
+    return outcome

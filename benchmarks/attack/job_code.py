@@ -7,6 +7,7 @@ from benchmarks.attack.attacks import attack
 from benchmarks.attack.outcomes import By, Gain, Held, Outcome, ProvesNothingError, worst
 from benchmarks.attack.system import ATTACKER, System
 from benchmarks.attack.targets import job_of_another
+from peerloom.sandbox.bubblewrap import why_no_bubblewrap
 
 ENDS_S = 120.0
 NO_CODE = "runs only what is installed there (--allow-code)"
@@ -41,7 +42,7 @@ async def _run_code(system: System) -> dict[str, str]:
 
 
 async def _attempts(system: System, *names: str) -> Outcome:
-    """Held if the kernel denied each of them; PermissionError is what it says."""
+    """Held if each was denied, or what it was after isn't there: in the plain system it has to be."""
     found = await _findings(system)
     return worst(*[_outcome(name, found[name]) for name in names])
 
@@ -49,9 +50,9 @@ async def _attempts(system: System, *names: str) -> Outcome:
 def _outcome(name: str, told: str) -> Outcome:
     if told.startswith("done"):
         return Gain(f"{name}: {told.removeprefix('done ')}")
-    if told != PermissionError.__name__:
+    if told not in (PermissionError.__name__, FileNotFoundError.__name__):
         raise ProvesNothingError(f"{name} ended with {told}")
-    return Held(f"{name}: PermissionError")
+    return Held(f"{name}: {told}")
 
 
 @attack(By.CODE, "reads the agent's key and certificate")
@@ -64,6 +65,15 @@ async def read_the_nodes_key(system: System) -> Outcome:
 async def read_accounts(system: System) -> Outcome:
     """Hopes for the passwords of whoever uses the machine."""
     return await _attempts(system, "shadow")
+
+
+async def look_up_accounts(system: System) -> Outcome:
+    """Hopes to learn what this machine is for, by names, sizes and times of files."""
+    return await _attempts(system, "look-up")
+
+
+if not why_no_bubblewrap():  # Landlock alone keeps nobody from that
+    attack(By.CODE, "looks up /etc/shadow's size and time")(look_up_accounts)
 
 
 @attack(By.CODE, "reads /proc/PID/environ of agent and fork server")

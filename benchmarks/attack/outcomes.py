@@ -65,6 +65,8 @@ REVOKED = Refusal("PERMISSION_DENIED", "REVOKED")
 OUT_OF_LIMITS = Refusal("INVALID_ARGUMENT", "FIELD_OUT_OF_LIMITS")
 # No connection: counts only beside a proof that somebody serves there.
 UNREACHABLE = Refusal("UNAVAILABLE", "UNREACHABLE")
+# The same for who has no certificate to show, and is told so.
+BEHIND_A_DOOR = Refusal("UNAVAILABLE", "BEHIND_A_DOOR")
 
 
 class ProvesNothingError(Exception):

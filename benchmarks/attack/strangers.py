@@ -11,6 +11,7 @@ from grpc import aio
 from benchmarks.attack.attacks import attack
 from benchmarks.attack.bulk import BulkTarget, ask_bulk_port, bulk_target
 from benchmarks.attack.outcomes import (
+    BEHIND_A_DOOR,
     UNREACHABLE,
     By,
     Gain,
@@ -71,7 +72,8 @@ async def _ask_all(dialer: Dialer, system: System) -> Outcome:
     """Each service; that it serves at all is proved by the operator, who asks the same."""
     found = []
     for name, ask in SERVICES.items():
-        found.append(await refused(ask(dialer, system), UNREACHABLE, gain=f"an answer of the {name}"))
+        refusal = BEHIND_A_DOOR if dialer.identity is None else UNREACHABLE
+        found.append(await refused(ask(dialer, system), refusal, gain=f"an answer of the {name}"))
         await ask(system.operator(), system)
     return worst(*found)
 

@@ -75,7 +75,9 @@ class System:
         door = ("--join-listen", "127.0.0.1:0") if self.is_closed else ()
         await self._start("registry", "registry", *door)
         for name in COORDINATORS:
-            await self._start(name, name, *await self._joining(name))
+            # The control shows what an attack gains where nobody looks.
+            more = ("--evaluate", "auto" if self.is_closed else "off") if name == "trainer" else ()
+            await self._start(name, name, *await self._joining(name), *more)
         nodes = NODES if self.is_closed else {"open": "bob"}
         started = [self._start_node(name, owner) for name, owner in nodes.items()]
         await asyncio.gather(*started)
@@ -141,6 +143,11 @@ class System:
         request = RegisterRequest(spec=spec, node_key=new_secret(), request_id=new_request_id())
         async with own.registry(self.registry) as registry:
             return Victim(await registry.call(registry.stub.Register, request), request)
+
+    async def add_node(self, name: str, owner: str, *flags: str) -> None:
+        """Starts one more node."""
+        own = ("--name", name, *_NODE, *_HASTE, *flags)
+        await self._start(name, "node_agent", *await self._joining("node", owner), *own)
 
     def _dialer(self, path: Path) -> Dialer:
         return Dialer(Identity(path)) if self.is_closed else Dialer()

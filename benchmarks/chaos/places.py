@@ -14,10 +14,12 @@ from peerloom.testbed.needs import check_needs
 
 SLOTS = (3, 2, 2, 1, 1)
 NAMES = tuple(f"node-{number}" for number in range(1, len(SLOTS) + 1))
+# Without a door, as on loopback.
 NETWORK = """
 version: 1
 name: chaos
 backend: netem
+door: false
 network: {nodes: 6, medium: csma, rate: 1Gbps, mtu: 1500}
 hosts:
 """

@@ -5,8 +5,10 @@ from typing import Any
 
 STEPS_PER_EPOCH, TRAINING_SAMPLES = 45, 1437  # of the digits
 GROWTH_ALLOWED_BYTES = 64 * 2**20
-# Losses of one seed differ by the order of sums alone; other seeds show how much chance there is at all.
-NOISE_FLOOR, NOISE_WINDOW = 0.005, 3
+# Losses of one seed differ by the order of sums alone. At the rate of these jobs, parameters that are
+# disturbed by a millionth move no epoch's loss by more than 0.0004; at the task's own rate by up to 0.034,
+# and comparing says nothing.
+LEARNING_RATE, LOSS_TOLERANCE = 0.01, 0.004
 
 
 def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epochs: int) -> list[str]:
@@ -27,19 +29,13 @@ def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epoch
     return broken
 
 
-def check_losses(
-    found: Sequence[float], undisturbed: Sequence[float], other_seeds: Sequence[Sequence[float]]
-) -> list[str]:
-    """Each epoch's mean loss beside an undisturbed run's of the same seed, and other seeds' beside that."""
-    for epoch, loss in enumerate(found):
-        near = range(max(0, epoch - NOISE_WINDOW), min(len(undisturbed), epoch + NOISE_WINDOW + 1))
-        noise = max([abs(other[e] - undisturbed[e]) for other in other_seeds for e in near] + [NOISE_FLOOR])
-        if abs(loss - undisturbed[epoch]) > noise:
-            return [
-                f"the loss of epoch {epoch + 1} is {loss:.4f}, undisturbed it is {undisturbed[epoch]:.4f}, "
-                f"and seeds differ by {noise:.4f}"
-            ]
-    return []
+def check_losses(found: Mapping[int, float], undisturbed: Sequence[float]) -> list[str]:
+    """Mean losses by epoch, from 1, beside an undisturbed run's of the same seed at `LEARNING_RATE`."""
+    return [
+        f"the loss of epoch {epoch} is {loss:.4f}, and undisturbed it is {undisturbed[epoch - 1]:.4f}"
+        for epoch, loss in found.items()
+        if not abs(loss - undisturbed[epoch - 1]) <= LOSS_TOLERANCE
+    ]
 
 
 def check_memory(before: Mapping[int, int], after: Mapping[int, int], names: Mapping[int, str]) -> list[str]:

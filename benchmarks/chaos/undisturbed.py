@@ -3,6 +3,7 @@
 import torch
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
+from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
@@ -11,15 +12,15 @@ from peerloom.worker.task import load_task
 from peerloom.worker.training import Training
 
 
-def losses_of(task_name: str, epochs: int, seed: int) -> list[float]:
-    """Each epoch's mean loss in a job with the task's own batch size and learning rate."""
+def losses_of(task_name: str, epochs: int, learning_rate: float, seed: int) -> list[float]:
+    """Each epoch's mean loss in a job with the task's own batch size."""
     torch.set_num_threads(1)
     task = load_task(task_name, {})
     spec = JobSpec(
         task=task_name,
         epochs=epochs,
         batch_size=task.batch_size,
-        learning_rate=task.learning_rate,
+        learning_rate=learning_rate,
         seed=seed,
     )
     losses: list[float] = []
@@ -32,5 +33,7 @@ def losses_of(task_name: str, epochs: int, seed: int) -> list[float]:
     alone = Group(ConfigureGeneration(world_size=1), device, "127.0.0.1:0")
     training = Training(task, spec, device)
     members, balance = Joining(alone, training.state), Balance([1], is_fixed=True)
-    train_generation(training, alone, members, balance, report, lambda step: None)
+    train_generation(
+        training, alone, members, balance, report, lambda step: None, Auditor(lambda message: None)
+    )
     return losses

@@ -5,7 +5,8 @@ All parts together are benchmarks/results/recovery.json; some of them have a fil
 
 import argparse
 
-from benchmarks.measure import print_measurements, write_profile, write_result
+from benchmarks.keeping import check_may_keep, keep
+from benchmarks.measure import MET, print_measurements
 from benchmarks.recovery import PARTS, chosen_parts, profile, run
 
 
@@ -14,15 +15,19 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, to try that it runs; writes nothing"
     )
-    quick, parts = parser.parse_args().quick, chosen_parts()
+    parser.add_argument(
+        "--why", default="", metavar="TEXT", help="why this result replaces the one that there is"
+    )
+    options, parts = parser.parse_args(), chosen_parts()
+    quick, name = options.quick, "recovery" if parts == PARTS else "-".join(("recovery", *parts))
+    if not quick:
+        check_may_keep(name, options.why)
     measurements = run(quick)
     print_measurements(measurements)
     if quick:
         return
-    name = "recovery" if parts == PARTS else "-".join(("recovery", *parts))
-    write_result(name, measurements)
-    missed = any(one.met is False for one in measurements)
-    write_profile(name, profile() if missed else "")
+    is_short = any(one.goal and one.verdict != MET for one in measurements)
+    keep(name, measurements, profile() if is_short else "", options.why)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ PLAN = {
     "version": 1,
     "name": "recovery",
     "backend": "netem",
+    "door": False,  # as the other recoveries, on loopback
     "network": {"nodes": WORKERS + 2, "medium": "csma", "rate": "1Gbps", "mtu": 1500},
     "hosts": [{"name": f"node-{number}", "node": number} for number in range(1, WORKERS + 1)],
 }

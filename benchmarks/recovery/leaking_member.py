@@ -18,6 +18,7 @@ from benchmarks.entry_hub import HubEntries
 from benchmarks.recovery.small_model import BATCH
 from benchmarks.recovery.small_task import Small
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
+from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
@@ -57,7 +58,9 @@ def join(training: Training, entries: HubEntries, generation: int, rank: int, wo
     try:
         group.form()
         joining, balance = Joining(group, training.state), Balance([1] * world_size, is_fixed=True)
-        train_generation(training, group, joining, balance, lambda progress: None, on_step)
+        train_generation(
+            training, group, joining, balance, lambda progress: None, on_step, Auditor(lambda message: None)
+        )
     except GenerationBrokenError:
         group.close()
     # The others may have got one step further or less; all begin the next one together.

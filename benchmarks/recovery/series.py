@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from benchmarks.measure import Goal, Measurement, measurement, percentile
+from benchmarks.measure import Goal, Measurement, measurement
 from benchmarks.recovery.running_job import RunningJob, process_of
 from benchmarks.recovery.small_model import WORKERS
 
@@ -57,5 +57,5 @@ def told(what: str, times: list[float], p50_s: float | None, p95_s: float) -> li
 
 
 def _percentile(what: str, times: list[float], percent: int, goal: Goal | None) -> Measurement:
-    one = measurement(f"{what}, p{percent} of {len(times)}", "s", [percentile(times, percent)], goal=goal)
-    return Measurement(**{**one.__dict__, "samples": [float(f"{t:.4g}") for t in times]})
+    name = f"{what}, p{percent} of {len(times)}"
+    return measurement(name, "s", times, statistic=f"p{percent}", goal=goal)

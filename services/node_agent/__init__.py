@@ -10,6 +10,8 @@
     workers/      `slots` holds what was accepted for a while, `local_pool` turns it into workers and tells of
                   each start and end to all who watch. `fork_client` keeps one process that has imported what
                   takes seconds and forks a worker in milliseconds; nothing is ever forked from the agent.
+    tunnels/      the way through NAT. The registry dials this node back; where it doesn't get through,
+                  `way_in` keeps a tunnel to a node that passes connections on (`relay_server`).
 
 A trainer asks for slots; `work_requests` accepts or refuses, with the reason. A worker gets its assignment on
 standard input; the end of that input tells it that its agent died, and it ends too. The end of a worker is

@@ -10,7 +10,6 @@ from functools import partial
 
 from peerloom.admission.joining import enter
 from peerloom.admission.staying import keeping_fresh
-from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.directory import Directory
@@ -18,7 +17,7 @@ from peerloom.kit.logs import configure_logs
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.sandbox.process_environment import clean_environment
 from peerloom.services.node_agent.agent_runtime import AgentRuntime, look_at_machine
-from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artifacts
+from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artifacts, open_store
 from peerloom.services.node_agent.config import SANDBOX_LABEL, NodeConfig
 from peerloom.services.node_agent.inference_process import InferenceProcess, inference_command
 from peerloom.services.node_agent.membership.advertising import PendingChanges
@@ -36,16 +35,18 @@ from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.membership.reachability import advertised_address, interface_of
 from peerloom.services.node_agent.membership.registration import Registration
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
-from peerloom.services.node_agent.owner.inventory import (
-    LentMachine,
-    lent_cores,
-    usable_cores,
-)
+from peerloom.services.node_agent.owner.inventory import LentMachine, lent_cores, usable_cores
 from peerloom.services.node_agent.owner.measuring import Measuring
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
+from peerloom.services.node_agent.tunnels.node_tunnels import NodeTunnels, open_tunnels
+from peerloom.services.node_agent.tunnels.way_in import WayIn
+from peerloom.services.node_agent.tunnels.worker_ports import WorkerPorts
 from peerloom.services.node_agent.workers.grants import (
+    LOGS_FOLDER,
+    WORKERS_FOLDER,
     check_sandbox,
     inference_grant,
+    inference_limits,
     sandbox_label,
     worker_grant,
 )
@@ -85,15 +86,15 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     spec = _spec_of(config, runtime, advertised_address(config.advertise, server.address, config.registry))
     status, pending, directory = NodeStatus(), PendingChanges(), Directory(runtime.dialer, config.registry)
     slots = SlotTable(machine.slots, on_change=status.beat_due.set)
-    logs = LogFolder(state / "logs", config.log_limit_bytes, config.log_jobs)
     children = ChildIdentities(runtime.dialer, config.registry, clock)
-    pool = _pool(config, runtime, spec.address, slots, logs, children)
-    inference = _inference(config, runtime, server.address, spec.address, children)
-    policy = _policy(config, runtime, pool, status, inference)
-
-    store = await asyncio.to_thread(_open_store, config, pending)
+    store = await asyncio.to_thread(open_store, config, pending)
     uses = UseKeeper(store, lambda job_id: slots.is_held_for(job_id, clock.monotonic_s()), clock)
     artifacts = open_artifacts(config, runtime.dialer, directory, store, pending, status, clock)
+    tunnels = open_tunnels(config, spec, server.address, runtime.dialer, directory, status, artifacts)
+    logs = LogFolder(state / LOGS_FOLDER, config.log_limit_bytes, config.log_jobs)
+    pool = _pool(config, runtime, spec.address, slots, logs, children, status)
+    inference = _inference(config, runtime, server.address, tunnels.way_in, children)
+    policy = _policy(config, runtime, pool, status, inference)
 
     contact, registry, advertiser = RegistryContact(config.registry), directory.registry, artifacts.advertiser
     heartbeats = Heartbeats(registry, status, partial(_count, slots, clock), advertiser, contact, clock)
@@ -109,6 +110,9 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         logs=logs,
         artifacts=store,
         inference=inference,
+        is_plain=runtime.dialer.identity is None or config.plain_collectives,
+        worker_ports=WorkerPorts(tunnels.way_in.reached_at, pool.running, lambda: status.node_id),
+        relay=tunnels.relay,
         trainers=ListedTrainers(directory.list_trainers, clock),
         available_bytes=runtime.meter.available_bytes,
         clock=clock,
@@ -116,23 +120,20 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     )
     server.add_servicer(add_NodeAgentServiceServicer_to_server, NodeAgentServicer(agent))
     server.add_servicer(add_ArtifactServiceServicer_to_server, artifacts.exchange.servicer)
-    measuring = _measuring(config, machine, slots, status, heartbeats, clock)
     async with directory, AsyncExitStack() as opened, server:
         opened.push_async_callback(artifacts.exchange.close)
         opened.push_async_callback(children.close)
         await opened.enter_async_context(keeping_fresh(server, runtime.dialer, config.registry, clock))
         await server.start({"state": lambda: probe_state(state), "registry": contact.probe})
         status.note_speed(await runtime.measure_speed())
-        server.start_task("artifact advertising", advertiser.keep)
-        server.start_task("evidence", artifacts.reporter.report_forever)
-        server.start_task("artifact uses", uses.keep)
-        server.start_task("worker starter", runtime.starter.keep)
-        server.start_task("worker pool", pool.keep)
-        server.start_task("worker certificates", children.keep)
-        server.start_task("owner policy", policy.keep)
-        server.start_task("measuring", partial(measuring.keep, status.speed))
-        server.start_task("registration", partial(_stay_registered, registration, server), may_return=True)
-        await _serve_until_left(server, registration, pool, runtime.starter, inference)
+        artifacts.start(server, uses)
+        _start_worker_tasks(server, runtime.starter, pool, children, policy)
+        measure = _measuring(config, machine, slots, status, heartbeats, clock).keep
+        server.start_task("measuring", partial(measure, status.speed))
+        tunnels.start(server)
+        staying = partial(_stay_registered, tunnels, registration, server)
+        server.start_task("registration", staying, may_return=True)
+        await _serve_until_left(server, registration, pool, runtime, inference)
     if registration.refusal is not None:
         raise registration.refusal
 
@@ -145,11 +146,8 @@ def _spec_of(config: NodeConfig, runtime: AgentRuntime, address: str) -> NodeSpe
         slots=runtime.machine.slots,
         accelerators=runtime.machine.accelerators,
         labels={**config.label_map(), SANDBOX_LABEL: sandbox_label(config, runtime.sandbox)},
+        relay=config.relay,
     )
-
-
-def _open_store(config: NodeConfig, pending: PendingChanges) -> ArtifactStore:
-    return ArtifactStore(config.state_folder() / "artifacts", config.artifact_limit_bytes, pending.note)
 
 
 def _pool(
@@ -159,16 +157,17 @@ def _pool(
     slots: SlotTable,
     logs: LogFolder,
     children: ChildIdentities,
+    status: NodeStatus,
 ) -> LocalWorkerPool:
     assign, folders = (
-        _assigner(config, runtime.machine, address),
-        WorkerFolders(config.state_folder() / "workers"),
+        _assigner(config, runtime.machine, address, status),
+        WorkerFolders(config.state_folder() / WORKERS_FOLDER),
     )
     return LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
 
 
 def _assigner(
-    config: NodeConfig, machine: LentMachine, address: str
+    config: NodeConfig, machine: LentMachine, address: str, status: NodeStatus
 ) -> Callable[[PooledWorker, Work], Assignment]:
     def assign(worker: PooledWorker, work: Work) -> Assignment:
         return Assignment(
@@ -188,21 +187,26 @@ def _assigner(
             identity=worker.identity,
             grant=worker_grant(config, machine, worker.folder),
             plain_collectives=config.plain_collectives,
+            is_relayed=bool(status.via),
         )
 
     return assign
 
 
 def _inference(
-    config: NodeConfig, runtime: AgentRuntime, address: str, advertised: str, children: ChildIdentities
+    config: NodeConfig, runtime: AgentRuntime, address: str, way_in: WayIn, children: ChildIdentities
 ) -> InferenceProcess | None:
     if not config.inference:
         return None
-    folder, host = config.state_folder() / "inference", advertised.rpartition(":")[0]
+    folder = config.state_folder() / "inference"
     grant = inference_grant(config, runtime.machine, folder)
     command = inference_command(config, runtime.machine, address, folder, grant)
     environment = clean_environment(os.environ, is_confined=grant is not None)
-    return InferenceProcess(folder, command, environment, host, runtime.clock, children.of_inference)
+    groups, limits = runtime.cgroups, inference_limits(config)
+    make_group = partial(groups.group, limits) if groups is not None else None
+    return InferenceProcess(
+        folder, command, environment, way_in.reached_at, runtime.clock, children.of_inference, make_group
+    )
 
 
 def _policy(
@@ -246,7 +250,21 @@ def _measuring(
     )
 
 
-async def _stay_registered(registration: Registration, server: Server) -> None:
+def _start_worker_tasks(
+    server: Server,
+    starter: WorkerStarter,
+    pool: LocalWorkerPool,
+    children: ChildIdentities,
+    policy: PolicyEnforcer,
+) -> None:
+    server.start_task("worker starter", starter.keep)
+    server.start_task("worker pool", pool.keep)
+    server.start_task("worker certificates", children.keep)
+    server.start_task("owner policy", policy.keep)
+
+
+async def _stay_registered(tunnels: NodeTunnels, registration: Registration, server: Server) -> None:
+    await tunnels.way_in.settled.wait()
     await registration.keep()
     server.stop()
 
@@ -255,7 +273,7 @@ async def _serve_until_left(
     server: Server,
     registration: Registration,
     pool: LocalWorkerPool,
-    starter: WorkerStarter,
+    runtime: AgentRuntime,
     inference: InferenceProcess | None,
 ) -> None:
     """Serves until a stop is asked for; says goodbye while the workers end, then ends what started them."""
@@ -267,9 +285,11 @@ async def _serve_until_left(
     leaving = server.start_task("leaving", leave)
     await server.serve_until_stopped()
     await asyncio.wait([leaving])  # whether it failed is for the server to tell
-    await starter.close()
+    await runtime.starter.close()
     if inference is not None:
         await inference.stop(_WORKERS_GRACE_S)
+    if runtime.cgroups is not None:
+        await asyncio.to_thread(runtime.cgroups.close)
 
 
 def _count(slots: SlotTable, clock: Clock) -> SlotCount:

@@ -13,6 +13,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter, MemoryOutbox
+from peerloom.kit.server import Server
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.membership.advertising import Advertiser, PendingChanges
 from peerloom.services.node_agent.membership.node_status import NodeStatus
@@ -54,6 +55,17 @@ class ArtifactPart:
     exchange: Exchange
     advertiser: Advertiser
     reporter: EvidenceReporter
+
+    def start(self, server: Server, uses: UseKeeper) -> None:
+        """Runs what has to be, as tasks of the server."""
+        server.start_task("artifact advertising", self.advertiser.keep)
+        server.start_task("evidence", self.reporter.report_forever)
+        server.start_task("artifact uses", uses.keep)
+
+
+def open_store(config: NodeConfig, pending: PendingChanges) -> ArtifactStore:
+    """The node's store, whose changes are noted in `pending`. Reads the disk."""
+    return ArtifactStore(config.state_folder() / "artifacts", config.artifact_limit_bytes, pending.note)
 
 
 def open_artifacts(

@@ -8,6 +8,7 @@ from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.checks import check_labels, check_name, check_range
 from peerloom.kit.config import knob
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
+from peerloom.services.node_agent.tunnels.relay_limits import RelayLimits, parse_ports
 
 _ACCELERATORS = ("auto", "cpu", "cuda")
 SANDBOX_LABEL = "sandbox"
@@ -55,6 +56,11 @@ class NodeConfig:
         0,
         "memory that all workers may ask for, and use, together; 0: what is free. Lower keeps more for the "
         "owner, and takes slots back from workers that grow beyond it",
+    )
+    worker_tasks: int = knob(
+        1024,
+        "processes and threads of one worker, or of the inference server, with all it starts, where this "
+        "agent can make cgroups. Fewer leave more to the owner, and fail what loads data with many processes",
     )
     lend_hours: tuple[str, ...] = knob(
         (),
@@ -137,6 +143,30 @@ class NodeConfig:
         "what `peerloom token create --role node` printed: with it this node joins, once, and what it gets "
         "lies in the state folder. Empty, and nothing there: plain, on loopback only",
     )
+    relay: bool = knob(
+        False,
+        "pass connections on to nodes that can't be reached (NAT, firewalls). True lets them train and "
+        "serve, takes twice what they move of this machine's line, and needs ports that others reach "
+        "(relay_ports)",
+    )
+    relay_ports: str = knob(
+        "",
+        "with relay: the ports to open, e.g. 7500-7600; empty: any free ones. It takes one for all, and 3 to "
+        "5 for each node",
+    )
+    relay_tunnels: int = knob(
+        32,
+        "with relay: nodes at most, half of them of one owner; more helps more, and shares the line further",
+    )
+    relay_connections: int = knob(
+        512,
+        "with relay: connections at once, half of them of one node; each takes two threads and about 1 MB",
+    )
+    relay_limit_bytes_per_s: float = knob(
+        0.0,
+        "with relay: bytes a second passed on, of both directions together; 0: no limit. Lower keeps more of "
+        "the line for the owner, and slows the jobs of those behind it",
+    )
     allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
     log_level: str = knob("info", "debug, info, warning or error")
     worker_command: tuple[str, ...] = knob(
@@ -173,6 +203,11 @@ class NodeConfig:
         hours = tuple(Hours.parse(text) for text in self.lend_hours)
         return OwnerLimits(hours, self.lend_only_idle, self.idle_load, self.idle_wait_s)
 
+    def relay_limits(self) -> RelayLimits:
+        """What a relay gives. Raises InvalidArgumentError for ports that can't be read."""
+        ports = parse_ports(self.relay_ports)
+        return RelayLimits(self.relay_tunnels, self.relay_connections, self.relay_limit_bytes_per_s, ports)
+
     def label_map(self) -> dict[str, str]:
         """The labels by key. Raises ConfigurationError for one without '='."""
         for label in self.labels:
@@ -187,12 +222,17 @@ class NodeConfig:
         check_range("upload_limit_bytes_per_s", self.upload_limit_bytes_per_s, 0, 2**60)
         check_range("artifact_limit_bytes", self.artifact_limit_bytes, 0, 2**60)
         check_range("memory_limit_bytes", self.memory_limit_bytes, 0, 2**60)
+        check_range("worker_tasks", self.worker_tasks, 16, 2**22)
         check_range("measure_interval_s", self.measure_interval_s, 0, 1e9)
         check_range("idle_load", self.idle_load, 0.01, 1)
         check_range("idle_wait_s", self.idle_wait_s, 0, 86_400)
         check_range("processor_share", self.processor_share, 0.01, 1)
         check_range("handover_grace_s", self.handover_grace_s, 0, 3600)
         self.owner_limits()
+        check_range("relay_tunnels", self.relay_tunnels, 1, 10_000)
+        check_range("relay_connections", self.relay_connections, 1, 10_000)
+        check_range("relay_limit_bytes_per_s", self.relay_limit_bytes_per_s, 0, 2**60)
+        self.relay_limits()
         check_range("inference_memory_bytes", self.inference_memory_bytes, 0, 2**60)
         check_range("log_limit_bytes", self.log_limit_bytes, 4096, 2**40)
         check_range("log_jobs", self.log_jobs, 1, 100_000)

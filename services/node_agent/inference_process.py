@@ -15,6 +15,7 @@ from peerloom.errors import FailedPreconditionError
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.kit.tasks import ShieldedWork
+from peerloom.sandbox.cgroups import Cgroup
 from peerloom.sandbox.grant import Grant
 from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.owner.inventory import LentMachine
@@ -44,8 +45,8 @@ def inference_command(
 class InferenceProcess:
     """At most one server, whose files lie in `folder` and that is started with `command` and `environment`.
 
-    Peers reach it at `advertised_host`, as they do the agent. `certify` puts what it proves itself with
-    below a folder, and says where ("": all is plain).
+    `reached_at` says where peers reach a port of this node. `certify` puts what it proves itself with
+    below a folder, and says where ("": all is plain). `make_group` makes a cgroup for it.
     """
 
     def __init__(
@@ -53,18 +54,21 @@ class InferenceProcess:
         folder: Path,
         command: Sequence[str],
         environment: Mapping[str, str],
-        advertised_host: str,
+        reached_at: Callable[[int], Awaitable[str]],
         clock: Clock,
         certify: Callable[[Path], Awaitable[str]],
+        make_group: Callable[[], Cgroup] | None = None,
     ) -> None:
+        self._make_group = make_group
+        self._group: Cgroup | None = None
         self._folder, self._command, self._environment = folder, command, environment
         self._certify = certify
-        self._advertised_host, self._clock = advertised_host, clock
+        self._reached_at, self._clock = reached_at, clock
         self._process: asyncio.subprocess.Process | None = None
-        self._address = ""
+        self._port = 0
         self._lifeline = -1
         self._work = ShieldedWork()
-        self._starting: asyncio.Task[tuple[str, float]] | None = None
+        self._starting: asyncio.Task[float] | None = None
 
     async def start(self) -> tuple[str, float]:
         """Its address, and the seconds that starting it took (0: it ran).
@@ -76,7 +80,8 @@ class InferenceProcess:
             self._starting = self._work.start(self._ensure_started())
         starting = self._starting
         try:
-            return await asyncio.shield(starting)
+            start_s = await asyncio.shield(starting)
+            return await self._reached_at(self._port), start_s
         except asyncio.CancelledError:
             if not starting.cancelled():
                 raise
@@ -92,9 +97,9 @@ class InferenceProcess:
             await asyncio.wait({self._starting})
         await self._end(grace_s)
 
-    async def _ensure_started(self) -> tuple[str, float]:
+    async def _ensure_started(self) -> float:
         if self._process is not None and _runs(self._process):
-            return self._address, 0.0
+            return 0.0
         self._close_lifeline()
         started_s = self._clock.monotonic_s()
         try:
@@ -104,8 +109,8 @@ class InferenceProcess:
             raise
         start_s = self._clock.monotonic_s() - started_s
         assert self._process is not None
-        _log.info("inference_started", address=self._address, pid=self._process.pid)
-        return self._address, start_s
+        _log.info("inference_started", port=self._port, pid=self._process.pid)
+        return start_s
 
     async def _end(self, grace_s: float) -> None:
         process = self._process
@@ -119,10 +124,12 @@ class InferenceProcess:
                     process.kill()
                 await process.wait()
         self._close_lifeline()
+        await self._end_group()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
     async def _launch(self) -> None:
         # What a server that was killed left is of no use to the next.
+        await self._end_group()
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         await asyncio.to_thread(self._folder.mkdir, parents=True)
         identity = await self._certify(self._folder)
@@ -140,6 +147,7 @@ class InferenceProcess:
             )
         finally:
             os.close(read_end)
+        await self._enter_group(self._process.pid)
         assert self._process.stdout is not None
         try:
             line = await asyncio.wait_for(self._process.stdout.readline(), START_LIMIT_S)
@@ -152,8 +160,24 @@ class InferenceProcess:
                 "the agent's log tells why.",
                 reason="INFERENCE_NOT_STARTED",
             )
-        port = line.decode().strip().rpartition(":")[2]
-        self._address = f"{self._advertised_host}:{port}"
+        self._port = int(line.decode().strip().rpartition(":")[2])
+
+    async def _enter_group(self, pid: int) -> None:
+        if self._make_group is None:
+            return
+        try:
+            self._group = await asyncio.to_thread(self._make_group)
+            await asyncio.to_thread(self._group.add, pid)
+        except OSError as error:
+            raise FailedPreconditionError(
+                f"The inference server of this node gets no cgroup, and runs nowhere else: {error}.",
+                reason="INFERENCE_NOT_STARTED",
+            ) from error
+
+    async def _end_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None and (why := await asyncio.to_thread(group.end)):
+            _log.warning("inference_outgrown", reason=why)
 
     def _close_lifeline(self) -> None:
         if self._lifeline >= 0:

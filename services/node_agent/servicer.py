@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -20,6 +20,7 @@ from peerloom.kit.checks import (
     check_text,
 )
 from peerloom.kit.clock import Clock
+from peerloom.kit.interceptors import caller
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.config import NodeConfig
@@ -28,15 +29,21 @@ from peerloom.services.node_agent.membership.listed_trainers import ListedTraine
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
 from peerloom.services.node_agent.owner.inventory import LentMachine, is_installed, is_known_task
+from peerloom.services.node_agent.tunnels.relay_server import RelayServer
+from peerloom.services.node_agent.tunnels.worker_ports import WorkerPorts
 from peerloom.services.node_agent.work_requests import NodeView, WorkRequest, decide
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker, PoolEvent
 from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.node_agent_pb2 import (
+    ForwardPortRequest,
+    ForwardPortResponse,
     GetWorkerLogsRequest,
     GetWorkerLogsResponse,
     HandshakeRequest,
     HandshakeResponse,
+    OpenTunnelRequest,
+    OpenTunnelResponse,
     RequestWorkRequest,
     RequestWorkResponse,
     StartInferenceRequest,
@@ -62,7 +69,10 @@ _FOLLOW_INTERVAL_S = 0.2
 
 @dataclass(frozen=True)
 class AgentDependencies:
-    """All that answers a call. `spec` says what the node is, `available_bytes` how much memory is free."""
+    """All that answers a call. `spec` says what the node is, `available_bytes` how much memory is free.
+
+    `is_plain` says that workers exchange gradients in the clear; `relay` is None where it isn't offered.
+    """
 
     config: NodeConfig
     machine: LentMachine
@@ -74,6 +84,9 @@ class AgentDependencies:
     logs: LogFolder
     artifacts: ArtifactStore
     inference: InferenceProcess | None
+    is_plain: bool
+    worker_ports: WorkerPorts
+    relay: RelayServer | None
     trainers: ListedTrainers
     available_bytes: Callable[[], int]
     clock: Clock
@@ -186,6 +199,25 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         address, start_s = await agent.inference.start()
         return StartInferenceResponse(address=address, start_s=start_s)
 
+    async def ForwardPort(self, request: ForwardPortRequest, context: _Context) -> ForwardPortResponse:
+        check_range("port", request.port, 1, 65_535)
+        address = await self._agent.worker_ports.forward(caller.get().principal, request.port)
+        return ForwardPortResponse(address=address)
+
+    async def OpenTunnel(
+        self, request_iterator: AsyncIterator[OpenTunnelRequest], context: _Context
+    ) -> AsyncIterator[OpenTunnelResponse]:
+        agent, who = self._agent, caller.get()
+        if agent.relay is None:
+            raise FailedPreconditionError(
+                f"{agent.spec.name} passes nothing on: its owner doesn't offer that (relay = false).",
+                reason="NO_RELAY",
+            )
+        node = who.principal.uri if who.principal is not None else ""
+        async with aclosing(agent.relay.serve(node, who.key, request_iterator)) as answers:
+            async for answer in answers:
+                yield answer
+
     def _view(
         self,
         job_id: str,
@@ -211,6 +243,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             allow_code=agent.config.allow_code,
             foreign_paths=foreign,
             trainer_doubt=trainer_doubt,
+            plain_via=agent.status.via if agent.is_plain else "",
         )
 
     def _accepted(self, held: Reservation, reason: str) -> RequestWorkResponse:
@@ -259,4 +292,9 @@ def _process_of(worker: PooledWorker) -> WorkerProcess:
 
 def _message_of(event: PoolEvent) -> WatchWorkersResponse:
     exit_code = event.worker.exit_code or 0 if event.ended else 0
-    return WatchWorkersResponse(worker=_process_of(event.worker), ended=event.ended, exit_code=exit_code)
+    return WatchWorkersResponse(
+        worker=_process_of(event.worker),
+        ended=event.ended,
+        exit_code=exit_code,
+        reason=event.worker.why_ended if event.ended else "",
+    )

@@ -27,6 +27,7 @@ class NodeView:
     `withheld` says why the owner lends nothing just now; empty while the machine is lent.
     `foreign_paths` are the work's arguments that name files the owner doesn't lend, by their names.
     `trainer_doubt` says why the job's trainer can't be trusted; empty for one that the registry lists.
+    `plain_via` is the relay of a node whose gradients would travel in the clear; empty for all others.
     """
 
     total_slots: int
@@ -44,6 +45,7 @@ class NodeView:
     allow_code: bool
     foreign_paths: Mapping[str, str]
     trainer_doubt: str
+    plain_via: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ def _refuse_at_all(request: WorkRequest, node: NodeView) -> Decision | None:
 
 def _refuse_now(request: WorkRequest, node: NodeView) -> Decision | None:
     """Refusals that pass with time."""
+    if node.plain_via:
+        return _refusal(
+            Refusal.REFUSAL_NO_COMPUTE,
+            f"Others reach this node through {node.plain_via} only, and gradients pass there by TLS alone. "
+            "Let the node join a registry with a door (--join TOKEN), without --plain-collectives.",
+        )
     if node.trainer_doubt:
         return _refusal(Refusal.REFUSAL_UNKNOWN_TRAINER, node.trainer_doubt)
     if node.draining:

@@ -26,6 +26,9 @@ after a start, and after a pause of the registry itself, all silences begin anew
 Which artifacts a node holds is kept in memory alone (`discovery.artifact_index`): the beats carry the number
 of the node's newest change, so a node tells again what the registry doesn't know.
 
+A node that asks is dialled back (`discovery.dialling_back`): one that can't be reached where it says is told
+who passes connections on.
+
 Rooms: `membership` decides and keeps who is a member, `events` commits and tells each change, `discovery`
 knows where services and artifacts are, `answers` puts all of it into messages and pages.
 """

@@ -34,11 +34,12 @@ async def main() -> None:
     config = load_config(RegistryConfig, "registry", sys.argv[1:])
     configure_logs("registry", config.log_level)
     config.check()
-    runtime, own = Runtime(SystemClock(), Dialer()), None
+    clock, own = SystemClock(), None
     if not config.database or config.join_listen:
         make_private(Path(config.state))
     if config.join_listen:
-        own = own_identities(Path(config.state), config.certificate_hours * 3600, runtime.clock)
+        own = own_identities(Path(config.state), config.certificate_hours * 3600, clock)
+    runtime = Runtime(clock, Dialer(own.registry if own else None))
     database = connect_database(config.database_url(), "registry")
     endpoint = Endpoint(config.listen, own.registry if own else None, config.allow_plain)
     server = Server(endpoint, (*SERVICES, ADMISSION) if own else SERVICES)
@@ -61,7 +62,7 @@ async def serve(
     limits = RegistryLimits(config.timing(), config.service_lease_s, config.retention())
     with SqlThread(database) as sql:
         core = await load_core(Store(database), sql.run, limits, runtime.clock)
-        servicer = RegistryServicer(core, runtime.chance)
+        servicer = RegistryServicer(core, runtime.dialer, runtime.chance)
         server.add_servicer(add_RegistryServiceServicer_to_server, servicer)
         async with AsyncExitStack() as opened, server:
             if own is not None:

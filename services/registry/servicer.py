@@ -5,14 +5,16 @@ import random
 from collections.abc import AsyncIterator
 from typing import Any
 
-from peerloom.kit.checks import check_choice, check_labels, check_range
+from peerloom.kit.checks import check_choice, check_labels, check_name, check_range
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.interceptors import caller
 from peerloom.kit.roles import check_is_node, check_owns
 from peerloom.services.registry.answers import node_messages
 from peerloom.services.registry.answers.pages import node_page, session_page
 from peerloom.services.registry.core import Core
 from peerloom.services.registry.discovery.announcements import check_announces
-from peerloom.services.registry.membership.application import check_application
+from peerloom.services.registry.discovery.dialling_back import ReachabilityCheck, relay_offers
+from peerloom.services.registry.membership.application import check_application, check_reached_at
 from peerloom.services.registry.membership.table import HeartbeatStream, moment_of
 from peerloom.v1 import registry_pb2 as pb
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer
@@ -22,10 +24,14 @@ STATES = (pb.NODE_STATE_ALIVE, pb.NODE_STATE_SUSPECT, pb.NODE_STATE_DEAD, pb.NOD
 
 
 class RegistryServicer(RegistryServiceServicer):
-    """The calls of peerloom.v1.RegistryService; `chance` orders the holders of an artifact."""
+    """The calls of peerloom.v1.RegistryService; `chance` orders the holders of an artifact, and relays.
 
-    def __init__(self, core: Core, chance: random.Random) -> None:
+    `dialer` dials nodes back.
+    """
+
+    def __init__(self, core: Core, dialer: Dialer, chance: random.Random) -> None:
         self._core = core
+        self._reachability = ReachabilityCheck(dialer)
         self._listening: set[asyncio.Task[Any]] = set()
         self._is_closing = False
         self._chance = chance
@@ -47,6 +53,17 @@ class RegistryServicer(RegistryServiceServicer):
             incarnation=session.incarnation,
         )
 
+    async def CheckReachability(
+        self, request: pb.CheckReachabilityRequest, context: Any
+    ) -> pb.CheckReachabilityResponse:
+        check_name("name", request.name)
+        check_reached_at("", request.address, "")
+        who = caller.get()
+        reason = await self._reachability.why_not(who.principal, who.peer, request.name, request.address)
+        relays = [member.record for member in self._core.table.relays] if reason else []
+        offers = relay_offers(relays, request.name, who.owner, self._chance)
+        return pb.CheckReachabilityResponse(reachable=not reason, reason=reason, relays=offers)
+
     async def Heartbeat(
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Any
     ) -> AsyncIterator[pb.HeartbeatResponse]:
@@ -63,6 +80,8 @@ class RegistryServicer(RegistryServiceServicer):
                     await registrar.note_lending(member, beat.withheld)
                 if beat.HasField("speed"):
                     await registrar.note_speed(member, beat.speed)
+                if beat.address:
+                    await registrar.note_address(member, beat.address, beat.via)
                 yield node_messages.beat_message(member, self._core.artifacts.version(member))
         finally:
             self._core.detector.stream_ended(stream)

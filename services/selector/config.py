@@ -74,8 +74,9 @@ class SelectorConfig:
         "lowering those who are fast",
     )
     survival_loss_s: float = knob(
-        60.0,
-        "seconds a gang loses when a member goes; raising gives smaller, steadier sets, lowering larger ones",
+        30.0,
+        "seconds that a member's end is taken to cost its gang, besides lengths of the job; raising gives "
+        "smaller, steadier sets, lowering larger, faster ones",
     )
     trial_share: float = knob(
         0.05,

@@ -38,6 +38,7 @@ def event_from_message(message: registry_pb2.WatchNodesResponse) -> NodeEvent:
         session_start_s=time_s - node.online_s if is_open else None,
         speed_gflops=_said(speed.training_gflops or speed.matmul_gflops, MAX_SPEED_GFLOPS),
         heartbeat_s=_said(speed.heartbeat_s, HEARTBEAT_LIMIT_S),
+        owner=node.spec.owner,
     )
     return NodeEvent(
         registry_id=message.registry_id,
@@ -55,8 +56,8 @@ def _said(value: float, limit: float) -> float:
     return value if 0 <= value <= limit else 0.0
 
 
-def evidence_from_message(message: selector_pb2.Evidence, now_s: float) -> Evidence:
-    """A reported fact, from its message; without a time it happened at `now_s`."""
+def evidence_from_message(message: selector_pb2.Evidence, now_s: float, reporter: str) -> Evidence:
+    """A fact that `reporter` told of, from its message; without a time it happened at `now_s`."""
     return Evidence(
         evidence_id=message.evidence_id,
         node_id=message.node_id,
@@ -69,6 +70,7 @@ def evidence_from_message(message: selector_pb2.Evidence, now_s: float) -> Evide
         detail=message.detail,
         speed_gflops=message.speed_gflops,
         slots=message.slots,
+        reporter=reporter,
     )
 
 
@@ -155,6 +157,7 @@ def _terms_message(terms: Terms) -> selector_pb2.BeliefTerms:
             delay=weights.delay,
             time_score_cap=weights.time_score_cap,
         ),
+        lies=terms.lies,
     )
 
 
@@ -170,5 +173,6 @@ def _evidence_message(evidence: Evidence) -> selector_pb2.Evidence:
         detail=evidence.detail,
         speed_gflops=evidence.speed_gflops,
         slots=evidence.slots,
+        reporter=evidence.reporter,
         time=to_timestamp(evidence.time_s),
     )

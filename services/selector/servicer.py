@@ -25,11 +25,12 @@ from peerloom.kit.paging import (
 )
 from peerloom.services.selector.belief.evidence_report import check_report
 from peerloom.services.selector.belief.explanations import Explanations
+from peerloom.services.selector.belief.lies import check_may_prove
 from peerloom.services.selector.belief.movement import counting
 from peerloom.services.selector.belief.track import HALF_LIFE_S
 from peerloom.services.selector.catalog.columns import FREE, NodeColumns
 from peerloom.services.selector.catalog.writer import CatalogWriter
-from peerloom.services.selector.choosing.choice import candidates_of, choose
+from peerloom.services.selector.choosing.choice import BUSY_HORIZONS, candidates_of, choose, lies_term
 from peerloom.services.selector.choosing.last_choices import LastChoices
 from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.selector.messages import (
@@ -78,6 +79,8 @@ class SelectorServicer(SelectorServiceServicer):
         now_s = self.clock.wall_s()
         choice = choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
         self.last.note(choice, policy.name, now_s, self.columns)
+        until_s = now_s + BUSY_HORIZONS * wish.horizon_s
+        self.columns.note_taken(choice.rows, wish.slots, now_s, until_s)
         return choice_message(choice, self.columns, policy.name)
 
     async def GetBelief(self, request: pb.GetBeliefRequest, context: Any) -> pb.GetBeliefResponse:
@@ -89,7 +92,8 @@ class SelectorServicer(SelectorServiceServicer):
             raise NotFoundError.of_name("node", node_id, ())  # it was forgotten just now
         rows = np.flatnonzero(self.columns.state != FREE)
         seen = candidates_of(self.columns, rows, self.clock.wall_s(), self.half_life_s)
-        terms = policy.explain(seen, SelectionRequest(budget=1), int(np.searchsorted(rows, row)))
+        index = int(np.searchsorted(rows, row))
+        terms = policy.explain(seen, SelectionRequest(budget=1), index) + lies_term(seen.known, index)
         return explained_message(explanation, policy.name, terms, self.last.of(row, self.columns))
 
     async def ListBeliefs(self, request: pb.ListBeliefsRequest, context: Any) -> pb.ListBeliefsResponse:
@@ -114,9 +118,10 @@ class SelectorServicer(SelectorServiceServicer):
     ) -> pb.ReportEvidenceResponse:
         for index, one in enumerate(request.evidence):
             check_timestamp(f"evidence[{index}].time", one.time)
-        evidence = [evidence_from_message(one, self.clock.wall_s()) for one in request.evidence]
-        check_report(evidence)
         reporter, now_s = caller.get().key, self.clock.monotonic_s()
+        evidence = [evidence_from_message(one, self.clock.wall_s(), reporter) for one in request.evidence]
+        check_report(evidence)
+        check_may_prove((one.kind for one in evidence), caller.get().principal)
         counted = counting(evidence, lambda node_id: self.reporters.take((reporter, node_id), now_s))
         if len(counted) < len(evidence):
             _log.warning("evidence_over_allowance", reporter=reporter, facts=len(evidence) - len(counted))

@@ -91,7 +91,7 @@ class SelectorStore:
             applied = 0
             for event, one in zip(events, found, strict=True):
                 if event.kind == NODE_EVENT_KIND_REMOVED:
-                    transaction.forget(event.entry.node_id)
+                    transaction.remove(event.entry.node_id, clock_s())
                     continue
                 transaction.set_entry(event.entry)
                 applied += one is not None and transaction.count(one, clock_s())

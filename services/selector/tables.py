@@ -22,6 +22,7 @@ nodes = sa.Table(
     sa.Column("session_start_s", sa.Double),
     sa.Column("speed_gflops", sa.Double, nullable=False),
     sa.Column("heartbeat_s", sa.Double, nullable=False),
+    sa.Column("owner", sa.String(63), nullable=False),
 )
 
 
@@ -43,6 +44,7 @@ beliefs = sa.Table(
     sa.Column("unfinished", sa.BigInteger, nullable=False),
     sa.Column("belief", sa.Double, nullable=False),
     sa.Column("updates", sa.BigInteger, nullable=False),
+    sa.Column("lies", sa.BigInteger, nullable=False),
     sa.Index("beliefs_by_height", "belief", "node_id"),
 )
 
@@ -68,6 +70,7 @@ evidence = sa.Table(
     sa.Column("detail", sa.String(512), nullable=False),
     sa.Column("speed_gflops", sa.Double, nullable=False),
     sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("reporter", sa.String(255), nullable=False),
     sa.Index("evidence_by_node", "node_id"),
 )
 
@@ -88,6 +91,7 @@ history = sa.Table(
     sa.Column("open_online_s", sa.Double, nullable=False),
     sa.Column("interruptions", sa.BigInteger, nullable=False),
     sa.Column("unfinished", sa.BigInteger, nullable=False),
+    sa.Column("lies", sa.BigInteger, nullable=False),
     sa.Column("score_new", sa.Double, nullable=False),
     sa.Column("time_score", sa.Double, nullable=False),
     sa.Column("score_reduce", sa.Double, nullable=False),

@@ -28,8 +28,10 @@ from peerloom.services.trainer.jobs.runner import JobDependencies
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.distributing import Distributor
-from peerloom.services.trainer.nodes.evidence import EvidenceOutbox
-from peerloom.services.trainer.nodes.logs import JobLogs
+from peerloom.services.trainer.models.evaluating import Evaluator, ModelExaminer
+from peerloom.services.trainer.models.evaluator_process import EvaluatorProcess
+from peerloom.services.trainer.nodes.evidence_outbox import EvidenceOutbox
+from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.services.trainer.nodes.recruiting import Recruiter
 from peerloom.services.trainer.servicer import TrainerServicer
 from peerloom.services.trainer.store import TrainerStore
@@ -39,6 +41,7 @@ from peerloom.v1.registry_pb2 import ListServicesRequest, ServiceKind
 from peerloom.v1.trainer_pb2_grpc import add_TrainerServiceServicer_to_server
 
 SERVICES = ("peerloom.v1.TrainerService", "peerloom.v1.ArtifactService")
+KIND = ServiceKind.SERVICE_KIND_TRAINER
 MIGRATIONS = str(Path(__file__).parent / "migrations")
 
 
@@ -57,7 +60,7 @@ async def main() -> None:
     async def serve_with_folder() -> None:
         # Opened under the lease: what another process is about to put into the folder would be removed.
         artifacts = ArtifactStore(state / "artifacts", config.model_limit_bytes)
-        await serve(config, server, database, runtime, artifacts, host)
+        await serve(config, server, database, runtime, artifacts, host, EvaluatorProcess())
 
     await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder)
 
@@ -69,11 +72,12 @@ async def serve(
     runtime: Runtime,
     artifacts: ArtifactStore,
     bulk_host: str,
+    evaluator: Evaluator,
 ) -> None:
     """Wires the trainer, top to bottom, and serves until `server` is asked to stop.
 
     `database` has the newest tables, and this process holds its lease; artifacts are given in bulk at
-    `bulk_host` (empty: over gRPC only).
+    `bulk_host` (empty: over gRPC only); `evaluator` is closed at the end.
     """
     clock, dialer, address = runtime.clock, runtime.dialer, config.advertise or server.address
     directory = Directory(dialer, config.registry)
@@ -91,7 +95,8 @@ async def serve(
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
         recruiter = Recruiter(directory, distributor, dialer, clock, config.request_timeout_s, address)
-        collector = Collector(artifacts, distributor, config.transfer_timeout_s)
+        examiner = ModelExaminer(config, artifacts, distributor, evaluator, clock)
+        collector = Collector(artifacts, distributor, examiner, config.transfer_timeout_s)
         dependencies = JobDependencies(config, clock, router, recruiter, collector, reporter)
         jobs = JobSupervisor(store, sql, queue, directory.selector, distributor, dependencies, clock)
         servicer = TrainerServicer(jobs, queue, store, sql, router, JobLogs(recruiter), server.stopping)
@@ -105,17 +110,18 @@ async def serve(
             async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
                 await jobs.resume_all()
-                announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_TRAINER, address)
                 server.start_task("jobs", jobs.run_forever)
                 server.start_task("commit queue", queue.write_forever)
                 pruning = (store, sql, config.event_logs_kept, config.events_kept)
                 server.start_task("event retention", partial(prune_forever, *pruning))
+                server.start_task("evaluator", evaluator.keep)
                 server.start_task("evidence", reporter.report_forever)
-                server.start_task("announcement", announce)
+                server.start_task("announcement", partial(directory.announce_forever, KIND, address))
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))
                 await server.start({"database": sql.probe, "registry": probe_registry})
                 await server.serve_until_stopped()
         finally:
+            await evaluator.close()
             await exchange.close()
             await queue.write_once()
             await directory.close()

@@ -1,8 +1,13 @@
 """The trainer's knobs."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from peerloom.errors import ConfigurationError, InvalidArgumentError
+from peerloom.kit.checks import check_range
 from peerloom.kit.config import knob
+
+EVALUATE = ("auto", "off")
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,18 @@ class TrainerConfig:
     events_kept: int = knob(
         1_000_000, "newest events kept of a job; higher: long jobs show all steps; lower: less disk"
     )
+    evaluate: str = knob(
+        "auto",
+        "auto: a job succeeds only if the trainer finds the metric that its workers told of, for built-in "
+        "tasks whose data it has; the first evaluation costs 2 s of a core and 230 MB for some minutes. "
+        "off: the metric is the workers' word",
+    )
+    evaluation_timeout_s: float = knob(
+        300.0, "limit for evaluating one model; higher: large test sets are done; lower: jobs end sooner"
+    )
+    evaluation_memory_bytes: int = knob(
+        4 * 2**30, "memory for evaluating one model; higher: larger models; lower: the machine stays free"
+    )
     join: str = knob(
         "",
         "what `peerloom token create --role trainer` printed: with it this service joins, once; what it "
@@ -51,6 +68,19 @@ class TrainerConfig:
     )
     allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
     log_level: str = knob("info", "debug, info, warning or error")
+
+    def __post_init__(self) -> None:
+        if self.evaluate not in EVALUATE:
+            raise ConfigurationError(f"evaluate is {self.evaluate!r}, but must be {' or '.join(EVALUATE)}.")
+        try:
+            check_range("evaluation_timeout_s", self.evaluation_timeout_s, 1, 86_400)
+            check_range("evaluation_memory_bytes", self.evaluation_memory_bytes, 2**28, 2**60)
+        except InvalidArgumentError as error:
+            raise ConfigurationError(error.message, metadata=error.metadata) from None
+
+    def state_folder(self) -> Path:
+        """The state folder, absolute."""
+        return Path(self.state).absolute()
 
     def database_url(self) -> str:
         """Where the database lies."""

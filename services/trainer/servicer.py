@@ -13,7 +13,7 @@ from peerloom.kit.roles import check_owns
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.sample_ledger import show_verdict
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
-from peerloom.services.trainer.nodes.logs import JobLogs
+from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.services.trainer.store import TrainerStore
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.v1.trainer_pb2 import (

@@ -19,6 +19,7 @@ import torch
 from benchmarks.entry_hub import HubEntries
 from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
+from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.group.process_group import GenerationBrokenError, Group
 from peerloom.worker.joining import catch_up, participants
@@ -102,7 +103,7 @@ def train(training: Training, told: dict[str, Any]) -> None:
         rank=told["rank"],
         world_size=told["world_size"],
         collective_timeout_s=60,
-        transfer_state=True,
+        newcomers=told.get("newcomers", 1),
     )
     group = Group(config, torch.device("cpu"), entries.of(told["generation"]))
     groups.append(group)
@@ -125,7 +126,9 @@ def train(training: Training, told: dict[str, Any]) -> None:
     try:
         group.form()
         step_s = told["step_s"]
-        seat = participants.begin_joining(state, training.schedule, group, "127.0.0.1", step_s, say_admitted)
+        seat = participants.begin_joining(
+            state, training.schedule, group, config.newcomers, "127.0.0.1", step_s, say_admitted
+        )
         catching_up = seat.catch_up
         say(
             {
@@ -135,7 +138,7 @@ def train(training: Training, told: dict[str, Any]) -> None:
             }
         )
         balance = Balance([1] * group.world_size, is_fixed=True)
-        train_generation(training, group, seat, balance, report, on_step)
+        train_generation(training, group, seat, balance, report, on_step, Auditor(lambda message: None))
         say({"finished": state.parameters_digest(), "fingerprint": state.fingerprint(), "epochs": epochs})
     except (GenerationBrokenError, RuntimeError) as error:
         say({"broken": state.step, "reason": str(error)})

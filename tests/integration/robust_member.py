@@ -19,20 +19,22 @@ from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.breaking import open_sockets
 from peerloom.worker.group.process_group import Group
+from peerloom.worker.sync.robust.common_coin import CommonCoin
 from peerloom.worker.sync.robust.exchange import RobustReduce
 
 LIES = {"nan": torch.nan, "flip": -1.0, "huge": 1e30}
-SENT_OFFSET = 200  # of tcpi_bytes_sent in the kernel's struct tcp_info
+SENT_OFFSET = 200  # of tcpi_bytes_sent in the kernel's struct tcp_info; tcpi_bytes_retrans follows it
 
 
 def sent_bytes() -> int:
-    """What all sockets of this process have sent, without the headers."""
+    """What all sockets of this process have sent, without the headers and what was sent again."""
     total = 0
     for descriptor in open_sockets().values():
         try:
             with socket.socket(fileno=os.dup(descriptor)) as duplicate:
                 told = duplicate.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-                total += struct.unpack_from("Q", told, SENT_OFFSET)[0]
+                sent, again = struct.unpack_from("QQ", told, SENT_OFFSET)
+                total += sent - again
         except (OSError, struct.error):
             continue  # not TCP
     return total
@@ -55,7 +57,8 @@ def make_step(group: Group, step: dict[str, object]) -> dict[str, object]:
     loss_of(model(inputs)).backward()
     own = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).tolist()
     model.zero_grad(set_to_none=True)
-    sync = RobustReduce(model, step["owners"], step["rule"], group)
+    coin = CommonCoin(1, group.rank, group.world_size) if step.get("coin") else None
+    sync = RobustReduce(model, step["owners"], step["rule"], group, coin=coin)
     try:
         loss = sync.backward(loss_of(sync.forward(inputs)), counts)
         model.zero_grad(set_to_none=True)  # the first step sorts the buckets anew
@@ -71,7 +74,7 @@ def make_step(group: Group, step: dict[str, object]) -> dict[str, object]:
     sync.close()
     if step.get("width"):
         return {"sent": sent, "gradient_bytes": 4 * len(came), "counted": sync.traffic.bytes}
-    return {"own": own, "came": came.tolist(), "loss": loss}
+    return {"own": own, "came": came.tolist(), "loss": loss, "thrown": sync.thrown and sync.thrown.hex()}
 
 
 def main() -> None:

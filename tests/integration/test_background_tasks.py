@@ -35,6 +35,7 @@ from peerloom.services.selector import __main__ as selector
 from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.trainer import __main__ as trainer
 from peerloom.services.trainer.config import TrainerConfig
+from peerloom.services.trainer.models.evaluator_process import EvaluatorProcess
 from peerloom.v1.common_pb2 import MachineSpeed
 
 LIMIT_S = 60.0
@@ -46,10 +47,11 @@ OF_STORED = OF_ALL | {"lease", "end of streams"}
 TASKS = {
     "registry": OF_STORED | {"commit queue", "failure detector", "retention"},
     "selector": OF_ALL | {"lease", "follower", "announcement"},
-    "trainer": OF_STORED | {"jobs", "commit queue", "event retention", "evidence", "announcement"},
+    "trainer": OF_STORED
+    | {"jobs", "commit queue", "event retention", "evaluator", "evidence", "announcement"},
     "node_agent": OF_ALL
     | {"artifact advertising", "artifact uses", "evidence", "leaving", "measuring", "owner policy"}
-    | {"registration", "worker pool", "worker starter", "worker certificates"},
+    | {"registration", "worker pool", "worker starter", "worker certificates", "way in"},
 }
 
 
@@ -73,7 +75,7 @@ async def serve_trainer(server: Server, folder: Path, registry_address: str) -> 
 
     async def serve(database: Database, runtime: Runtime) -> None:
         artifacts = ArtifactStore(folder / "artifacts", config.model_limit_bytes)
-        await trainer.serve(config, server, database, runtime, artifacts, "127.0.0.1")
+        await trainer.serve(config, server, database, runtime, artifacts, "127.0.0.1", EvaluatorProcess())
 
     await _serve_stored(server, config.database_url(), "trainer", trainer.MIGRATIONS, serve)
 

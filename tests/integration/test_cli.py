@@ -1,5 +1,6 @@
 """The command `peerloom` as users run it: real processes, a real system, pipes, signals and exit codes."""
 
+import dataclasses
 import json
 import os
 import re
@@ -15,6 +16,8 @@ import psutil
 import pytest
 
 from peerloom.embedded.folder import StateFolder
+from peerloom.sandbox.bubblewrap import why_no_bubblewrap
+from peerloom.sandbox.cgroups import why_no_cgroups
 from peerloom.sandbox.kernel_support import find_support
 
 LIMIT_S = 120.0
@@ -208,8 +211,11 @@ def test_doctor_always_ends_well(alone: Shell) -> None:
     assert answer.returncode == 0
     found = {finding["name"]: finding for finding in json.loads(answer.stdout)}
     assert found["Python"]["ok"]
-    support = find_support()
-    assert (found["sandbox"]["ok"], found["sandbox"]["found"]) == (support.is_whole, str(support))
+    why_not, no_groups = why_no_bubblewrap(), why_no_cgroups()
+    support = dataclasses.replace(find_support(), bubblewrap=not why_not, cgroup=not no_groups)
+    layers = f"{support}; no second layer: {why_not}" if why_not else str(support)
+    layers += f"; no cgroups: {no_groups}" if no_groups else ""
+    assert (found["sandbox"]["ok"], found["sandbox"]["found"]) == (support.is_whole, layers)
     assert all(finding["ok"] or finding["remedy"] for finding in found.values())
 
 

@@ -1,12 +1,16 @@
 """A system with a door: who gets in, what each may do there, and who is turned out."""
 
 import asyncio
+import errno
 import json
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -19,6 +23,7 @@ from peerloom.admission.certificates import Authority
 from peerloom.admission.join_string import JoinString
 from peerloom.admission.joining import enter, join_by_token
 from peerloom.errors import (
+    ConfigurationError,
     FailedPreconditionError,
     InvalidArgumentError,
     PermissionDeniedError,
@@ -39,11 +44,15 @@ from peerloom.v1.registry_pb2 import (
     NodeState,
     RegisterRequest,
     ServiceKind,
+    WatchNodesRequest,
 )
 from peerloom.v1.trainer_pb2 import WorkerHello, WorkerSessionRequest
 
 BUF = Path(sys.executable).parent / "buf"
 pytestmark = pytest.mark.timeout(240)
+
+
+STRANGERS, GREETINGS_OF_EACH = 16, 200
 
 
 @pytest.fixture
@@ -55,6 +64,17 @@ def system(start_service: StartService, tmp_path: Path) -> DoorSystem:
 async def _limit() -> AsyncIterator[None]:
     async with asyncio.timeout(LIMIT_S):
         yield
+
+
+def greet_often(address: str) -> None:
+    """Connects by TLS and goes again, as anybody can."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    host, _, port = address.rpartition(":")
+    for _ in range(GREETINGS_OF_EACH):
+        with socket.create_connection((host, int(port)), LIMIT_S) as plain, context.wrap_socket(plain):
+            pass
 
 
 async def list_nodes(dialer: Dialer, address: str) -> None:
@@ -83,6 +103,29 @@ async def test_nobody_gets_in_without_a_certificate_of_this_registry(
     for dialer in (Dialer(), Dialer(foreign), Dialer(Identity(tmp_path / "posing.pem"))):
         with pytest.raises(UnavailableError):
             await list_nodes(dialer, system.address)
+
+
+async def test_who_comes_without_an_identity_hears_of_the_door_and_of_login(
+    system: DoorSystem, start_service: StartService, tmp_path: Path
+) -> None:
+    """By call, by stream and as a node; a plain service that isn't there, or no TLS, has no door."""
+    async with Dialer().registry(system.address) as peer:
+        with pytest.raises(UnavailableError, match="a system with a door") as told:
+            await peer.call(peer.stub.ListNodes, ListNodesRequest())
+        assert told.value.reason == "BEHIND_A_DOOR"
+        assert "peerloom login TOKEN" in told.value.message
+        with pytest.raises(UnavailableError, match="a system with a door"):
+            await anext(peer.stream(peer.stub.WatchNodes, WatchNodesRequest()))
+    node = start_service("node_agent", "--registry", system.address, "--state", str(tmp_path / "plain"))
+    while "--join TOKEN" not in node.log():  # noqa: ASYNC110  # nobody tells; all tests here have a limit
+        await asyncio.sleep(0)
+    silent = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    address = f"127.0.0.1:{silent.sockets[0].getsockname()[1]}"
+    async with silent:
+        with pytest.raises(UnavailableError, match="can't be reached"):
+            await list_nodes(Dialer(), address)
+    with pytest.raises(UnavailableError, match="can't be reached"):
+        await list_nodes(Dialer(), address)
 
 
 async def test_a_node_cannot_pose_as_the_registry(system: DoorSystem, tmp_path: Path) -> None:
@@ -120,6 +163,14 @@ async def test_a_token_admits_once_in_time_and_only_at_its_own_registry(
     with pytest.raises(InvalidArgumentError, match="beginning with plj1") as refused:
         JoinString.parse(str(token)[:-30].replace("plj1", "plj2"))
     assert token.secret not in refused.value.message
+
+
+async def test_strangers_who_connect_at_once_end_nothing(system: DoorSystem) -> None:
+    text = await system.token("user", "lab")
+    join_address = JoinString.parse(text).address
+    with ThreadPoolExecutor(STRANGERS) as strangers:
+        list(strangers.map(greet_often, [join_address] * STRANGERS))
+    await join_by_token(JoinString.parse(text), system.folder / "afterwards.pem")
 
 
 async def test_two_who_use_a_token_at_once_are_one_admitted(system: DoorSystem, tmp_path: Path) -> None:
@@ -223,14 +274,14 @@ async def test_who_was_turned_out_is_out_at_once_and_comes_back_with_a_new_token
     await list_nodes(Dialer(Identity(tmp_path / "again.pem")), system.address)
 
 
-async def ended(identity: Identity, system: DoorSystem) -> None:
+async def ended(identity: Identity, system: DoorSystem, token: str = "") -> None:
     """Comes back as somebody whose certificate has ended, by a clock that says so."""
     folder = system.folder / "ended"
     folder.mkdir()
     shutil.copy(identity.path, folder / "identity.pem")
     shutil.copy(identity.path.parent / "join-port", folder / "join-port")
     clock = LaterClock()
-    came = await enter(folder, "", clock)
+    came = await enter(folder, token, clock)
     assert came is not None
     assert came.current.certificate != identity.current.certificate
 
@@ -254,6 +305,24 @@ async def test_who_was_away_for_long_comes_back_with_its_key_and_a_thief_of_the_
     shutil.rmtree(system.folder / "ended")
     with pytest.raises(PermissionDeniedError, match="admits nobody any more"):
         await ended(Identity(system.folder / "stolen.pem"), system)
+
+
+async def test_a_full_disk_when_an_ended_certificate_is_renewed_is_told_with_what_to_do(
+    system: DoorSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that was given besides stays unused, and the old identity renews itself once there is room."""
+    identity, token = Identity(await system.admit("node", "ada")), await system.token("node", "ada")
+
+    def refuse(path: Path, credentials: Credentials) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as full:
+        full.setattr("peerloom.kit.identity.write_identity", refuse)
+        with pytest.raises(ConfigurationError, match=r"No space left.*make room on that disk"):
+            await ended(identity, system, token)
+    shutil.rmtree(system.folder / "ended")
+    await ended(Identity(identity.path), system)
+    await join_by_token(JoinString.parse(token), system.folder / "another.pem")
 
 
 async def test_a_worker_has_the_session_of_its_own_job_and_nothing_else(system: DoorSystem) -> None:

@@ -1,15 +1,14 @@
 """Jobs and questions in a system with a door: they work, and go on over renewals and another authority."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy
 import pytest
 from door_system import DoorSystem
 from node_agent_parts import StartService
+from paced_jobs import next_epoch, put_paced_task
 
-from peerloom import EpochFinished, JobEvent
 from peerloom.errors import PermissionDeniedError
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.identity import Identity
@@ -18,24 +17,7 @@ from peerloom.v1.registry_pb2 import NodeState, WatchNodesRequest
 
 LIMIT_S = 150.0
 LIFE_S = 20.0  # so that all certificates end, and the authority is replaced, within one short job
-# Digits at a pace that leaves the cores to others: what is tested takes a certificate's life, not work.
-PACED = """
-import threading
-from peerloom.worker.tasks.digits import Digits
-class Paced(Digits):
-    def batch(self, split, indices):
-        threading.Event().wait(0.2)
-        return super().batch(split, indices)
-"""
 pytestmark = pytest.mark.timeout(240)
-
-
-async def next_epoch(events: AsyncIterator[JobEvent]) -> None:
-    """Waits for the end of the epoch that is under way."""
-    async for event in events:
-        if isinstance(event, EpochFinished):
-            return
-    raise AssertionError("the job ended")
 
 
 async def new_authority(system: DoorSystem) -> bytes:
@@ -56,7 +38,7 @@ async def test_a_job_goes_on_while_every_certificate_and_the_authority_are_repla
 ) -> None:
     system = DoorSystem(tmp_path, start_service, LIFE_S)
     async with asyncio.timeout(LIMIT_S), system.client() as client:
-        (tmp_path / "paced.py").write_text(PACED)
+        put_paced_task(tmp_path, 0.2)  # what is tested takes a certificate's life, not work
         started = await system.start_all(("ada", "bob"), PYTHONPATH=str(tmp_path))
         names = ("registry", "selector", "trainer", "node-1", "node-2")
         held = [tmp_path / name / "identity.pem" for name in names]

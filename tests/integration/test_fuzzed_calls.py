@@ -18,9 +18,11 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from node_agent_parts import agent_at
 
 # Their descriptors enter the pool, where reflection's names are looked up.
 from peerloom.v1 import artifact_pb2, inference_pb2, node_agent_pb2, registry_pb2, selector_pb2, trainer_pb2
+from peerloom.v1.node_agent_pb2 import StartInferenceRequest
 
 KNOWN = (artifact_pb2, inference_pb2, node_agent_pb2, registry_pb2, selector_pb2, trainer_pb2)
 SEED = 1
@@ -33,10 +35,10 @@ SERVICES = ("registry", "selector", "trainer", "node_agent")
 
 @pytest.fixture
 def services(start_service: StartService, tmp_path: Path) -> dict[str, ServiceHandle]:
-    """One process of each service; the agent's workers and inference are left out."""
+    """One process of each service; the agent's workers are left out."""
     registry = start_service("registry", "--state", str(tmp_path / "registry"))
     found = {"registry": registry}
-    more = {"node_agent": ("--name", "ada", "--slots", "1", "--inference=false", "--keep-warm=false")}
+    more = {"node_agent": ("--name", "ada", "--slots", "1", "--keep-warm=false")}
     for name in SERVICES[1:]:
         flags = ("--state", str(tmp_path / name), "--registry", registry.address, *more.get(name, ()))
         found[name] = start_service(name, *flags)
@@ -78,13 +80,20 @@ async def answer_to(channel: aio.Channel, method: MethodDescriptor, requests: li
     return ""
 
 
-async def faults_of(handle: ServiceHandle) -> list[str]:
+async def inference_of(agent_address: str) -> str:
+    """Where the node's inference server listens, a process of the agent's whose log is the agent's too."""
+    async with agent_at(agent_address) as agent:
+        answer = await agent.call(agent.stub.StartInference, StartInferenceRequest(), LIMIT_S)
+        return str(answer.address)
+
+
+async def faults_of(name: str, address: str) -> list[str]:
     """The answers of one service that are bugs of ours."""
     options = [("grpc.max_send_message_length", -1)]
-    async with aio.insecure_channel(handle.address, options=options) as channel, asyncio.timeout(LIMIT_S):
+    async with aio.insecure_channel(address, options=options) as channel, asyncio.timeout(LIMIT_S):
         fuzzer, found = MessageFuzzer(SEED), list[str]()
         methods = await methods_of(channel)
-        assert methods, f"{handle.name} lists no method of ours"
+        assert methods, f"{name} lists no method of ours"
         for method in methods:
             streams = method.client_streaming or method.server_streaming
             kind = method.input_type
@@ -96,12 +105,15 @@ async def faults_of(handle: ServiceHandle) -> list[str]:
         health = health_pb2_grpc.HealthStub(channel)
         answer = await health.Check(health_pb2.HealthCheckRequest(), timeout=CALL_S)
         if answer.status != health_pb2.HealthCheckResponse.SERVING:
-            found.append(f"{handle.name} is no longer serving")
+            found.append(f"{name} is no longer serving")
         return [one for one in found if one]
 
 
 async def test_nothing_that_is_sent_is_a_bug_of_ours(services: dict[str, ServiceHandle]) -> None:
-    found = await asyncio.gather(*map(faults_of, services.values()))
+    addresses = {name: handle.address for name, handle in services.items()}
+    # The agent's calls may start its inference server anew: it is asked when they are through.
+    found = list(await asyncio.gather(*(faults_of(*service) for service in addresses.items())))
+    found.append(await faults_of("inference", await inference_of(addresses["node_agent"])))
     told = [fault for faults in found for fault in faults]
     for handle in services.values():
         log = handle.log()

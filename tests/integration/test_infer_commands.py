@@ -48,8 +48,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def test_answers_are_shown_with_the_way_they_came(run: Run) -> None:
-    shown = run("infer", "DIGITS", "rows.npy", "--mode", "remote")
+    shown = run("infer", "DIGITS", "rows.npy", "--mode", "remote", "--second-opinion", "wait")
     assert shown.returncode == 0, shown.stderr
+    assert "answered otherwise" not in shown.stdout
     assert "... and 5 more" in shown.stdout
     assert "remote: you asked for it" in shown.stdout
     assert "node-" in shown.stdout

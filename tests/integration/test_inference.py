@@ -23,6 +23,7 @@ from peerloom.errors import (
     ResourceExhaustedError,
 )
 from peerloom.inference.server.building import read_blueprint
+from peerloom.inference.trusted_modules import BY_USER, TrustedModules
 from peerloom.worker.task import load_task
 
 LIMIT_S = 60.0
@@ -283,7 +284,7 @@ def test_a_header_beyond_the_limit_is_refused_unread(tmp_path: Path) -> None:
         file.write((9 * 2**20).to_bytes(8, "little"))
         file.truncate(10 * 2**20)
     with pytest.raises(InvalidArgumentError, match="header's size"):
-        read_blueprint(path, "d" * 64)
+        read_blueprint(path, "d" * 64, TrustedModules((), BY_USER))
 
 
 async def test_a_model_too_large_says_how_much_is_missing(tmp_path: Path) -> None:

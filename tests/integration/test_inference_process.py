@@ -26,6 +26,10 @@ exec sleep 1000
 """
 
 
+async def reached_at(port: int) -> str:
+    return f"ada.example:{port}"
+
+
 class Started:
     """An inference process whose program is a script that starts when it is told to."""
 
@@ -38,7 +42,7 @@ class Started:
         script.chmod(0o755)
         command, environment = [str(script)], dict(os.environ)
         self.process = InferenceProcess(
-            folder / "inference", command, environment, "ada.example", SystemClock(), plain
+            folder / "inference", command, environment, reached_at, SystemClock(), plain
         )
 
     async def begins(self) -> None:

@@ -121,7 +121,7 @@ class MemberPool:
 
     def begin(self, old: list[Member], until: int) -> None:
         """These commit `until` steps as a generation and leave it."""
-        self.work(old, leave_at=until)
+        self.work(old, leave_at=until, newcomers=0)
         assert [member.hear("broken")["broken"] for member in old] == [until] * len(old)
 
 
@@ -160,6 +160,16 @@ def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -
     epochs = check_same([*old, newcomer])
     assert [epoch for epoch, _, _ in epochs] == [1, 2, 3]
     assert [member.steps for member in old] == [list(range(1, 19))] * 2, "no step twice, none left out"
+
+
+def test_of_equal_steps_the_first_one_s_parameters_count(pool: MemberPool) -> None:
+    """The one left behind has made its four steps alone, and normalised each batch as a whole."""
+    *old, left_behind = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)
+    pool.begin(old, until=4)
+    pool.begin([left_behind], until=4)
+    pool.work([*old, left_behind])
+    assert [member.hear("entered")["newcomers"] for member in (*old, left_behind)] == [1] * 3
+    check_same([*old, left_behind])
 
 
 def test_two_newcomers_catch_up_at_once_each_from_its_own_donor(pool: MemberPool) -> None:

@@ -110,6 +110,7 @@ async def test_outside_its_hours_a_node_refuses_work_and_says_why(
     assert (shown.draining, hours in shown.withheld) == (True, True)
 
 
+@pytest.mark.usefixtures("processes_are_executed")
 async def test_what_a_killed_inference_server_left_is_gone_when_the_next_starts(
     start_service: StartService, tmp_path: Path, registry: ServiceHandle
 ) -> None:

@@ -1,5 +1,7 @@
 """A job on eight real nodes, two of which lie, with and without a rule; the models are measured here.
 
+With a rule there are audits, too, by which they may be dismissed before the end; `test_audits` is about that.
+
 What the workers themselves tell of loss and accuracy says nothing beside liars.
 """
 
@@ -37,7 +39,8 @@ def accuracy(client: Client, robust: RobustRule, path: Path) -> float:
         "lying_task:Lying",
         arguments={"liars": "2,5"},
         requests=NODES,
-        min_workers=NODES,
+        min_workers=NODES - 2,  # with a rule, liars are dismissed once they are found out
+        max_workers=NODES,
         batch_size=64,
         epochs=6,
         seed=5,
@@ -57,5 +60,6 @@ def accuracy(client: Client, robust: RobustRule, path: Path) -> float:
 
 
 def test_two_liars_of_eight_spoil_a_sum_and_not_a_trimmed_mean(client: Client, tmp_path: Path) -> None:
-    assert accuracy(client, "auto", tmp_path / "robust.safetensors") > 0.9
+    """The sum first: whoever was found to lie in the other is chosen no more."""
     assert accuracy(client, "off", tmp_path / "sum.safetensors") < 0.5
+    assert accuracy(client, "auto", tmp_path / "robust.safetensors") > 0.9

@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from node_agent_parts import (
 
 from peerloom.kit.channel import open_channel
 from peerloom.kit.dialing import Dialer
+from peerloom.sandbox.cgroups import why_no_cgroups
 from peerloom.sandbox.kernel_support import find_support
 from peerloom.v1.artifact_pb2 import HasArtifactsRequest
 from peerloom.v1.node_agent_pb2 import HandshakeRequest, Refusal, StopWorkersRequest
@@ -89,7 +91,8 @@ async def test_an_agent_registers_what_it_has_and_says_the_same_to_peers(bench: 
         node = (await event(NODE_EVENT_KIND_REGISTERED)).node
         hello = await peer.call(peer.stub.Handshake, HandshakeRequest(caller="a test"))
     assert (node.spec.name, node.spec.address, node.spec.slots) == ("alpha", agent.address, 2)
-    assert dict(node.spec.labels) == {"room": "b12", "owner": "lab", "sandbox": str(find_support())}
+    sandbox = replace(find_support(), cgroup=not why_no_cgroups())
+    assert dict(node.spec.labels) == {"room": "b12", "owner": "lab", "sandbox": str(sandbox)}
     assert node.spec.speed.matmul_gflops > 0
     assert node.spec.speed.memory_bytes_per_s > 0
     assert node.spec.speed.disk_bytes_per_s > 0

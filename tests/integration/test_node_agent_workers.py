@@ -142,6 +142,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "identity": "",
         "data_roots": [],
         "plain_collectives": False,
+        "is_relayed": False,
         "OMP_NUM_THREADS": "2",
     }
 

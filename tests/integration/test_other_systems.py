@@ -66,7 +66,7 @@ for room in ("client", "cli", "embedded", "inference.client", "artifacts"):
     for found in pkgutil.walk_packages(package.__path__, f"peerloom.{room}."):
         if not found.name.endswith((".__main__", ".local_model")):
             import_module(found.name)
-for name in ("testbed", "testbed.record", "experiments.live"):
+for name in ("testbed", "testbed.testbed_record", "experiments.live"):
     import_module(f"peerloom.{name}")
 """
     done = run_hidden(script)

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 LIMIT_S = 60.0
+pytestmark = pytest.mark.usefixtures("processes_are_executed")
 
 
 async def test_health_and_reflection_answer(start_service: Any, tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class Watched:
         return self.until(is_without) + self.until_step()
 
 
+@pytest.mark.usefixtures("processes_are_executed")  # a fork has all that the tests' origin has loaded
 def test_a_worker_killed_just_after_a_restart_costs_the_others_no_wait(tmp_path: Path) -> None:
     """As soon as the trainer answers; after the first step that it hears of; and twenty steps later."""
     with Embedded(tmp_path, (1,) * WORKERS) as system, Client(system.address, patience_s=LIMIT_S) as client:

@@ -35,7 +35,9 @@ STEPS = {
     MEDIAN: step(MEDIAN, OWN, {"1": "huge"}),
     KRUM: step(KRUM, OWN, {"1": "huge"}),
     CENTRED_CLIPPING: step(CENTRED_CLIPPING, OWN, {"1": "huge"}),
-    "auto of five owners": step("auto", FIVE),
+    "five owners": step(TRIMMED_MEAN, FIVE),
+    "auto": step("auto", OWN, {"1": "huge"}),
+    "auto with a coin": step("auto", OWN, {"1": "huge"}, coin=True),
     "auto of four owners": step("auto", FOUR),
     "not finite": step(KRUM, OWN, {"2": "nan"}),
     "not finite, four owners": step("auto", FOUR, {"2": "nan"}),
@@ -118,10 +120,25 @@ def test_clipping_stays_among_the_honest(said: Said) -> None:
 
 
 def test_the_workers_of_one_owner_have_one_vote(said: Said) -> None:
-    votes = said.votes("auto of five owners", FIVE)
+    votes = said.votes("five owners", FIVE)
     assert len(votes) == 5
     expected = votes.sort(0).values[1:4].mean(0)
-    torch.testing.assert_close(said.came("auto of five owners"), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(said.came("five owners"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_auto_leaves_out_who_stands_apart_and_stays_among_the_honest(said: Said) -> None:
+    honest = said.votes("auto", OWN)[[0, 2, 3, 4, 5]]
+    came, slack = said.came("auto"), 1e-5
+    assert bool((came >= honest.min(0).values - slack).all())
+    assert bool((came <= honest.max(0).values + slack).all())
+
+
+def test_all_throw_the_same_coin_and_the_gradient_is_what_it_is_without(said: Said) -> None:
+    first, *others = [one["thrown"] for one in said.of("auto with a coin")]
+    assert len(bytes.fromhex(first)) == 32
+    assert others == [first] * 5
+    assert torch.equal(said.came("auto with a coin"), said.came("auto"))
+    assert {one["thrown"] for one in said.of("auto")} == {None}
 
 
 def test_with_four_owners_the_sum_of_all_gradients_comes_out(said: Said) -> None:

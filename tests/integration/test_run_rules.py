@@ -14,6 +14,7 @@ def run_tests(folder: Path, text: str, **environment: str) -> tuple[int, str]:
     """Runs one test file under our conftest; returns pytest's exit status and output."""
     (folder / "conftest.py").write_text(CONFTEST.read_text())
     (folder / "test_it.py").write_text("import pytest, subprocess, sys\n" + text)
+    inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     done = subprocess.run(
         [
             sys.executable,
@@ -26,7 +27,7 @@ def run_tests(folder: Path, text: str, **environment: str) -> tuple[int, str]:
             str(folder),
             str(folder),
         ],
-        env={**{name: value for name, value in os.environ.items() if name != "CI"}, **environment},
+        env={**inherited, "PYTHONPATH": str(CONFTEST.parent), **environment},
         capture_output=True,
         text=True,
         timeout=60,

@@ -1,6 +1,7 @@
 """A training whose code tries what it may not, on nodes with and without a sandbox; who says which it is."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import psutil
@@ -8,11 +9,12 @@ import pytest
 from node_agent_parts import agent_at
 
 from peerloom import Client, Embedded
+from peerloom.sandbox.bubblewrap import why_no_bubblewrap
 from peerloom.sandbox.kernel_support import find_support
 from peerloom.v1.node_agent_pb2 import StartInferenceRequest
 
 LIMIT_S = 100.0
-SUPPORT = find_support()
+SUPPORT = dataclasses.replace(find_support(), bubblewrap=not why_no_bubblewrap())
 # What it found goes to its output, which its agent keeps.
 TASK = """
 import os, socket
@@ -37,6 +39,8 @@ class Curious(Task):
         for name, found in {
             "state": outcome((state / "node.json").read_text),
             "logs": outcome(lambda: list((state / "logs").iterdir())),
+            "looked-up": outcome((state / "node.json").stat),
+            "accounts": outcome(Path("/etc/shadow").stat),
             "outside": outcome((state / "planted").touch),
             "signal": outcome(lambda: os.kill(forker, 0)),
             "environment": outcome(Path(f"/proc/{forker}/environ").read_bytes),
@@ -56,7 +60,8 @@ class Curious(Task):
         return split, split
 """
 ALLOWED = dict.fromkeys(("own", "compiled"), "done")
-FORBIDDEN = ("state", "logs", "outside", "signal", "environment", "datagram")
+FORBIDDEN = ("logs", "outside", "signal", "environment", "datagram")
+SEEN = ("looked-up", "accounts")  # by name, for what they are; Landlock alone lets everybody do that
 
 pytestmark = pytest.mark.skipif(not SUPPORT.is_whole, reason=f"needs a sandbox: {SUPPORT.why_not}")
 
@@ -74,7 +79,7 @@ def run_curious(folder: Path) -> tuple[dict[str, str], str, str]:
         lines = [line.line.split() for line in job.logs()]
         asyncio.run(start_inference(node.address))
         found = {line[1]: line[2] for line in lines if line[:1] == ["curious"]}
-        return found, node.labels["sandbox"], seccomp_of("peerloom.inference.server")
+        return found, node.labels["sandbox"].removesuffix("+cgroup"), seccomp_of("peerloom.inference.server")
 
 
 async def start_inference(address: str) -> None:
@@ -98,9 +103,13 @@ def test_a_jobs_code_trains_and_reaches_nothing_else(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PEERLOOM_NODE_NO_SANDBOX", "true")
     found, label, seccomp = run_curious(tmp_path / "free")
     assert (label, seccomp) == ("off", "0")
-    assert found == {**dict.fromkeys(FORBIDDEN, "done"), **ALLOWED, "secret": "none"}
+    open_to_all = dict.fromkeys((*FORBIDDEN, "state", *SEEN), "done")
+    assert found == {**open_to_all, **ALLOWED, "secret": "none"}
 
     monkeypatch.setenv("PEERLOOM_NODE_NO_SANDBOX", "false")
     found, label, seccomp = run_curious(tmp_path / "confined")
     assert (label, seccomp) == (str(SUPPORT), "2")
-    assert found == {**dict.fromkeys(FORBIDDEN, "PermissionError"), **ALLOWED, "secret": "none"}
+    denied = dict.fromkeys((*FORBIDDEN, "state"), "PermissionError") | dict.fromkeys(SEEN, "done")
+    if SUPPORT.bubblewrap:
+        denied |= dict.fromkeys(("state", *SEEN), "FileNotFoundError")
+    assert found == {**denied, **ALLOWED, "secret": "none"}

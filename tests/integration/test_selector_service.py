@@ -94,6 +94,8 @@ async def test_a_belief_is_explained_to_the_last_digit(system: System) -> None:
     request.page_token = first.next_page_token
     rest = await system.selector.call(system.selector.stub.ListBeliefHistory, request)
     updates = [*first.updates, *rest.updates]
+    for one in facts:
+        one.reporter = "anonymous ipv4:127.0.0.1"
     assert [update.evidence for update in updates] == facts[::-1]
     assert [update.updates for update in updates] == [4, 3, 2, 1]
     assert [update.belief for update in updates] == [formula(update.terms) for update in updates]

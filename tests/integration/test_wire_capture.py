@@ -1,14 +1,10 @@
 """What somebody on the wire between two nodes sees of a training: all of it, or with a door nothing."""
 
 import asyncio
-import base64
 import os
 import re
 import secrets
-import select
-import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +12,12 @@ from pathlib import Path
 import pytest
 from door_system import DoorSystem
 from node_agent_parts import StartService
+from packet_capture import Capture, keys_in, keys_seen
 
 from peerloom.client.async_client import AsyncClient
 
 LIMIT_S = 150.0
 pytestmark = pytest.mark.timeout(240)
-ALL_PACKETS = 3  # linux/if_ether.h: ETH_P_ALL
 MARK = b"peerloom"
 # Its buffer holds the mark, which the trained model carries to who keeps it; the gradient of `weight` is one
 # number, again and again.
@@ -50,37 +46,6 @@ class Marked(Task):
 """
 
 
-class Capture:
-    """All that crosses an interface, packet after packet; a context manager, after which `seen` has it."""
-
-    def __init__(self, interface: str) -> None:
-        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL_PACKETS))
-        self._socket.bind((interface, ALL_PACKETS))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**26)
-        self._woken, self._wakes = os.pipe()
-        self._packets = bytearray()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self.seen = b""
-
-    def __enter__(self) -> "Capture":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._wakes)
-        self._thread.join()
-        os.close(self._woken)
-        self._socket.close()
-        self.seen = bytes(self._packets)
-
-    def _read(self) -> None:
-        while True:
-            readable, _, _ = select.select([self._socket, self._woken], [], [])
-            if self._woken in readable:
-                return
-            self._packets += self._socket.recv(2**17)
-
-
 @contextmanager
 def wire() -> Iterator[tuple[str, str, str, str]]:
     """A namespace at the other end of a cable: its name, our interface, our address and the one there."""
@@ -107,14 +72,6 @@ def ip(*arguments: str) -> None:
     """Calls iproute2."""
     done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
     assert done.returncode == 0, f"ip {' '.join(arguments)}: {done.stderr}"
-
-
-def keys_in(folder: Path) -> list[list[bytes]]:
-    """The lines of each private key that the services have."""
-    pems = [path.read_bytes().partition(b"-----BEGIN CERTIFICATE")[0] for path in folder.glob("*/*.pem")]
-    keys = [pem.split(b"\n")[1:-2] for pem in pems]
-    assert len(keys) >= 6, "those of registry, operator, selector, trainer and two nodes"
-    return keys
 
 
 async def trained(client: AsyncClient) -> None:
@@ -179,6 +136,5 @@ async def test_with_a_door_the_wire_shows_neither_parameters_nor_gradients_nor_k
     assert len(seen) > 2 * 4096 * len(MARK), "the model and the gradients have crossed"
     assert MARK * 2 not in seen
     assert numbers_again_and_again(seen) == []
-    for key in keys_in(tmp_path):
-        assert not [line for line in key if line in seen]
-        assert base64.b64decode(b"".join(key))[36:68] not in seen  # the secret number itself
+    assert len(keys_in(tmp_path)) >= 6, "those of registry, operator, selector, trainer and two nodes"
+    assert keys_seen(tmp_path, seen) == []

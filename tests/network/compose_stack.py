@@ -1,10 +1,12 @@
 """Drives the stack of deploy/compose.yaml under a project name of its own, as a user would."""
 
+import asyncio
 import os
 import secrets
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -16,10 +18,14 @@ import pytest
 from docker.errors import DockerException
 
 from peerloom import Client
+from peerloom.admission.join_string import JoinString
+from peerloom.admission.joining import join_by_token
 from peerloom.errors import PeerloomError
+from peerloom.kit.identity import Identity
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 IMAGES = ("registry", "selector", "trainer", "node")
+TAG = os.environ.get("TAG", "latest")  # of the images; compose reads the same variable
 COMMAND_LIMIT_S = 240
 READY_LIMIT_S = 120.0
 # Ends every process of a container but its init, as SIGKILL from outside would: nobody can say goodbye.
@@ -37,7 +43,7 @@ def require_docker() -> docker.DockerClient:
         engine = docker.from_env(timeout=COMMAND_LIMIT_S)
     except DockerException:
         pytest.skip("needs Docker: no daemon answers")
-    missing = [name for name in IMAGES if not engine.images.list(f"peerloom-{name}")]
+    missing = [name for name in IMAGES if not engine.images.list(f"peerloom-{name}:{TAG}")]
     if missing:
         engine.close()
         pytest.skip(f"needs Docker with Peerloom's images ({', '.join(missing)} missing): run make images")
@@ -56,10 +62,10 @@ def require_compose() -> list[str]:
     pytest.skip("needs Docker's compose: install docker-compose")
 
 
-def free_port() -> int:
-    """A port of loopback that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+def free_ports() -> tuple[int, int]:
+    """Two ports of loopback that were free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return int(one.getsockname()[1]), int(other.getsockname()[1])
 
 
 class Stack:
@@ -70,7 +76,9 @@ class Stack:
     ) -> None:
         self.engine = engine
         self.project = f"peerloom-test-{secrets.token_hex(4)}"
-        self.address = f"127.0.0.1:{free_port()}"
+        self.port, self.join_port = free_ports()
+        self.address = f"127.0.0.1:{self.port}"
+        self._login = ""
         self._command = [*compose, *(part for file in files for part in ("-f", str(DEPLOY / file)))]
 
     def compose(self, *arguments: str, check: bool = True) -> str:
@@ -78,7 +86,8 @@ class Stack:
         environment = {
             **os.environ,
             "COMPOSE_PROJECT_NAME": self.project,
-            "CLIENT_ADDRESS": self.address,
+            "CLIENT_PORT": str(self.port),
+            "JOIN_PORT": str(self.join_port),
             "COMPOSE_HTTP_TIMEOUT": str(COMMAND_LIMIT_S),
         }
         done = subprocess.run(
@@ -91,6 +100,23 @@ class Stack:
         assert not check or done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
+    def token(self, *more: str) -> str:
+        """What `peerloom token create --role user` prints in the registry's container."""
+        command = ("exec", "-T", "registry", "peerloom", "token", "create", "--role", "user", *more)
+        return self.compose(*command).strip()
+
+    def identity(self) -> Identity:
+        """That of somebody who joined by a token, at the first call."""
+        self._login = self._login or tempfile.mkdtemp()
+        path = Path(self._login, "identity.pem")
+        if not path.exists():
+            assert asyncio.run(join_by_token(JoinString.parse(self.token()), path)) == self.address
+        return Identity(path)
+
+    def client(self, patience_s: float = 60.0) -> Client:
+        """A client of theirs."""
+        return Client(self.address, identity=str(self.identity().path), patience_s=patience_s)
+
     def up(self, nodes: int) -> None:
         """Starts everything and waits until all is healthy and all nodes are alive."""
         self.compose("up", "--detach", "--scale", f"node={nodes}")
@@ -98,7 +124,7 @@ class Stack:
 
     def wait_until_ready(self, nodes: int) -> None:
         """Waits until each container is healthy and `nodes` nodes are alive in the registry."""
-        with Client(self.address, patience_s=READY_LIMIT_S) as client:
+        with self.client(READY_LIMIT_S) as client:
 
             def missing() -> str:
                 states = {each.name: each.attrs["State"]["Health"]["Status"] for each in self.containers()}
@@ -134,7 +160,10 @@ class Stack:
         return [str(each.name) for each in (*self.containers(), *found)]
 
     def remove(self) -> None:
-        """Takes away everything of the project, its volumes too."""
+        """Takes away everything of the project, its volumes and our login too."""
+        if self._login:
+            shutil.rmtree(self._login)
+            self._login = ""
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "10", check=False)
 
     def _label(self) -> str:

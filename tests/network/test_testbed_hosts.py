@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packet_capture import keys_in, keys_seen
 from testbed_parts import (
     ask_inside,
     assert_equal,
+    captured,
     is_cut_off,
+    parameters_seen,
     parameters_without_network,
     plan_of,
     reaches,
@@ -48,14 +51,20 @@ def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
 def test_training_over_ns3_gives_the_parameters_of_training_without_a_network(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    job, parameters = train_inside(testbed, requests=3)
+    """And whoever looks at what crosses ns-3 meanwhile sees neither parameters nor keys."""
+    with captured(testbed) as capture:
+        job, parameters = train_inside(testbed, requests=3)
     assert_equal(parameters, parameters_without_network(tmp_path, workers=3))
+    assert parameters_seen(parameters, capture.seen) == []
+    assert len(keys_in(testbed.folder.path)) >= 7, "those of registry, operator, selector, trainer and hosts"
+    assert keys_seen(testbed.folder.path, capture.seen) == []
     parameter_bytes = sum(one.numel() * one.element_size() for one in parameters.values())
 
     path = testbed.folder.path / "jobs" / f"{job}.network.json"
     wait_until(path.exists, "the job's traffic is kept")
     kept = json.loads(path.read_text())
     sent = {link["host"]: link["sent_bytes"] for link in kept["links"]}
+    assert len(capture.seen) > sum(link["sent_bytes"] for link in kept["links"]) / 2, "it was all seen"
     # 45 steps, in each of which a ring of three passes on 2 * 2/3 of the gradient.
     assert all(sent[f"host-{number}"] > 45 * 4 / 3 * parameter_bytes for number in (1, 2, 3))
     assert kept["lag_worst_s"] >= 0

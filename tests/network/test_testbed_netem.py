@@ -1,4 +1,4 @@
-"""The same file and commands over Linux's own shaping."""
+"""The same file and commands over Linux's own shaping, without a door."""
 
 import json
 import subprocess
@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from testbed_parts import (
     assert_equal,
+    captured,
     file_of,
     is_cut_off,
+    parameters_seen,
     parameters_without_network,
     plan_of,
     reaches,
@@ -24,6 +26,8 @@ from peerloom.errors import FailedPreconditionError
 from peerloom.testbed import Action, Testbed
 from peerloom.testbed.backends.netem import Netem
 from peerloom.testbed.lab import with_netlink
+from peerloom.testbed.testbed_record import read_entries
+from peerloom.testbed.unprivileged import FIRST_USER
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(180)]
 
@@ -32,14 +36,17 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(180)]
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     require(ns3=False)
     network = {"nodes": 5, "rate": "200Mbps", "delay": "1ms", "mtu": 1500}
-    with Testbed(plan_of(2, "netem", network=network), tmp_path_factory.mktemp("testbed")) as up:
+    with Testbed(plan_of(2, "netem", network=network, door=False), tmp_path_factory.mktemp("testbed")) as up:
         yield up
 
 
 def test_training_gives_the_parameters_of_training_without_a_network(
     testbed: Testbed, tmp_path: Path
 ) -> None:
-    _, parameters = train_inside(testbed, requests=2)
+    """In plain: the parameters are there for whoever looks, so the same look behind a door can fail."""
+    with captured(testbed) as capture:
+        _, parameters = train_inside(testbed, requests=2)
+    assert parameters_seen(parameters, capture.seen) != []
     assert_equal(parameters, parameters_without_network(tmp_path, workers=2))
     traffic = testbed.traffic()
     assert (traffic.lag_worst_s, traffic.faithful) == (None, None)
@@ -75,6 +82,27 @@ def test_run_plays_the_script_around_a_command_and_ends_as_it_did(tmp_path: Path
     assert [(one["action"], one["error"]) for one in events] == [("leave host-1", ""), ("join host-1", "")]
     kept = json.loads((state / "network.json").read_text())
     assert (kept["backend"], [link["host"] for link in kept["links"]]) == ("netem", ["control", "host-1"])
+
+
+def test_programs_run_as_users_without_rights_each_as_its_own(testbed: Testbed) -> None:
+    """Registry, selector, trainer and both agents, from the kernel's record of each."""
+    found = {
+        entry.name: status_of(entry.pid) for entry in read_entries(testbed.names) if entry.kind == "process"
+    }
+    assert len(found) == 5
+    users = {status["Uid"] for status in found.values()}
+    assert len(users) == 5
+    for status in found.values():
+        [user] = set(status["Uid"].split())
+        assert int(user) >= FIRST_USER
+        assert status["Groups"] == ""
+        assert {status[name] for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb")} == {"0" * 16}
+        assert status["NoNewPrivs"] == "1"
+
+
+def status_of(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def test_every_cable_is_shaped_at_both_ends(testbed: Testbed) -> None:

@@ -17,7 +17,7 @@ from peerloom.testbed import Testbed, lab, namespaces, parse_plan
 from peerloom.testbed.names import Names
 from peerloom.testbed.needs import PROGRAM_VARIABLE
 from peerloom.testbed.note import read_note
-from peerloom.testbed.record import is_up, read_entries
+from peerloom.testbed.testbed_record import is_up, read_entries
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(180)]
 Start = Callable[[Path, str], "subprocess.Popen[bytes]"]

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from packet_capture import Capture
 from safetensors.torch import load_file
 
 import peerloom
@@ -95,7 +96,7 @@ def reaches(testbed: Testbed, host: str, other: str, limit_s: float = 30.0) -> b
 def ask_inside(testbed: Testbed, script: str) -> Any:
     """What a script that uses the SDK prints as JSON, run on the control plane's host."""
     process = testbed.popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=150)
     assert process.returncode == 0
     return json.loads(output)
 
@@ -104,10 +105,25 @@ def train_inside(testbed: Testbed, requests: int) -> tuple[str, dict[str, torch.
     """Trains the job over the network; its id and the final parameters."""
     command = [sys.executable, "-m", "peerloom.cli", "train", *JOB, str(requests), "-o", "json"]
     process = testbed.popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    output, told = process.communicate(timeout=100)
+    output, told = process.communicate(timeout=200)
     assert process.returncode == 0, told.decode()
     result = json.loads(output)
     return result["job_id"], load_file(result["model_path"])
+
+
+def captured(testbed: Testbed) -> Capture:
+    """All that passes between the hosts and what carries their frames, begun by entering it."""
+    return namespaces.inside(testbed.names.lab, Capture)
+
+
+def parameters_seen(parameters: dict[str, torch.Tensor], seen: bytes) -> list[str]:
+    """Of which parameters 64 bytes in a row, at one of many places, are in what was seen."""
+    found = []
+    for name, value in parameters.items():
+        data = value.contiguous().numpy().tobytes()
+        if any(data[at : at + 64] in seen for at in range(0, len(data) - 64, 512)):
+            found.append(name)
+    return found
 
 
 def parameters_without_network(state: Path, workers: int) -> dict[str, torch.Tensor]:

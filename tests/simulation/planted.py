@@ -15,8 +15,11 @@ from peerloom.services.selector.catalog.follower import Follower
 from peerloom.services.trainer.jobs import record as job_record
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.event_log import EventLog
+from peerloom.services.trainer.models.evaluating import ModelExaminer
 from peerloom.services.trainer.store import TrainerStore
+from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import ReportEvidenceRequest
+from peerloom.v1.trainer_pb2 import JobResult
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -180,6 +183,20 @@ def follower_skips_an_event() -> AbstractContextManager[Any]:
     return _replaced(Follower, "_follow", make)
 
 
+def model_is_kept_before_it_is_evaluated() -> AbstractContextManager[Any]:
+    """A trainer that dies while it evaluates a model finds the model when it is back, and looks no more."""
+
+    def make(examine: Any) -> Any:
+        async def late(self: Any, record: Any, model: Any) -> None:
+            record.result_kept(JobResult(model=Artifact(digest=model.name)))
+            await record.log.wait_written()
+            await examine(self, record, model)
+
+        return late
+
+    return _replaced(ModelExaminer, "examine", make)
+
+
 PLANTS: dict[str, Plant] = {
     plant.__name__: plant
     for plant in (
@@ -196,5 +213,6 @@ PLANTS: dict[str, Plant] = {
         submission_id_is_ignored,
         suspicion_is_not_refuted,
         follower_skips_an_event,
+        model_is_kept_before_it_is_evaluated,
     )
 }

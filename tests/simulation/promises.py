@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from peerloom.errors import PeerloomError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.v1.selector_pb2 import EvidenceKind
-from peerloom.v1.trainer_pb2 import Job, JobState, WatchJobResponse
+from peerloom.v1.trainer_pb2 import EvaluationVerdict, Job, JobState, WatchJobResponse
 from tests.simulation.starter import is_worker
 from tests.simulation.training import SAMPLES, State
 from tests.simulation.wiring import REGISTRY_CONFIG, WALL_S, sample_verdict
@@ -162,7 +162,8 @@ def _job(simulation: "Simulation", job: Job, watched: Any) -> Iterator[str]:
     if job.state not in ENDED_STATES:
         yield f"its state is {JobState.Name(job.state)}"
         return
-    if "a bug" in job.state_reason or "no result can be trusted" in job.state_reason:  # nobody lies here
+    dishonest = ("a bug", "no result can be trusted", "isn't what its workers told of")
+    if any(words in job.state_reason for words in dishonest):  # nobody lies here
         yield job.state_reason
     last = events[-1][1].state_change
     if (last.state, last.reason) != (job.state, job.state_reason):
@@ -171,6 +172,7 @@ def _job(simulation: "Simulation", job: Job, watched: Any) -> Iterator[str]:
     yield from _steps([event for _, event in events])
     if job.state == JobState.JOB_STATE_SUCCEEDED:
         yield from _success(simulation, job)
+        yield from _evaluation(job, [event for _, event in events])
 
 
 def _steps(events: list[WatchJobResponse]) -> Iterator[str]:
@@ -193,6 +195,18 @@ def _steps(events: list[WatchJobResponse]) -> Iterator[str]:
             if step.generation < working:
                 yield f"step {step.step} of generation {step.generation} came when {working} had worked"
             working, last = max(working, step.generation), step.step
+
+
+def _evaluation(job: Job, events: list[WatchJobResponse]) -> Iterator[str]:
+    """No job succeeds without a look at its model, or a word that says why there was none."""
+    verdicts = EvaluationVerdict
+    if job.evaluation.verdict == verdicts.EVALUATION_VERDICT_AGREES:
+        if job.evaluation.found != job.progress.metric:
+            yield f"its model scores {job.evaluation.found}, and {job.progress.metric} was told"
+    elif job.evaluation.verdict != verdicts.EVALUATION_VERDICT_NOT_EVALUATED or not job.evaluation.reason:
+        yield "it succeeded, its model was not evaluated, and nobody says why"
+    if not any(event.evaluation == job.evaluation for event in events if event.HasField("evaluation")):
+        yield "no event tells of its model's evaluation"
 
 
 def _success(simulation: "Simulation", job: Job) -> Iterator[str]:

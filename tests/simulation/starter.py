@@ -19,6 +19,7 @@ class ScriptedProcess:
     def __init__(self, agent: Run, number: int, dialer_of: Callable[[Run], Dialer]) -> None:
         self._agent, self._dialer_of = agent, dialer_of
         self.pid = 1000 + number
+        self.why_ended = ""
         self.ended = asyncio.Event()
         self.exit_code: int | None = None
         self._assignment: Assignment | None = None
@@ -87,7 +88,7 @@ class ScriptedStarter:
         self._agent, self._dialer_of = agent, dialer_of
         self._numbers = 0
 
-    async def start(self) -> ScriptedProcess:
+    async def start(self, *, brings_code: bool) -> ScriptedProcess:
         """A new worker, which waits for its assignment."""
         self._numbers += 1
         number = 100 * self._agent.number + self._numbers

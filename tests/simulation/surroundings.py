@@ -36,7 +36,7 @@ def surroundings(world: World) -> Iterator[None]:
         stack.enter_context(mock.patch.object(time, "time", VirtualClock(loop).wall_s))
         stack.enter_context(mock.patch.object(ids, "entropy", random.Random(f"{world.seed}/ids")))
         stack.enter_context(mock.patch("peerloom.worker.trainer_session.Dialer", _dialer_of_this_run))
-        stack.enter_context(mock.patch("peerloom.worker.trainer_session._end_others", _end_nothing))
+        stack.enter_context(mock.patch("peerloom.worker.trainer_session.end_other_tasks", _end_nothing))
         for module in BEAT_MODULES:
             stack.enter_context(mock.patch(f"{module}.BEAT_INTERVAL_S", BEAT_INTERVAL_S))
         stack.enter_context(

@@ -33,6 +33,7 @@ from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
 from peerloom.v1.trainer_pb2 import Job
 from tests.simulation.channels import SimulatedChannel
 from tests.simulation.databases import open_simulated, prepare
+from tests.simulation.evaluating import ScriptedEvaluator
 from tests.simulation.loop import VirtualLoop, current_run
 from tests.simulation.processes import Run
 from tests.simulation.servers import SimulatedServer
@@ -110,7 +111,10 @@ def dialer_of(run: Run, retries: bool = True) -> Dialer:
     def open_(address: str, identity: object, host_name: str) -> Any:
         return SimulatedChannel(run.world.network, run, address, retries)
 
-    return Dialer(open_=open_)
+    async def speaks_tls(_: str) -> bool:
+        return False  # its network is in memory
+
+    return Dialer(open_=open_, probe=speaks_tls)
 
 
 async def registry(run: Run) -> None:
@@ -152,7 +156,9 @@ async def trainer(run: Run) -> None:
 
     async def serve() -> None:
         artifacts = ArtifactStore(run.process.disk.folder / "artifacts", 10**9)
-        await trainer_main.serve(TRAINER_CONFIG, server, database, runtime, artifacts, "")
+        config = dataclasses.replace(TRAINER_CONFIG, state=str(run.process.disk.folder))
+        evaluator = ScriptedEvaluator(run)
+        await trainer_main.serve(config, server, database, runtime, artifacts, "", evaluator)
 
     await _serve(run, server, database, runtime, trainer_main.MIGRATIONS, serve)
 

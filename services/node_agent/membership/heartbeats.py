@@ -121,6 +121,8 @@ class Heartbeats:
                 withheld=self._status.withheld,
                 artifact_version=self._artifacts.version,
                 speed=speed,
+                address=self._status.address,
+                via=self._status.via,
             )
             with suppress(TimeoutError):
                 await asyncio.wait_for(due.wait(), lease.interval_s)

@@ -6,7 +6,7 @@ from peerloom.v1.common_pb2 import MachineSpeed
 
 
 class NodeStatus:
-    """The node's id, whether it is drained, why its owner lends nothing, and how fast it is.
+    """The node's id, where it is reached, whether it is drained, why its owner lends nothing, how fast it is.
 
     Each verb sets the event of whoever has to act on the change: `beat_due`, so that the registry hears of it
     before the next heartbeat is due, and `policy_due`, so that the owner's policy is applied at once.
@@ -17,6 +17,7 @@ class NodeStatus:
         self._is_draining = False
         self._withheld = ""
         self._speed = MachineSpeed()
+        self._address = self._via = ""
         self.beat_due = asyncio.Event()
         self.policy_due = asyncio.Event()
 
@@ -39,6 +40,22 @@ class NodeStatus:
     def speed(self) -> MachineSpeed:
         """What was measured last; another object after each measurement."""
         return self._speed
+
+    @property
+    def address(self) -> str:
+        """Where others reach this node, host:port; empty before that was looked into."""
+        return self._address
+
+    @property
+    def via(self) -> str:
+        """Through which node others reach this one; empty: directly."""
+        return self._via
+
+    def note_way_in(self, address: str, via: str) -> None:
+        """Others reach this node at `address`, through the node `via` ("": directly)."""
+        if (address, via) != (self._address, self._via):
+            self._address, self._via = address, via
+            self.beat_due.set()
 
     def note_registered(self, node_id: str) -> None:
         """The registry knows this node by `node_id`."""

@@ -27,6 +27,11 @@ def advertised_address(setting: str, listening: str, registry: str) -> str:
     return guessed
 
 
+def local_host(host: str) -> str:
+    """Where this machine reaches what listens at `host`: at loopback if that is every address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+
+
 def interface_of(host: str) -> str:
     """The network interface that carries `host`, e.g. "lo"; empty when none of this machine does."""
     try:

@@ -89,6 +89,7 @@ class Registration:
         speed, spec = self._status.speed, NodeSpec()
         spec.CopyFrom(self._spec)
         spec.speed.CopyFrom(speed)
+        spec.address, spec.via = self._status.address or spec.address, self._status.via
         request = RegisterRequest(spec=spec, node_key=self._node_key, request_id=new_request_id())
         while True:
             try:

@@ -75,6 +75,8 @@ class PolicyEnforcer:
 
     def why_not(self, job_id: str) -> str:
         """Why this job gets nothing just now; empty if it may."""
+        if outgrown := self._pool.outgrown_by(job_id):
+            return self.withheld or f"A worker of this job was ended here: {outgrown}."
         return self.withheld or self._too_big.get(job_id, "")
 
     async def keep(self) -> None:

@@ -4,14 +4,14 @@ The process is a `peerloom.worker.fork_server`; this is its client's side.
 """
 
 import asyncio
-import os
 import socket
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
+from peerloom.sandbox.cgroups import Cgroup
 from peerloom.services.node_agent.workers.forked_worker import ForkedWorker
 
 _log = get_logger()
@@ -59,9 +59,9 @@ class _ForkProcess:
 
 
 class ForkServerClient:
-    """Starts the process of `command` on these `cores` (empty: all), and keeps it while that is wanted.
+    """Starts the process of `command`, and keeps it while that is wanted.
 
-    The process and its workers get this `environment` and no other.
+    The process and its workers get this `environment` and no other, and each worker a group of `make_group`.
     Without `keeps_warm` it is started only for a worker. `ready` is set while one that is kept forks at once.
     """
 
@@ -69,11 +69,11 @@ class ForkServerClient:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        cores: Sequence[int] = (),
         *,
         keeps_warm: bool = True,
+        make_group: Callable[[], Cgroup] | None = None,
     ) -> None:
-        self._command, self._environment, self._cores = command, environment, cores
+        self._command, self._environment, self._make_group = command, environment, make_group
         self._keeps_warm, self._is_wanted = keeps_warm, False
         self._backoff = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         self._server: _ForkProcess | None = None
@@ -145,10 +145,21 @@ class ForkServerClient:
 
     async def _ask(self) -> ForkedWorker:
         server = await self._started()
-        worker = await ForkedWorker.open(server.ask)
+        worker = await ForkedWorker.open(server.ask, await self._new_group())
         if server.ready.is_set():
             await _first_of(worker.started.wait(), worker.ended.wait())
         return worker
+
+    async def _new_group(self) -> Cgroup | None:
+        if self._make_group is None:
+            return None
+        try:
+            return await asyncio.to_thread(self._make_group)
+        except OSError as error:
+            raise FailedPreconditionError(
+                f"The worker gets no cgroup, and runs nowhere else: {error}. Start the agent anew.",
+                reason="WORKER_NOT_STARTED",
+            ) from error
 
     async def _started(self) -> _ForkProcess:
         async with self._starting:
@@ -175,9 +186,6 @@ class ForkServerClient:
                 f"The worker process {self._command[0]} can't be started: {error}.",
                 reason="WORKER_NOT_STARTED",
             ) from error
-        if self._cores:
-            with suppress(OSError):  # it has ended already, which is seen soon
-                os.sched_setaffinity(process.pid, self._cores)
         return _ForkProcess(process, ours)
 
     async def _pause_after(self, reason: str) -> None:

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
+from peerloom.sandbox.cgroups import Cgroup
 from peerloom.worker.assignment import Assignment
 
 # What a worker ended with is unknown when the process died that forked it; the worker itself lives on.
@@ -19,18 +20,26 @@ _UNSEEN = 255
 
 
 class ForkedWorker:
-    """A process of ours. `pid` is 0 until it runs, which sets `started`; `ended` is set when it is gone."""
+    """A process of ours. `pid` is 0 until it runs, which sets `started`; `ended` is set when it is gone.
 
-    def __init__(self, stdin: asyncio.WriteTransport, status: asyncio.StreamReader) -> None:
-        self._stdin = stdin
+    It is told what to do once it is in its `group`, if it gets one, and with its end the group's comes.
+    `why_ended` is what the group knows of its end, empty for nothing.
+    """
+
+    def __init__(
+        self, stdin: asyncio.WriteTransport, status: asyncio.StreamReader, group: Cgroup | None = None
+    ) -> None:
+        self._stdin, self._group = stdin, group
         self._exit_code: int | None = None
+        self._waiting_lines: list[bytes] = []
         self.pid = 0
+        self.why_ended = ""
         self.started = asyncio.Event()
         self.ended = asyncio.Event()
         self._follows = asyncio.create_task(self._follow(status))
 
     @classmethod
-    async def open(cls, hand_over: Callable[[int, int], None]) -> "ForkedWorker":
+    async def open(cls, hand_over: Callable[[int, int], None], group: Cgroup | None = None) -> "ForkedWorker":
         """Keeps the other ends of the descriptors that `hand_over` gives away, and that must not raise.
 
         They are the new process's standard input, and the pipe in which come its id and its exit status.
@@ -43,7 +52,7 @@ class ForkedWorker:
         os.close(tells)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(status, "rb", 0))
         stdin, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(told, "wb", 0))
-        return cls(stdin, reader)
+        return cls(stdin, reader, group)
 
     @property
     def exit_code(self) -> int | None:
@@ -52,7 +61,7 @@ class ForkedWorker:
 
     def assign(self, assignment: Assignment) -> None:
         """Tells it what to do; once only. A process that died meanwhile is seen by `ended`."""
-        self._stdin.write(assignment.to_json().encode() + b"\n")
+        self._write(assignment.to_json().encode())
 
     def ask_to_leave(self, reason: str, grace_s: float) -> None:
         """Asks it to hand over at a step boundary and to end; it may wait so long for a replacement."""
@@ -64,7 +73,13 @@ class ForkedWorker:
 
     def _tell(self, message: dict[str, object]) -> None:
         if not self.ended.is_set():
-            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._write(json.dumps(message).encode())
+
+    def _write(self, line: bytes) -> None:
+        if self._group is None or self.started.is_set():
+            self._stdin.write(line + b"\n")
+        else:
+            self._waiting_lines.append(line + b"\n")
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, after `grace_s` seconds SIGKILL; returns when it is gone. One not there yet won't be."""
@@ -82,15 +97,34 @@ class ForkedWorker:
         try:
             if line := await status.readline():
                 self.pid = int(line)
+                await self._enter_group()
                 self.started.set()
                 if self.ended.is_set():  # stopped before it ran
                     self._kill_group()
+                else:
+                    self._stdin.writelines(self._waiting_lines)
             if line := await status.readline():
                 exit_code = int(line)
             if self.pid:
                 self._kill_group()  # what it started itself must not outlive it
         finally:
+            await self._end_group()
             self._end(exit_code)  # also when the status can't be read: a slot must not stay taken
+
+    async def _enter_group(self) -> None:
+        if self._group is None:
+            return
+        try:
+            await asyncio.to_thread(self._group.add, self.pid)
+        except OSError as error:  # nothing works here without its limits
+            self.why_ended = f"it can't be put into its cgroup: {error}"
+            self._kill_group()
+            self._waiting_lines.clear()
+
+    async def _end_group(self) -> None:
+        if self._group is not None:
+            why_ended = await asyncio.to_thread(self._group.end)
+            self.why_ended = self.why_ended or why_ended
 
     def _end(self, exit_code: int) -> None:
         if not self.ended.is_set():

@@ -26,7 +26,8 @@ _TRIM_INTERVAL_S = 1.0
 class PooledWorker:
     """One worker of a job. `exit_code` is None while it runs; negative: the signal that killed it.
 
-    `secret` is what it proves itself to the trainer with, and `identity` the PEM file of its certificate.
+    `why_ended` is what is known of its end besides. `secret` is what it proves itself to the trainer with,
+    and `identity` the PEM file of its certificate.
     """
 
     worker_id: str
@@ -38,6 +39,7 @@ class PooledWorker:
     secret: str = field(repr=False)
     identity: str = ""
     exit_code: int | None = None
+    why_ended: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,11 @@ class LocalWorkerPool:
         """Whether the job has a worker that runs."""
         return job_id in self._jobs and bool(self._jobs[job_id].running)
 
+    def outgrown_by(self, job_id: str) -> str:
+        """What a worker of this job was ended for that used too much of this node; empty if none was."""
+        workers = self._jobs[job_id].workers.values() if job_id in self._jobs else ()
+        return next((worker.why_ended for worker in workers if worker.why_ended), "")
+
     async def keep(self) -> None:
         """Keeps the running workers' output short, until cancelled.
 
@@ -183,7 +190,7 @@ class LocalWorkerPool:
         log_path = await asyncio.to_thread(self._logs.prepare, job_id, worker_id, running)
         folder = await asyncio.to_thread(self._folders.make, worker_id)
         identity = await self._certify(folder, worker_id, job_id)
-        process = await self._starter.start()
+        process = await self._starter.start(brings_code=bool(held.work.code_digest))
         worker = PooledWorker(worker_id, job_id, slot, process, log_path, folder, secret, identity)
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
@@ -195,11 +202,11 @@ class LocalWorkerPool:
 
     async def _wait(self, worker: PooledWorker, job: _JobWorkers) -> None:
         await worker.process.ended.wait()
-        worker.exit_code = worker.process.exit_code
+        worker.exit_code, worker.why_ended = worker.process.exit_code, worker.process.why_ended
         self._slots.end(worker.slot)
         job.tell(PoolEvent(worker, ended=True))
         ids = {"job_id": worker.job_id, "worker_id": worker.worker_id}
-        _log.info("worker_ended", **ids, exit_code=worker.exit_code)
+        _log.info("worker_ended", **ids, exit_code=worker.exit_code, why=worker.why_ended)
         await asyncio.to_thread(self._folders.remove, worker.folder)
 
     async def _end(self, worker: PooledWorker, grace_s: float) -> None:

@@ -7,10 +7,14 @@ from peerloom.worker.assignment import Assignment
 
 
 class WorkerHandle(Protocol):
-    """One worker. `pid` is 0 until it runs; `ended` is set when it is gone."""
+    """One worker. `pid` is 0 until it runs; `ended` is set when it is gone.
+
+    `why_ended` is what is known of its end besides, e.g. that it used too much memory; empty for nothing.
+    """
 
     pid: int
     ended: asyncio.Event
+    why_ended: str
 
     @property
     def exit_code(self) -> int | None:
@@ -32,8 +36,11 @@ class WorkerHandle(Protocol):
 class WorkerStarter(Protocol):
     """Starts workers, at once while it is wanted."""
 
-    async def start(self) -> WorkerHandle:
-        """A new worker, which waits for its assignment. Raises FailedPreconditionError without one."""
+    async def start(self, *, brings_code: bool) -> WorkerHandle:
+        """A new worker, which waits for its assignment; whether its job `brings_code` decides what holds it.
+
+        Raises FailedPreconditionError without one.
+        """
 
     def want(self, is_wanted: bool) -> None:
         """Whether the machine is lent: what nobody may use doesn't take up the owner's memory."""

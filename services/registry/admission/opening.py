@@ -10,9 +10,10 @@ from grpc import aio
 from peerloom.admission.certificates import Authority
 from peerloom.errors import UnavailableError
 from peerloom.kit.clock import Clock
-from peerloom.kit.identity import FILE_NAME, Identity, write_identity
+from peerloom.kit.identity import FILE_NAME, Identity, following_credentials, write_identity
 from peerloom.kit.interceptors import CallInterceptor, Gate
 from peerloom.kit.logs import get_logger
+from peerloom.kit.ownership import REGISTRY_OWNER
 from peerloom.kit.principal import Principal, Role
 from peerloom.kit.server import Server
 from peerloom.kit.server_limits import server_options
@@ -25,7 +26,6 @@ from peerloom.v1.admission_pb2_grpc import (
 )
 
 OPERATOR_FILE = "operator.pem"
-_OURS = "registry"  # the owner of what belongs to whoever runs the registry
 _STOP_GRACE_S = 1.0
 _log = get_logger()
 
@@ -36,7 +36,7 @@ def own_identities(state: Path, life_s: float, clock: Clock) -> OwnIdentities:
     authorities = AuthorityFolder(state / "authority", life_s, now_s)
 
     def make(role: Role, path: Path) -> Identity:
-        principal = Principal(role, str(role), _OURS)
+        principal = Principal(role, str(role), REGISTRY_OWNER)
         write_identity(path, authorities.signing(now_s).credentials(principal, now_s, life_s))
         return Identity(path)
 
@@ -51,12 +51,10 @@ class JoinPort:
     """
 
     def __init__(self, listen: str, authorities: AuthorityFolder, clock: Clock) -> None:
-        self._authorities, self._clock = authorities, clock
+        self._clock = clock
         self._grpc = aio.server(interceptors=[CallInterceptor(Gate())], options=server_options())
-        self._authority = authorities.signing(clock.wall_s())
-        self._configuration = self._configuration_of(self._authority)
-        credentials = grpc.dynamic_ssl_server_credentials(
-            self._configuration, self._current, require_client_authentication=False
+        credentials = following_credentials(
+            lambda: authorities.signing(clock.wall_s()), self._configuration_of, asks_for_certificates=False
         )
         try:
             port = self._grpc.add_secure_port(listen, credentials)
@@ -79,13 +77,6 @@ class JoinPort:
     async def close(self) -> None:
         """Serves no more."""
         await self._grpc.stop(_STOP_GRACE_S)
-
-    def _current(self) -> grpc.ServerCertificateConfiguration:
-        # Asked at each connection; made anew only once another authority signs.
-        authority = self._authorities.signing(self._clock.wall_s())
-        if authority is not self._authority:
-            self._authority, self._configuration = authority, self._configuration_of(authority)
-        return self._configuration
 
     def _configuration_of(self, authority: Authority) -> grpc.ServerCertificateConfiguration:
         pair = authority.join_port_credentials(self._clock.wall_s())

@@ -20,6 +20,7 @@ from peerloom.v1.registry_pb2 import (
     NODE_EVENT_KIND_INTERRUPTED,
     NODE_EVENT_KIND_LEFT,
     NODE_EVENT_KIND_MEASURED,
+    NODE_EVENT_KIND_MOVED,
     NODE_EVENT_KIND_REFUTED,
     NODE_EVENT_KIND_REGISTERED,
     NODE_EVENT_KIND_REMOVED,
@@ -125,6 +126,15 @@ def measured(member: Member, speed: MachineSpeed, now: Moment) -> Transition:
     spec.CopyFrom(member.record.spec)
     spec.speed.CopyFrom(speed)
     return _changed(member, NODE_EVENT_KIND_MEASURED, "It measured its machine anew.", now, spec=spec)
+
+
+def moved(member: Member, address: str, via: str, now: Moment) -> Transition:
+    """A node is reached at another address, or through another node."""
+    spec = NodeSpec()
+    spec.CopyFrom(member.record.spec)
+    spec.address, spec.via = address, via
+    reason = f"It is reached at {address}" + (f" through {via}." if via else ".")
+    return _changed(member, NODE_EVENT_KIND_MOVED, reason, now, spec=spec)
 
 
 def removed(record: NodeRecord, reason: str, now: Moment) -> Transition:

@@ -76,14 +76,21 @@ def check_speed(at: str, speed: MachineSpeed) -> None:
     check_timestamp(f"{at}.measured_time", speed.measured_time)
 
 
+def check_reached_at(at: str, address: str, via: str) -> None:
+    """Raises InvalidArgumentError naming the field, behind `at`, that can't be where a node is reached."""
+    check_text(f"{at}address", address, low=3, high=262)
+    check_address(f"{at}address", address)
+    if via:
+        check_name(f"{at}via", via)
+
+
 def _check_spec(spec: NodeSpec) -> None:
     spec.DiscardUnknownFields()  # they would be stored, whatever their size
     check_name("spec.name", spec.name)
     if NODE_ID.fullmatch(spec.name):
         limit = "a name that can't be taken for a node's id"
         raise InvalidArgumentError.of_field("spec.name", spec.name, limit)
-    check_text("spec.address", spec.address, low=3, high=262)
-    check_address("spec.address", spec.address)
+    check_reached_at("spec.", spec.address, spec.via)
     check_range("spec.slots", spec.slots, 0, MAX_SLOTS)
     check_range("number of spec.accelerators", len(spec.accelerators), 0, MAX_ACCELERATORS)
     for number, accelerator in enumerate(spec.accelerators):

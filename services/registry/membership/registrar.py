@@ -17,6 +17,7 @@ from peerloom.services.registry.membership.application import (
     Application,
     another_certificate,
     changes_too_often,
+    check_reached_at,
     check_speed,
     name_taken,
     node_limit_reached,
@@ -140,6 +141,18 @@ class Registrar:
         if member.may_change(self._clock.monotonic_s()):
             await self._work.finish(self._note_speed(member, speed))
 
+    async def note_address(self, member: Member, address: str, via: str) -> None:
+        """Stores where peers reach the node, and tells watchers, unless that is known.
+
+        Raises InvalidArgumentError for what is no address.
+        """
+        spec = member.record.spec
+        if (address, via) == (spec.address, spec.via):
+            return
+        check_reached_at("", address, via)
+        if member.may_change(self._clock.monotonic_s()):
+            await self._work.finish(self._note_address(member, address, via))
+
     async def refute(self, member: Member, incarnation: int) -> None:
         """Clears a node of suspicion, if its incarnation is still above the suspected one.
 
@@ -250,6 +263,14 @@ class Registrar:
             change = transitions.measured(member, speed, moment_of(self._clock))
             await self._commits.commit([change], lambda: self._table.believe(member, change))
             _log.info("node_measured", node=member.record.name, training_gflops=speed.training_gflops)
+
+    async def _note_address(self, member: Member, address: str, via: str) -> None:
+        async with self._table.lock(member.record.name):
+            if member.session is None:
+                return
+            change = transitions.moved(member, address, via, moment_of(self._clock))
+            await self._commits.commit([change], lambda: self._table.believe(member, change))
+            _log.info("node_moved", node=member.record.name, address=address, via=via)
 
     async def _refute(self, member: Member, incarnation: int) -> None:
         async with self._table.lock(member.record.name):

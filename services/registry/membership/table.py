@@ -87,7 +87,7 @@ class Member:
 
 
 class MembershipTable:
-    """Nodes by id, by name and by lease, and their names in order.
+    """Nodes by id, by name and by lease, and their names in order; `relays` pass connections on.
 
     `on_session_end` is called with each node whose session has just ended.
     """
@@ -103,6 +103,7 @@ class MembershipTable:
         self.by_id = {member.record.node_id: member for member in members}
         self.by_name = {member.record.name: member for member in members}
         self.by_lease = {member.session.session_id: member for member in members if member.session}
+        self.relays = {member for member in members if member.session and member.record.spec.relay}
         self._names = sorted(self.by_name)
         # A lock lives while somebody holds or awaits it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -145,6 +146,8 @@ class MembershipTable:
         member.slots_total = member.slots_free = record.spec.slots
         member.withheld = ""
         self.by_lease[session.session_id] = member
+        if record.spec.relay:
+            self.relays.add(member)
 
     def believe(self, member: Member, change: Transition) -> None:
         """Believes any committed change but a registration."""
@@ -157,6 +160,7 @@ class MembershipTable:
         if member.session is not None:
             del self.by_lease[member.session.session_id]
             member.session = None
+            self.relays.discard(member)
             self._on_session_end(member)
             member.withheld = ""
 

@@ -14,15 +14,23 @@ from peerloom.kit.limits import (
     NODE_ID,
 )
 from peerloom.v1.selector_pb2 import (
+    EVIDENCE_KIND_LIE,
     EVIDENCE_KIND_TRAINING,
     EVIDENCE_KIND_TRANSFER,
     EVIDENCE_KIND_UNFINISHED,
+    EVIDENCE_KIND_WRONG_ANSWER,
     EvidenceKind,
 )
 
 MAX_EVIDENCE = 1000
 # How sessions end is the registry's to tell: a reporter saw no more of a session than its own calls.
-REPORTED_KINDS = (EVIDENCE_KIND_TRANSFER, EVIDENCE_KIND_TRAINING, EVIDENCE_KIND_UNFINISHED)
+REPORTED_KINDS = (
+    EVIDENCE_KIND_TRANSFER,
+    EVIDENCE_KIND_TRAINING,
+    EVIDENCE_KIND_UNFINISHED,
+    EVIDENCE_KIND_LIE,
+    EVIDENCE_KIND_WRONG_ANSWER,
+)
 _KNOWN = ", ".join(f"{EvidenceKind.Name(kind)} ({kind})" for kind in REPORTED_KINDS)
 REGISTRY_PREFIX = "registry/"
 HEARTBEAT_LIMIT_S = 3600.0
@@ -31,7 +39,7 @@ _LAST_TIME_S = 253_402_300_799  # the end of the year 9999, where a protobuf Tim
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One fact about one node; times are seconds since 1970."""
+    """One fact about one node; times are seconds since 1970. `reporter` told of it ("": the registry)."""
 
     evidence_id: str
     node_id: str
@@ -44,6 +52,7 @@ class Evidence:
     detail: str = ""
     speed_gflops: float = 0.0
     slots: int = 0
+    reporter: str = ""
 
 
 def check_report(evidence: Sequence[Evidence]) -> None:

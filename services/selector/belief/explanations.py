@@ -32,7 +32,17 @@ class Explanation:
     last: Update | None
 
 
-_EVIDENCE = ("kind", "time_s", "online_s", "transfer_bytes", "job_id", "detail", "speed_gflops", "slots")
+_EVIDENCE = (
+    "kind",
+    "time_s",
+    "online_s",
+    "transfer_bytes",
+    "job_id",
+    "detail",
+    "speed_gflops",
+    "slots",
+    "reporter",
+)
 _COLUMNS = (
     nodes.c.name,
     *(column for column in history.c if column.name not in ("node_id", "belief", "number")),

@@ -5,7 +5,8 @@
     score_reduce = interruptions + unfinished - time_score
     belief       = score_new + time_score - score_reduce
 
-Read exactly, uptime counts twice. It stays so: this is the formula as printed.
+Read exactly, uptime counts twice. It stays so: this is the formula as printed. What a proven lie costs is no
+part of it: `lies.lowered` comes after formula (4), and changes nothing for a node without lies.
 """
 
 import math
@@ -13,17 +14,21 @@ from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from peerloom.errors import ConfigurationError
+from peerloom.services.selector.belief.lies import lowered
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_LIE,
     EVIDENCE_KIND_SESSION_ENDED,
     EVIDENCE_KIND_TRAINING,
     EVIDENCE_KIND_TRANSFER,
     EVIDENCE_KIND_UNFINISHED,
+    EVIDENCE_KIND_WRONG_ANSWER,
     EvidenceKind,
 )
 
 FORMULA = "score_new = score_old*belief_before + transmission*transmissions + train*trainings - delay*delay_s"
 _WEIGHT_LIMIT = 1e6
+_NOT_DONE = (EVIDENCE_KIND_UNFINISHED, EVIDENCE_KIND_WRONG_ANSWER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,7 @@ class Reputation(NamedTuple):
     unfinished: int = 0
     belief: float = 0.0
     updates: int = 0
+    lies: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +93,12 @@ class Terms:
     time_score: float
     score_reduce: float
     weights: Weights
+    lies: int = 0
 
     @property
     def belief(self) -> float:
-        """The belief, formula (4) of the thesis."""
-        return self.score_new + self.time_score - self.score_reduce
+        """The belief: formula (4) of the thesis, lowered by proven lies."""
+        return lowered(self.score_new + self.time_score - self.score_reduce, self.lies)
 
 
 def update(
@@ -134,10 +141,12 @@ def reputation_after(
         before.delay_total_s + (delay_s if moved else 0.0),
         before.ended_online_log + (math.log(online_s + 1) if ended else 0.0),
         before.interruptions + broke,
-        before.unfinished + (kind == EVIDENCE_KIND_UNFINISHED),
+        before.unfinished + (kind in _NOT_DONE),
     )
     score_new, time_score, score_reduce = _scores(*counts, weights, before.belief, open_online_s)
-    return Reputation(*counts, score_new + time_score - score_reduce, before.updates + 1)
+    lies = before.lies + (kind == EVIDENCE_KIND_LIE)
+    belief = lowered(score_new + time_score - score_reduce, lies)
+    return Reputation(*counts, belief, before.updates + 1, lies)
 
 
 def _scores(
@@ -187,4 +196,5 @@ def _terms(counts: Reputation, w: Weights, *, score_old: float, open_online_s: f
         time_score=time_score,
         score_reduce=score_reduce,
         weights=w,
+        lies=c.lies,
     )

@@ -10,6 +10,8 @@ the belief by at most 1, besides its delay, and score_old carries 0.3 of that al
 1 / (1 - 0.3) in all. So a reporter moves a belief, in one report or in many, by at most
 
     (facts in the hour + COUNTED_DELAY_S) / (1 - 0.3).
+
+A proven lie moves it further; who may prove one is in lies.py.
 """
 
 from collections.abc import Callable, Sequence

@@ -7,6 +7,13 @@ at age a leaves the exposure
 
 which is the integral of the same weight over the time it lasted; an open session is the case a = 0.
 
+Three things change faster than a half-life, and are kept so that what is recent weighs first. `suspicion` is
+a cumulative sum (E. S. Page, Continuous Inspection Schemes, Biometrika 41, 1954) of log likelihood ratios,
+"it has turned bad" to "it is as it was": each request that it failed adds FAILED, each that it met takes MET
+off, between 0 and MOST_SUSPICION. `recent_speeds` and `recent_speed_total` forget by the measurement: the one
+before counts KEPT_A_SPEED. `session_logs` and `session_log_squares` sum up ln(1 + length in seconds) of ended
+sessions and its square, so that a node's sessions have a typical length and a spread.
+
 `observe` changes one node's record by one fact, for whoever keeps records (the service's database, the
 simulator). The functions of columns below it take arrays, and a number just as well.
 """
@@ -20,16 +27,22 @@ import numpy.typing as npt
 from peerloom.errors import ConfigurationError
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_LIE,
     EVIDENCE_KIND_SESSION_ENDED,
     EVIDENCE_KIND_TRAINING,
     EVIDENCE_KIND_TRANSFER,
     EVIDENCE_KIND_UNFINISHED,
+    EVIDENCE_KIND_WRONG_ANSWER,
     EvidenceKind,
 )
 
 HALF_LIFE_S = 14 * 86_400.0
 SHORTEST_HALF_LIFE_S, LONGEST_HALF_LIFE_S = 60.0, 3.2e9
 _LN2 = math.log(2)
+# A node that is as it was fails one request of ten at most, one that has turned bad eight of ten.
+FAILED, MET, MOST_SUSPICION = math.log(0.8 / 0.1), math.log(0.9 / 0.2), 9.0
+KEPT_A_SPEED = 0.6
+_NOT_DONE = (EVIDENCE_KIND_UNFINISHED, EVIDENCE_KIND_WRONG_ANSWER, EVIDENCE_KIND_LIE)
 Floats = npt.NDArray[np.float64]
 
 
@@ -38,7 +51,8 @@ class Track(NamedTuple):
 
     `interruptions` are sessions that ended without notice, `departures` those that ended with it;
     `speed_total` is the sum of `speeds` machine speeds of one slot, from trainings (machine_speed.py), in 1e9
-    operations a second; `slots_given` is no sum but the most slots that it gave to one training.
+    operations a second; `slots_given` is no sum but the most slots that it gave to one training. A wrong
+    answer and a lie are work not done, so they are in `unfinished`; a lie is in `lies` besides.
     """
 
     at_s: float = 0.0
@@ -53,6 +67,12 @@ class Track(NamedTuple):
     speeds: float = 0.0
     speed_total: float = 0.0
     slots_given: float = 0.0
+    lies: float = 0.0
+    suspicion: float = 0.0
+    recent_speeds: float = 0.0
+    recent_speed_total: float = 0.0
+    session_logs: float = 0.0
+    session_log_squares: float = 0.0
 
     @property
     def machine_gflops(self) -> float:
@@ -98,24 +118,43 @@ def observe(
     speeds = new if speed_gflops > 0 and kind == EVIDENCE_KIND_TRAINING else 0.0
     given = new * slots if kind == EVIDENCE_KIND_TRAINING else 0.0
     ended = kind in (EVIDENCE_KIND_INTERRUPTION, EVIDENCE_KIND_SESSION_ENDED)
+    log = math.log1p(max(0.0, online_s)) if ended else 0.0
+    recent = kept * KEPT_A_SPEED if speeds else kept
     return Track(
         at_s,
         kept * before.exposure_s + (seen if ended else 0.0),
         kept * before.interruptions + (new if kind == EVIDENCE_KIND_INTERRUPTION else 0.0),
         kept * before.departures + (new if kind == EVIDENCE_KIND_SESSION_ENDED else 0.0),
         kept * before.trainings + (new if kind == EVIDENCE_KIND_TRAINING else 0.0),
-        kept * before.unfinished + (new if kind == EVIDENCE_KIND_UNFINISHED else 0.0),
+        kept * before.unfinished + (new if kind in _NOT_DONE else 0.0),
         kept * before.transfers + transfer,
         kept * before.transfer_s + transfer * delay_s,
         kept * before.transfer_bytes + transfer * transfer_bytes,
         kept * before.speeds + speeds,
         kept * before.speed_total + speeds * speed_gflops,
         max(kept * before.slots_given, given),
+        kept * before.lies + (new if kind == EVIDENCE_KIND_LIE else 0.0),
+        _suspicion(kept * before.suspicion, kind, new),
+        recent * before.recent_speeds + speeds,
+        recent * before.recent_speed_total + speeds * speed_gflops,
+        kept * before.session_logs + new * log,
+        kept * before.session_log_squares + new * log * log,
     )
+
+
+def _suspicion(before: float, kind: EvidenceKind.ValueType, new: float) -> float:
+    if kind in _NOT_DONE:
+        return min(MOST_SUSPICION, before + new * FAILED)
+    return max(0.0, before - new * MET) if kind == EVIDENCE_KIND_TRAINING else before
 
 
 def _exposure_s(online_s: float, half_life_s: float) -> float:
     return -math.expm1(-_LN2 * online_s / half_life_s) * half_life_s / _LN2
+
+
+def faded(total: float, at_s: float, now_s: float, half_life_s: float) -> float:
+    """What a sum as of `at_s` is still worth at `now_s`."""
+    return float(total * 2.0 ** (min(at_s - now_s, 0.0) / half_life_s))
 
 
 def worth(at_s: Floats, now_s: float, half_life_s: float) -> Floats:

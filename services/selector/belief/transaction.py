@@ -10,12 +10,15 @@ import sqlalchemy as sa
 from peerloom.services.selector import tables
 from peerloom.services.selector.belief.evidence_report import Evidence
 from peerloom.services.selector.belief.formula import Reputation, Terms, Weights, update
+from peerloom.services.selector.belief.lies import VOICES_WITHIN_S, barred_for_s, counted_kind
 from peerloom.services.selector.belief.machine_speed import WorkerSpeed, machine_speeds
 from peerloom.services.selector.belief.movement import counted_delay_s
-from peerloom.services.selector.belief.track import HALF_LIFE_S, TRACK, Track, observe
+from peerloom.services.selector.belief.track import HALF_LIFE_S, TRACK, Track, faded, observe
 from peerloom.services.selector.catalog.entries import CatalogEntry, open_online_s
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_WRONG_ANSWER
 
 MAX_UNMET = 1000  # nodes that only evidence tells of
+MAX_KEPT_LIARS = 1000  # that the registry has forgotten; beyond it the one met first is forgotten here too
 _REPUTATION = Reputation._fields
 _ENTRY = tuple(field.name for field in fields(CatalogEntry))
 _TERMS = tuple(field.name for field in fields(Terms) if field.name != "weights")
@@ -97,6 +100,23 @@ class BeliefTransaction:
         self._stored_nodes -= {node_id}
         self._forgotten.append(node_id)
 
+    def remove(self, node_id: str, now_s: float) -> None:
+        """Forgets a node that the registry has forgotten, unless it is left out for its lies.
+
+        Then it stays, without a name and nowhere to be found: a node that its owner removes, to come again
+        under a new key, still speaks against that owner.
+        """
+        entry, (_, track) = self._entries.get(node_id), self._records.get(node_id, _NOTHING)
+        lies = faded(track.lies, track.at_s, now_s, self._half_life_s)
+        if entry is None or not entry.address or barred_for_s(lies, self._half_life_s) == 0:
+            self.forget(node_id)
+            return
+        self.set_entry(CatalogEntry(node_id, address=entry.address, labels=entry.labels, owner=entry.owner))
+        kept = sa.select(tables.nodes.c.node_id).where(tables.nodes.c.name == "")
+        kept = kept.where(tables.nodes.c.address != "", tables.nodes.c.node_id != node_id)
+        for one in list(self._connection.scalars(kept.order_by(tables.nodes.c.number)))[: 1 - MAX_KEPT_LIARS]:
+            self.forget(one)
+
     def compare(self, evidence: Sequence[Evidence]) -> None:
         """Works out machine speeds from the facts of one report, by comparing the workers of each job."""
         jobs: dict[str, list[Evidence]] = {}
@@ -121,9 +141,10 @@ class BeliefTransaction:
         if node_id not in self._entries:
             self._meet(node_id)
         before, track = self._records.get(node_id, _NOTHING)
+        kind = counted_kind(evidence.kind, evidence.reporter, self._accusers(evidence, now_s))
         reputation, terms = update(
             before,
-            evidence.kind,
+            kind,
             self._weights,
             delay_s=counted_delay_s(evidence.delay_s),
             online_s=evidence.online_s,
@@ -131,7 +152,7 @@ class BeliefTransaction:
         )
         track = observe(
             track,
-            evidence.kind,
+            kind,
             time_s=min(evidence.time_s, now_s),  # a reporter from the future must not make all others old
             half_life_s=self._half_life_s,
             delay_s=evidence.delay_s,
@@ -145,10 +166,22 @@ class BeliefTransaction:
         self._history_rows.append(_history_row(evidence, reputation, terms, now_s))
         return True
 
+    def _accusers(self, evidence: Evidence, now_s: float) -> set[str]:
+        """Who told of wrong answers of this node lately, by our clock and not by theirs."""
+        if evidence.kind != EVIDENCE_KIND_WRONG_ANSWER:
+            return set()
+        told, when = tables.evidence.c, tables.history.c
+        stored = sa.select(told.reporter).join(tables.history, when.evidence_id == told.evidence_id)
+        stored = stored.where(told.node_id == evidence.node_id, told.kind == evidence.kind)
+        found = set(self._connection.scalars(stored.where(when.update_time_s > now_s - VOICES_WITHIN_S)))
+        new = (row for row in self._evidence_rows if row["node_id"] == evidence.node_id)
+        return found | {row["reporter"] for row in new if row["kind"] == evidence.kind}
+
     def _meet(self, node_id: str) -> None:
         # Reporters may be a moment ahead of the registry's log; who invents nodes displaces invented ones.
         if self._unmet is None:
             unmet = sa.select(tables.nodes.c.node_id).where(tables.nodes.c.name == "")
+            unmet = unmet.where(tables.nodes.c.address == "")  # else it is a liar that was met, see `remove`
             self._unmet = deque(self._connection.scalars(unmet.order_by(tables.nodes.c.number)))
         while len(self._unmet) >= MAX_UNMET:
             self.forget(self._unmet.popleft())

@@ -7,10 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.errors import NotFoundError
+from peerloom.kit.ownership import owner_of
 from peerloom.services.selector.belief.formula import Reputation
 from peerloom.services.selector.belief.track import TRACK, Track
 from peerloom.services.selector.catalog.arrays import NumberBlock, OwnerIndex, RowIndex, doubled
-from peerloom.services.selector.catalog.entries import CatalogEntry, owner_of
+from peerloom.services.selector.catalog.entries import CatalogEntry
 
 _FIRST_CAPACITY = 1024
 # The counts of a Reputation, in its order; here `all_`, since those of a Track fade.
@@ -22,7 +23,8 @@ _COUNTS = (
     "all_interruptions",
     "all_unfinished",
 )
-_SAID = ("speed_gflops", "heartbeat_s", "session_start_s", "asked")
+_SAID = ("speed_gflops", "heartbeat_s", "session_start_s", "asked", "busy_until_s", "taken")
+_WORK = (_COUNTS.index("all_trainings"), _COUNTS.index("all_unfinished"))
 _NAMES_COMPARED = 200  # comparing is slow, and this is done while others wait
 FREE = -1  # instead of a state
 
@@ -36,8 +38,9 @@ class NodeColumns:
     `all_trainings`, `delay_total_s`, `ended_online_log`, `all_interruptions`, `all_unfinished`), what the
     node says of itself (`speed_gflops`, `heartbeat_s`; NaN: nothing), `session_start_s` (NaN: none is open)
     and `asked`, the number of the selection that chose it last, its place there as the fraction (NaN: none
-    did). `met_at` is how many selections there had been when the row got its node; a row that waits for one
-    has the state FREE.
+    did). Until `busy_until_s` (NaN: never) a node probably works for earlier selections with `taken` slots;
+    any fact about work ends that. `met_at` is how many selections there had been when the row got its node; a
+    row that waits for one has the state FREE.
     """
 
     def __init__(self) -> None:
@@ -111,7 +114,7 @@ class NodeColumns:
         row = self._row_of_id.get(entry.node_id)
         if row is None:
             row = self._append(entry.node_id)
-        self._owners.put(row, owner_of(entry.node_id, entry.address, entry.labels))
+        self._owners.put(row, owner_of(entry.node_id, entry.address, entry.labels, entry.owner))
         start_s = entry.session_start_s
         self._said.set(row, "session_start_s", np.nan if start_s is None else start_s)
         self._said.set(row, "speed_gflops", entry.speed_gflops or np.nan)
@@ -159,6 +162,9 @@ class NodeColumns:
         """Changes the reputations and tracks of many nodes, by row, in a few operations."""
         earned = _table(reputations, len(Reputation._fields))
         self._belief[rows] = earned[:, Reputation._fields.index("belief")]
+        before = sum(self._counts.column(_COUNTS[place])[rows] for place in _WORK)
+        ended = rows[earned[:, _WORK].sum(axis=1) != before]
+        self._said.set(ended, "busy_until_s", np.nan)
         self._counts.put_rows(rows, earned[:, : len(_COUNTS)])
         self._tracks.put_rows(rows, _table(tracks, len(TRACK)))
 
@@ -166,6 +172,16 @@ class NodeColumns:
         """Notes the rows that the selection just made has chosen, best first."""
         self._said.set(rows, "asked", self.selections + np.arange(len(rows)) / max(1, len(rows)))
         self.selections += 1
+
+    def note_taken(self, rows: Sequence[int], slots: int, now_s: float, until_s: float) -> None:
+        """The chosen, best first, probably lend `slots` slots between them from now on until then."""
+        taken, busy_until_s = self._said.column("taken"), self._said.column("busy_until_s")
+        for row in rows:
+            held = float(taken[row]) if busy_until_s[row] > now_s else 0.0
+            more = min(slots, max(0.0, float(self._slots[row]) - held))
+            if more > 0:
+                slots -= int(more)
+                taken[row], busy_until_s[row] = held + more, until_s
 
     def find(self, node: str) -> int | None:
         """The row of a node by id or by name; of two that had a name, the one put last."""

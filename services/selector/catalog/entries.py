@@ -1,6 +1,5 @@
 """Entries of the catalog, what the registry last said of each node; and what its events mean here. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from peerloom.kit.limits import MAX_DETAIL_CHARACTERS
@@ -14,8 +13,6 @@ from peerloom.v1.registry_pb2 import (
 )
 from peerloom.v1.selector_pb2 import EVIDENCE_KIND_INTERRUPTION, EVIDENCE_KIND_SESSION_ENDED
 
-OWNER_LABEL = "owner"
-_LOOPBACK = ("localhost", "127.", "[::1]", "::1")
 _EVIDENCE_OF = {
     NODE_EVENT_KIND_LEFT: EVIDENCE_KIND_SESSION_ENDED,
     NODE_EVENT_KIND_INTERRUPTED: EVIDENCE_KIND_INTERRUPTION,
@@ -28,7 +25,8 @@ class CatalogEntry:
 
     `session_start_s` (since 1970) is when its open session began; None: none is open. `speed_gflops` is what
     the node says that one of its slots can do, in 1e9 operations a second, and `heartbeat_s` in how many
-    seconds its heartbeats are answered; 0: it says nothing.
+    seconds its heartbeats are answered; 0: it says nothing. `owner` is whom its certificate names; "": no
+    door.
     """
 
     node_id: str
@@ -42,6 +40,7 @@ class CatalogEntry:
     session_start_s: float | None = None
     speed_gflops: float = 0.0
     heartbeat_s: float = 0.0
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +82,3 @@ def evidence_of(event: NodeEvent) -> Evidence | None:
 def open_online_s(session_start_s: float | None, now_s: float) -> float:
     """Length of the open session in seconds; 0 when there is none, or when our clock is behind."""
     return max(0.0, now_s - session_start_s) if session_start_s is not None else 0.0
-
-
-def owner_of(node_id: str, address: str, labels: Mapping[str, str]) -> str:
-    """The owner's key: the host of the node's address, which a new name doesn't change.
-
-    A label is only a node's own word, so it could split one owner into many; it counts on loopback alone,
-    where one user started everything and where, without it, each node stands for itself. A node without an
-    address (we know its evidence, and not yet the node) stands for itself too.
-    """
-    host = address.rpartition(":")[0].lower()
-    if not host:
-        return f"node {node_id}"
-    if host.startswith(_LOOPBACK):
-        owner = labels.get(OWNER_LABEL, "")
-        return f"label {owner}" if owner else f"node {node_id}"
-    return f"host {host}"

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from peerloom.services.selector.belief.lies import BARRED_FROM, barred, barred_for_s, barred_with_owner
 from peerloom.services.selector.belief.track import HALF_LIFE_S
 from peerloom.services.selector.catalog.columns import FREE, NodeColumns
-from peerloom.services.selector.policies.interface import Candidates, Policy, SelectionRequest
+from peerloom.services.selector.policies.interface import Candidates, Policy, ScoreTerm, SelectionRequest
 from peerloom.services.selector.policies.past import Past
 from peerloom.v1.registry_pb2 import (
     NODE_STATE_DEAD,
@@ -18,6 +19,7 @@ from peerloom.v1.registry_pb2 import (
 )
 
 EXAMPLES = 3
+BUSY_HORIZONS = 2.0  # so many times its horizon a job is taken to hold its nodes, unless they tell of its end
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 
@@ -68,7 +70,7 @@ def choose(
 
     `now_s` (seconds since 1970) is what evidence has faded to and what open sessions last until.
     """
-    mask, exclusions, excluded_rows = eligible(columns, request)
+    mask, exclusions, excluded_rows = eligible(columns, request, now_s, half_life_s)
     candidates = candidates_of(columns, np.flatnonzero(mask), now_s, half_life_s)
     rows = candidates.known.rows
     selection = policy.select(candidates, request, rng)
@@ -85,11 +87,13 @@ def candidates_of(
     return Candidates(columns.belief[rows], columns.slots[rows], past)
 
 
-def eligible(columns: NodeColumns, request: SelectionRequest) -> tuple[Mask, list[Exclusion], list[Rows]]:
+def eligible(
+    columns: NodeColumns, request: SelectionRequest, now_s: float, half_life_s: float
+) -> tuple[Mask, list[Exclusion], list[Rows]]:
     """Which nodes may be chosen, and which not; a node unfit for several reasons counts for the first."""
     left = columns.state != FREE
     exclusions, excluded_rows = [], []
-    for reason, unfit in _tests(columns, request):
+    for reason, unfit in _tests(columns, request, now_s, half_life_s):
         failed = left & unfit
         count = int(np.count_nonzero(failed))
         if count:
@@ -100,9 +104,15 @@ def eligible(columns: NodeColumns, request: SelectionRequest) -> tuple[Mask, lis
     return left, exclusions, excluded_rows
 
 
-def _tests(columns: NodeColumns, request: SelectionRequest) -> Iterator[tuple[str, Mask]]:
+def _tests(
+    columns: NodeColumns, request: SelectionRequest, now_s: float, half_life_s: float
+) -> Iterator[tuple[str, Mask]]:
     for state, reason in _STATES.items():
         yield reason, columns.state == state
+    if columns.number("lies").any():
+        own = barred(columns.number("lies"), columns.number("at_s"), now_s, half_life_s)
+        yield "it is a proven liar", own
+        yield "other nodes of its owner are proven liars", barred_with_owner(own, columns.owner)
     yield "draining: takes no new work", columns.draining
     if request.excluded:
         yield "excluded by the request", _among(columns, request.excluded)
@@ -113,6 +123,18 @@ def _tests(columns: NodeColumns, request: SelectionRequest) -> Iterator[tuple[st
         yield f"has no accelerator of kind {request.accelerator_kind!r}", ~has_kind
     for key, value in sorted(request.labels.items()):
         yield f"doesn't carry the label {key}={value}", ~columns.labels.has((key, value))
+
+
+def lies_term(past: Past, index: int) -> list[ScoreTerm]:
+    """What a candidate's proven lies mean for every policy; nothing where there are none."""
+    lies = float(past.record.lies[index])
+    if not lies:
+        return []
+    days = barred_for_s(lies, past.half_life_s) / 86_400
+    until = f"no policy chooses it for another {days:.1f} days" if days else "they keep it from no work now"
+    return [
+        ScoreTerm("lies", lies, "proven lies, fading", f"{until}; from {BARRED_FROM:g} on a node is left out")
+    ]
 
 
 def _among(columns: NodeColumns, nodes: frozenset[str]) -> Mask:

@@ -23,25 +23,45 @@ def best_gang(outlook: Outlook, may: npt.NDArray[np.bool_], budget: int, slots: 
     """The best set of up to `budget` among those who `may`; `slots`: how many are of use (0: all).
 
     For each pace p that might be the slowest: among the candidates that are no slower, those that add most
-    for what they risk, as long as they raise p * min(slots, sum of gains) / (1 + sum of losses). The best of
-    all those sets. Only the max(LOOKED_AT, budget + 64) best single nodes are looked at.
+    for what they risk, as long as they raise p * min(slots, sum of gains) * (1 - product of fails) / (1 + sum
+    of losses). The best of all those sets. What adds most is asked twice, with and without the chance that
+    the node alone sees the end: in a set others may. Only the max(LOOKED_AT, budget + 64) best single nodes
+    are looked at.
     """
     near = _best_single(outlook.score, may, max(LOOKED_AT, budget + 64))
     if len(near) == 0 or budget == 0:
         return ChosenGang(near[:0], 0.0)
+    alone = outlook.score[near] / outlook.pace[near]
+    in_set = outlook.gain[near] / (1 + outlook.losses[near])
+    found = [
+        _best_in_order(outlook, near[np.argsort(-worth, kind="stable")], budget, slots)
+        for worth in (in_set, alone)
+    ]
+    return max(found, key=lambda gang: gang.value)
+
+
+def _best_in_order(outlook: Outlook, near: Rows, budget: int, slots: int) -> ChosenGang:
     gain, loss, pace = outlook.gain[near], outlook.losses[near], outlook.pace[near]
-    order = np.argsort(-gain / (1 + loss), kind="stable")
-    gain, loss, pace, near = gain[order], loss[order], pace[order], near[order]
+    fails = np.log(np.maximum(outlook.fails[near], 1e-12))
     fast_enough = pace[None, :] >= pace[:, None]
     counts = np.cumsum(fast_enough, axis=1)
     gains = np.cumsum(np.where(fast_enough, gain, 0.0), axis=1)
     losses = np.cumsum(np.where(fast_enough, loss, 0.0), axis=1)
+    finishes = -np.expm1(np.cumsum(np.where(fast_enough, fails, 0.0), axis=1))
     useful = np.minimum(gains, slots) if slots else gains
-    values = pace[:, None] * useful / (1 + losses)
+    values = pace[:, None] * useful * finishes / (1 + losses)
     values[~fast_enough | (counts > budget)] = -1.0
     slowest, last = np.unravel_index(int(np.argmax(values)), values.shape)
     members = np.flatnonzero(fast_enough[slowest, : last + 1])
     return ChosenGang(near[members], float(values[slowest, last]))
+
+
+def spread(score: npt.NDArray[np.float64], owner: npt.NDArray[np.int32], rows: Rows, most: int) -> Rows:
+    """Of these rows those that are beyond the `most` best ones of their owner: what ends one may end all."""
+    order = np.lexsort((-score[rows], owner[rows]))
+    owners = owner[rows][order]
+    first = np.searchsorted(owners, owners, side="left")
+    return rows[order[np.arange(len(rows)) - first >= most]]
 
 
 def reserves(outlook: Outlook, may: npt.NDArray[np.bool_], gang: ChosenGang, places: int) -> Rows:

@@ -1,6 +1,6 @@
 """What is known of candidates beyond belief and slots: faded sums, their owners', and whose turn it is."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -11,6 +11,8 @@ from peerloom.services.selector.belief.track import HALF_LIFE_S, TRACK, open_exp
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
+# What is summed up over an owner's names; a sum costs time, and the other columns tell of one machine.
+_POOLED = ("interruptions", "departures", "trainings", "unfinished", "session_logs", "session_log_squares")
 UNKNOWN_BELOW = 0.5  # faded trainings and refusals: a single one counts as knowledge for one half-life
 
 
@@ -50,6 +52,16 @@ class FadedSums:
     speeds: Floats
     speed_total: Floats
     slots_given: Floats
+    lies: Floats
+    suspicion: Floats
+    recent_speeds: Floats
+    recent_speed_total: Floats
+    session_logs: Floats
+    session_log_squares: Floats
+
+    def of(self, rows: Rows) -> "FadedSums":
+        """The same for some of the candidates."""
+        return FadedSums(**{name: getattr(self, name)[rows] for name in FadedSums.__dataclass_fields__})
 
     @property
     def work(self) -> Floats:
@@ -107,8 +119,23 @@ class Past:
         return FadedSums(**faded)
 
     @cached_property
+    def open_s(self) -> Floats:
+        """For how long each candidate's session has been open, in seconds; 0: none is open."""
+        open_s: Floats = np.nan_to_num(np.maximum(self.now_s - self.number("session_start_s"), 0.0), nan=0.0)
+        return open_s
+
+    @cached_property
+    def taken_slots(self) -> Floats:
+        """Slots that earlier selections probably took and no fact has freed yet."""
+        taken: Floats = np.where(self.number("busy_until_s") > self.now_s, self.number("taken"), 0.0)
+        return taken
+
+    @cached_property
     def owner_record(self) -> FadedSums:
-        """What is known of each candidate's owner: the sums over all its names, also those that are gone."""
+        """What is known of each candidate's owner: how sessions ended and how long they were, and work done.
+
+        These are sums over all the owner's names, also those that are gone; all else is the candidate's own.
+        """
         own = self.record
         if not self.shares_owner.any():
             return own
@@ -123,7 +150,7 @@ class Past:
             of_owner[mine] = sums[self.owner[mine]]
             return of_owner
 
-        return FadedSums(**{name: pooled(name) for name in FadedSums.__dataclass_fields__})
+        return replace(own, **{name: pooled(name) for name in _POOLED})
 
     @cached_property
     def is_proven(self) -> npt.NDArray[np.bool_]:
@@ -163,7 +190,7 @@ class _Nothing:
         return self._count
 
     def number(self, name: str) -> Floats:
-        unset = ("session_start_s", "asked", "speed_gflops", "heartbeat_s")
+        unset = ("session_start_s", "asked", "speed_gflops", "heartbeat_s", "busy_until_s", "taken")
         return np.full(self._count, np.nan if name in unset else 0.0)
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.policies.gang_choice import best_gang, reserves
+from peerloom.services.selector.policies.gang_choice import best_gang, reserves, spread
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
 from peerloom.services.selector.policies.past import FadedSums, Past
 from peerloom.services.selector.policies.survival_model import (
@@ -13,6 +13,7 @@ from peerloom.services.selector.policies.survival_model import (
     Outlook,
     Priors,
     outlook,
+    turned_chance,
 )
 from peerloom.services.selector.policies.trials import Trials, whose_turn
 
@@ -36,8 +37,8 @@ class SurvivalPolicy:
         "speed and network; tries newcomers at a bounded rate."
     )
     source: str = (
-        "Ours. Gamma hazard and Beta acceptance: A. Gelman et al., Bayesian Data Analysis, chapter 2; "
-        "forgetting: Josang and Ismail, 2002."
+        "Ours. Log-logistic sessions: S. Bennett, 1983; Beta acceptance: A. Gelman et al., Bayesian Data "
+        "Analysis, chapter 2; change: E. S. Page, 1954; forgetting: Josang and Ismail, 2002."
     )
 
     def select(
@@ -49,9 +50,10 @@ class SurvivalPolicy:
         turns = np.empty(0, np.intp)
         if self.trials.is_due(past):
             turns = whose_turn(past, lends & ~past.owner_is_known, request.budget, view.hazard)
+        proven = lends & past.is_proven & (view.slots > 0)
+        proven[self._too_many_of_owner(past, view, proven, request.budget)] = False
         if len(turns) == 0 and self.trials.is_due(past):
-            turns = whose_turn(past, lends, min(1, request.budget))
-        proven = lends & past.is_proven
+            turns = self._again(past, view, proven, request)
         proven[turns] = False
         gang = best_gang(view, proven, request.budget - len(turns), request.slots)
         places = request.budget - len(turns) - len(gang.members)
@@ -80,15 +82,16 @@ class SurvivalPolicy:
                 at(view.hazard) * _DAY_S,
                 "ends a day",
                 f"{at(own.interruptions):.3g} interruptions and {at(own.departures):.3g} goodbyes in "
-                f"{at(own.exposure_s) / 3600:.3g} h online, all fading; before any: {p.ends:g} in "
-                f"{p.exposure_s / 3600:g} h{names}",
+                f"{at(own.exposure_s) / 3600:.3g} h online, all fading; open for "
+                f"{at(past.open_s) / 3600:.3g} h, and the job lasts {at(view.lasts_s):.3g} s there{names}",
             ),
             ScoreTerm(
                 "acceptance",
                 at(view.acceptance),
                 "of requests",
                 f"{at(own.trainings):.3g} trainings finished, {at(own.unfinished):.3g} requests refused or "
-                f"unfinished, fading; before any: {p.good:g} and {p.refused:g}{names}",
+                f"unfinished, fading; before any: {p.good:g} and {p.refused:g}{names}; by its "
+                f"newest ones it has turned bad with a chance of {at(turned_chance(own, p)):.2g}",
             ),
             ScoreTerm("speed", at(view.speed), "GFLOP/s a slot", _speed_evidence(past, index)),
             ScoreTerm(
@@ -99,9 +102,25 @@ class SurvivalPolicy:
             ),
             ScoreTerm("delay", 1000 * at(view.delay_s), "ms a round trip", _delay_evidence(past, index)),
             ScoreTerm("slots", at(view.slots), "slots", _slots_evidence(candidates, index)),
-            ScoreTerm("gain", at(view.gain), "slots", f"expected over the next {view.horizon_s:g} s"),
+            ScoreTerm("gain", at(view.gain), "slots", f"expected over the next {at(view.lasts_s):.3g} s"),
             ScoreTerm("score", at(view.score), "GFLOP/s", f"as a set of one: {VALUE_FORMULA}"),
         ]
+
+    def _too_many_of_owner(
+        self, past: Past, view: Outlook, may: npt.NDArray[np.bool_], budget: int
+    ) -> npt.NDArray[np.intp]:
+        """Those of one owner beyond half the places: an owner's machines go together."""
+        shared = np.flatnonzero(may & past.shares_owner)
+        return spread(view.score, past.owner, shared, max(1, (budget + 1) // 2))
+
+    def _again(
+        self, past: Past, view: Outlook, may: npt.NDArray[np.bool_], request: SelectionRequest
+    ) -> npt.NDArray[np.intp]:
+        """Whoever was asked longest ago of those that don't slow the set: bad ones may have become good."""
+        gang = best_gang(view, may, request.budget, request.slots)
+        if len(gang.members) == 0:
+            return gang.members
+        return whose_turn(past, may & (view.pace >= view.pace[gang.members].min()), 1)
 
     def _outlook(self, candidates: Candidates, request: SelectionRequest) -> Outlook:
         return outlook(candidates, self.priors, request.horizon_s or self.priors.horizon_s)

@@ -1,12 +1,13 @@
 """Trying those of whom nothing is known: at a bounded rate, one turn an owner. Pure.
 
 Every `period`-th selection is a trial: its places go to owners, not to names, so a hundred names of one
-owner wait for one turn. Owners of whom nothing is known come first, the longest waiting of them first; then
-whoever was asked longest ago, since what we know fades and who was bad may have become good. Every second
-place may go to the stranger of least risk instead, so that the first ones tried are good ones. The rate grows
-with the part of the owners that are unknown, from `share` to `share_of_all`, and it falls to a tenth of
-`share` when all are known. Since turns go by the selections' numbers and not by chance, with U unknown owners
-and a budget of b each is tried within (2 * U / b + 1) * period selections.
+owner (kit/ownership.py: by certificate, else by address) wait for one turn. Owners of whom nothing is known
+come first, the longest waiting of them first; then whoever was asked longest ago, since what we know fades
+and who was bad may have become good. Every second place may go to the stranger of least risk instead, so that
+the first ones tried are good ones. The rate grows with the part of the owners that are unknown, from `share`
+to `share_of_all`, and it falls to a tenth of `share` when all are known. Since turns go by the selections'
+numbers and not by chance, with U unknown owners and a budget of b each is tried within
+(2 * U / b + 1) * period selections.
 """
 
 import math

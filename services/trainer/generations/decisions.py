@@ -89,13 +89,13 @@ class Save:
 class Form:
     """Form the next generation from these workers, ranked in this order.
 
+    So many of them, the last ones, lack the state that counts: `newcomers`.
     `beside`: they meet beside the training of the current one, and Enter comes later.
     """
 
     worker_ids: tuple[str, ...]
-    state_rank: int
     first_step: int
-    transfer_state: bool
+    newcomers: int
     reason: str
     from_checkpoint: bool = False
     beside: bool = False
@@ -196,7 +196,7 @@ def _while_working(
         staying = [w for w in working if not w.is_departing]
         meeting = [*(staying or working), *newcomers[:room]]
         reason = f"a worker joins: {len(meeting)} workers meet"
-        return replace(_form(meeting), transfer_state=True, reason=reason, beside=True)
+        return replace(_form(meeting), newcomers=len(newcomers[:room]), reason=reason, beside=True)
     return Wait("the generation works", until_s)
 
 
@@ -276,7 +276,7 @@ def _without_state(
         wanted = max(1, limits.min_workers)
         return Hold(f"waiting for at least {wanted} workers, to go on {reason}", until_s)
     went_on = f"{len(present)} workers go on {reason}"
-    return Form(_ids(present), 0, checkpoint_step, False, went_on, from_checkpoint=True)
+    return Form(_ids(present), checkpoint_step, 0, went_on, from_checkpoint=True)
 
 
 def _form(ready: Sequence[WorkerState]) -> Form:
@@ -285,12 +285,10 @@ def _form(ready: Sequence[WorkerState]) -> Form:
     # with other shares, so that its parameters differ in their last digits.
     ranked = sorted(ready, key=lambda w: (-w.step, not w.is_member))
     newest = ranked[0].step
-    is_equal = all(w.step == newest and (w.is_member or not newest) for w in ranked[1:])
     return Form(
         worker_ids=_ids(ranked),
-        state_rank=0,
         first_step=newest,
-        transfer_state=not is_equal,
+        newcomers=sum(w.step < newest or bool(newest and not w.is_member) for w in ranked[1:]),
         reason=f"{len(ranked)} workers go on from step {newest}",
     )
 

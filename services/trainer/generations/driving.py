@@ -13,12 +13,13 @@ from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.models.evaluation_rules import is_proven, not_as_told
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.workers.decisions import Limits, work_of_nodes
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.reports import why_not_complete
 from peerloom.services.trainer.workers.state import Finished
-from peerloom.v1.trainer_pb2 import Backend, JobState
+from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, JobState
 
 _log = get_logger()
 
@@ -130,8 +131,18 @@ class GenerationDriver:
         try:
             await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
         except (PeerloomError, TimeoutError) as error:
+            evaluation = self._record.job.evaluation
+            if evaluation.verdict == EvaluationVerdict.EVALUATION_VERDICT_DIFFERS:
+                self._tell_of_lie(worker_id, evaluation.reason)
+                raise JobEndedError(JobState.JOB_STATE_FAILED, not_as_told(evaluation)) from error
             why = f"the model can't be kept: {error or 'fetching it took too long'}"
             raise JobEndedError(JobState.JOB_STATE_FAILED, why) from error
         for node_id, work in work_of_nodes(self._pool.states()).items():
             detail = f"took part in {self._record.job_id} to its end"
             self._witness.trained(node_id, detail, work.speed_gflops, work.slots)
+
+    def _tell_of_lie(self, worker_id: str, reason: str) -> None:
+        # Of the node whose worker brought the model and told of its metric, if no other owner took part.
+        workers = [worker for worker in self._record.job.workers if worker.generation]
+        if is_proven({self._pool.owner_of(worker.worker_id) for worker in workers}):
+            self._witness.lied(self._record.worker(worker_id).node_id, reason)

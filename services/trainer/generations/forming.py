@@ -6,6 +6,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.collecting import Collector
+from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.state import Lost
@@ -34,12 +35,14 @@ class Former:
         pool: WorkerPool,
         collector: Collector,
         rendezvous: Rendezvous,
+        audits: AuditKeeper,
         collective_timeout_s: float,
     ) -> None:
         self._record = record
         self._pool = pool
         self._collector = collector
         self._rendezvous = rendezvous
+        self._audits = audits
         self._collective_timeout_s = collective_timeout_s
 
     async def form(self, form: Form) -> bool:
@@ -64,8 +67,10 @@ class Former:
         self._rendezvous.begin(record.generation, form.worker_ids)
         # Nobody works in a generation that a restart of the trainer could forget.
         await record.log.wait_written()
+        audits = self._audits.may_audit(form.worker_ids)
         for rank, worker_id in enumerate(form.worker_ids):
             configure = self._configure(form, rank, shares, checkpoint)
+            configure.audits = audits
             self._pool.send(worker_id, WorkerSessionResponse(configure=configure))
         get_logger(job=record.job_id).info(
             "generation_formed", generation=record.generation, reason=form.reason
@@ -101,18 +106,12 @@ class Former:
             world_size=len(form.worker_ids),
             backend=job.backend,
             spec=job.spec,
-            state_rank=form.state_rank,
             first_step=form.first_step,
             batch_shares=shares,
             collective_timeout_s=self._collective_timeout_s + waits_s,
-            transfer_state=form.transfer_state,
+            newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,
-            owners=[self._owner_of(worker_id) for worker_id in form.worker_ids],
+            owners=[self._pool.owner_of(worker_id) for worker_id in form.worker_ids],
             node_ids=[self._record.worker(worker_id).node_id for worker_id in form.worker_ids],
         )
-
-    def _owner_of(self, worker_id: str) -> str:
-        """Who has one vote with all workers of theirs; without certificates each node is its own."""
-        state = self._pool.state_of(worker_id)
-        return (state.owner if state is not None else "") or self._record.worker(worker_id).node_id

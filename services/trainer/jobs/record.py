@@ -8,8 +8,9 @@ the same, so that they become durable. Everybody else reads `job`, a copy as of 
 from collections.abc import Iterable, Mapping, Sequence
 
 from peerloom.kit.clock import Clock, to_timestamp
-from peerloom.kit.limits import MAX_REASON_CHARACTERS
+from peerloom.kit.limits import cut_reason
 from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
 from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
 from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back, steps_per_epoch, total_steps
 from peerloom.services.trainer.store import Change
@@ -18,10 +19,10 @@ from peerloom.v1.trainer_pb2 import (
     Backend,
     Checkpoint,
     EpochProgress,
+    Evaluation,
     GenerationFormed,
     Job,
     JobResult,
-    JobSpec,
     JobState,
     NetworkTraffic,
     NodeAnswer,
@@ -34,14 +35,6 @@ from peerloom.v1.trainer_pb2 import (
 )
 
 RATE_WINDOW = 0.9  # weight of the past in the shown samples a second
-
-
-def submitted(job_id: str, spec: JobSpec, wall_s: float, owner: str = "") -> Job:
-    """The record of a job that `owner` just handed in."""
-    state = JobState.JOB_STATE_QUEUED
-    job = Job(job_id=job_id, spec=spec, state=state, state_reason="submitted", owner=owner)
-    job.submit_time.CopyFrom(to_timestamp(wall_s))
-    return job
 
 
 class JobRecord:
@@ -101,8 +94,14 @@ class JobRecord:
         """A node answered a request for work."""
         self._job.answers.append(answer)
         kept = self._job.answers[-1]
-        kept.reason = _cut(kept.reason)
+        kept.reason = cut_reason(kept.reason)
         self._append(WatchJobResponse(answer=kept))
+
+    def node_moved(self, node_id: str, address: str) -> None:
+        """A node that gave slots is reached there now."""
+        for answer in (answer for answer in self._job.answers if answer.node.node_id == node_id):
+            answer.node.address = address
+        self._append()
 
     def slots_found(self, backend: "Backend.ValueType", reason: str) -> None:
         """Enough slots were given, and they decide on the collective library."""
@@ -147,15 +146,21 @@ class JobRecord:
         self._end_worker(worker_id, reason)
         self._append()
 
+    # Audits
+
+    def audit_entered(self, event: WatchJobResponse) -> None:
+        """Something came of an audit: an accusation, a dismissal, that there are none, a refused gradient."""
+        enter(self._job, event)
+        self._append(event)
+
+    def audits_made(self, worker_id: str, made: int) -> None:
+        """A worker has made so many audits; what is known already is passed over."""
+        if count_audits(self._job, worker_id, made):
+            self._append()
+
     # Generations
 
-    def generation_begun(
-        self,
-        worker_ids: Sequence[str],
-        first_step: int,
-        reason: str,
-        beside: bool,
-    ) -> None:
+    def generation_begun(self, worker_ids: Sequence[str], first_step: int, reason: str, beside: bool) -> None:
         """The next generation has these workers, ranked in this order, and goes on from `first_step`.
 
         What came after that step was lost with all who had it, and is done again. `beside`: the generation
@@ -178,12 +183,9 @@ class JobRecord:
         """The newest generation works from `first_step` on, with these of its workers."""
         job, members = self._job, set(worker_ids)
         workers = [worker for worker in job.workers if worker.worker_id in members]
-        formed = GenerationFormed(
-            generation=job.generation,
-            workers=sorted(workers, key=lambda worker: worker.rank),
-            backend=job.backend,
-            first_step=first_step,
-        )
+        ranked = sorted(workers, key=lambda worker: worker.rank)
+        formed = GenerationFormed(generation=job.generation, workers=ranked, backend=job.backend)
+        formed.first_step = first_step
         self._append(WatchJobResponse(generation_formed=formed))
 
     def _go_back(self, step: int) -> None:
@@ -203,8 +205,7 @@ class JobRecord:
             job.first_step_time.CopyFrom(to_timestamp(self._clock.wall_s()))
         past = job.progress.samples_per_s or step.samples_per_s
         job.progress.samples_per_s = RATE_WINDOW * past + (1 - RATE_WINDOW) * step.samples_per_s
-        job.progress.step, job.progress.loss = step.step, step.loss
-        self.last_step_s = step.step_s
+        job.progress.step, job.progress.loss, self.last_step_s = step.step, step.loss, step.step_s
         add_step(job.ledger, step)
         self._append(WatchJobResponse(step=step))
 
@@ -233,11 +234,15 @@ class JobRecord:
 
     def checkpoint_refused(self, reason: str) -> None:
         """The newest checkpoint can't be used: the one before it is the newest now."""
-        job = self._job
-        job.checkpoint.CopyFrom(job.previous_checkpoint)
-        job.ClearField("previous_checkpoint")
-        older = f"{reason}; going on from the one of step {job.checkpoint.step}"
+        self._job.checkpoint.CopyFrom(self._job.previous_checkpoint)
+        self._job.ClearField("previous_checkpoint")
+        older = f"{reason}; going on from the one of step {self._job.checkpoint.step}"
         self.state_changed(JobState.JOB_STATE_WAITING, older)
+
+    def model_evaluated(self, evaluation: Evaluation) -> None:
+        """The trainer has looked at the model, or says why it hasn't."""
+        self._job.evaluation.CopyFrom(evaluation)
+        self._append(WatchJobResponse(evaluation=self._job.evaluation))
 
     def result_kept(self, result: JobResult) -> None:
         """The model is here, and with the nodes that were given copies."""
@@ -253,13 +258,13 @@ class JobRecord:
 
     def state_changed(self, state: "JobState.ValueType", reason: str) -> None:
         """The job is in this state from now on."""
-        self._job.state, self._job.state_reason = state, (reason := _cut(reason))
+        self._job.state, self._job.state_reason = state, (reason := cut_reason(reason))
         self._append(WatchJobResponse(state_change=StateChange(state=state, reason=reason)))
         self._logger.info("state_changed", state=JobState.Name(state), reason=reason)
 
     def end_decided(self, state: "JobState.ValueType", reason: str) -> None:
         """The job will end so, once its slots are free."""
-        self._job.ending_state, self._job.ending_reason = state, _cut(reason)
+        self._job.ending_state, self._job.ending_reason = state, cut_reason(reason)
         if self._job.workers:
             self.state_changed(JobState.JOB_STATE_FINISHING, f"freeing the slots: {reason}")
         else:
@@ -267,9 +272,8 @@ class JobRecord:
 
     def ended(self, state: "JobState.ValueType", reason: str) -> None:
         """The job has ended, and with it its workers."""
-        for worker in self._job.workers:
-            if not worker.ended:
-                worker.ended, worker.end_reason = True, "the job ended"
+        for worker in (each for each in self._job.workers if not each.ended):
+            worker.ended, worker.end_reason = True, "the job ended"
         self._job.ClearField("ending_state")
         self._job.ClearField("ending_reason")
         self._job.end_time.CopyFrom(to_timestamp(self._clock.wall_s()))
@@ -278,11 +282,12 @@ class JobRecord:
     def resumed(self) -> None:
         """A job that had ended goes on from its checkpoint."""
         self._job.ClearField("end_time")
+        self._job.ClearField("evaluation")  # another model comes
         self.state_changed(JobState.JOB_STATE_QUEUED, "resumed from its checkpoint")
 
     def _end_worker(self, worker_id: str, reason: str) -> Worker:
         worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
-        worker.ended, worker.end_reason = True, _cut(reason)
+        worker.ended, worker.end_reason = True, cut_reason(reason)
         return worker
 
     def _append(
@@ -293,8 +298,3 @@ class JobRecord:
     ) -> None:
         self._snapshot = None
         self.log.append(event, evidence, secrets)
-
-
-def _cut(sentence: str) -> str:
-    """A sentence that came from elsewhere, as long as a record that many read may keep it."""
-    return sentence if len(sentence) <= MAX_REASON_CHARACTERS else sentence[: MAX_REASON_CHARACTERS - 1] + "…"

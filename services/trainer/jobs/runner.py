@@ -20,15 +20,17 @@ from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.models.evaluation_rules import not_as_told
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.nodes.recruiting import Recruiter
 from peerloom.services.trainer.nodes.replacing import JobNodes
+from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.sessions import WorkerSessions
-from peerloom.v1.trainer_pb2 import EndWorker, JobState, WorkerSessionResponse
+from peerloom.v1.trainer_pb2 import EndWorker, EvaluationVerdict, JobState, WorkerSessionResponse
 
 EVIDENCE_LIMIT_S = 2.0  # a selector that is away holds no job up; it gets the evidence when it is back
 STARTED = (JobState.JOB_STATE_RUNNING, JobState.JOB_STATE_WAITING, JobState.JOB_STATE_FINISHING)
@@ -60,15 +62,24 @@ class JobRunner:
         self._checkpoints = CheckpointKeeper(record, collector)
         self._pool = WorkerPool(record, router, self._witness, clock)
         rendezvous = Rendezvous(self._pool.send)
+        audits = AuditKeeper(record, self._pool, self._witness)
         self._sessions = WorkerSessions(
-            record, self._pool, self._checkpoints, router, rendezvous, clock, config.checkpoint_interval_s
+            record,
+            self._pool,
+            self._checkpoints,
+            router,
+            rendezvous,
+            audits,
+            clock,
+            config.checkpoint_interval_s,
         )
-        former = Former(record, self._pool, collector, rendezvous, config.collective_timeout_s)
+        former = Former(record, self._pool, collector, rendezvous, audits, config.collective_timeout_s)
         self._driver = GenerationDriver(
             record, self._pool, former, self._checkpoints, collector, self._witness, config, clock
         )
         self._nodes = JobNodes(record, self._pool, self._sessions, dependencies.recruiter, self._witness)
-        router.listen(record.job_id, self._sessions, secrets)
+        nodes = {worker.worker_id: worker.node_id for worker in record.job.workers}
+        router.listen(record.job_id, self._sessions, secrets, nodes)
 
     def cancel(self) -> None:
         """Ends the job as soon as possible."""
@@ -130,6 +141,8 @@ class JobRunner:
         try:
             if job.ending_state:  # a restart of the trainer came between the decision and the end
                 return JobEndedError(job.ending_state, job.ending_reason)
+            if job.evaluation.verdict == EvaluationVerdict.EVALUATION_VERDICT_DIFFERS:  # so did one here
+                return JobEndedError(JobState.JOB_STATE_FAILED, not_as_told(job.evaluation))
             if job.result.model.digest:  # a restart of the trainer came between the result and the end
                 return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
             self._dependencies.collector.begin_holding(self.record)
@@ -137,6 +150,7 @@ class JobRunner:
                 self._sessions.resume()
             else:
                 await self._recruit()
+            self._dependencies.collector.expect(self.record)
             self._keep_up(tasks, self._nodes.watch_forever)
             self._keep_up(tasks, self._nodes.reinforce_forever)
             self._keep_up(tasks, self._ask_for_signs)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from peerloom.errors import FailedPreconditionError, NotFoundError
-from peerloom.kit.clock import Clock
+from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.database import SqlThread
 from peerloom.kit.dialing import SelectorPeer
 from peerloom.kit.ids import new_job_id
@@ -14,7 +14,7 @@ from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.logs import get_logger
 from peerloom.kit.tasks import ShieldedWork
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
-from peerloom.services.trainer.jobs.record import JobRecord, submitted
+from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.runner import JobDependencies, JobRunner
 from peerloom.services.trainer.jobs.specs import complete_spec, why_not_resumable
 from peerloom.services.trainer.models.distributing import Distributor
@@ -24,6 +24,18 @@ from peerloom.v1.trainer_pb2 import Job, JobSpec, JobState, NetworkTraffic
 
 _log = get_logger()
 ACTIVE = [state for state in JobState.values() if state and state not in ENDED_STATES]
+
+
+def submitted(job_id: str, spec: JobSpec, wall_s: float, owner: str = "") -> Job:
+    """The record of a job that `owner` just handed in."""
+    return Job(
+        job_id=job_id,
+        spec=spec,
+        state=JobState.JOB_STATE_QUEUED,
+        state_reason="submitted",
+        submit_time=to_timestamp(wall_s),
+        owner=owner,
+    )
 
 
 @dataclass

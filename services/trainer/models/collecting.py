@@ -11,7 +11,8 @@ from peerloom.kit.logs import get_logger
 from peerloom.kit.safetensors_file import check_parameters
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.distributing import Distributor
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.models.evaluating import ModelExaminer
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import RankedNode
 from peerloom.v1.trainer_pb2 import Checkpoint, JobResult, WorkerFinished
@@ -28,12 +29,13 @@ class Collector:
         self,
         store: ArtifactStore,
         distributor: Distributor,
+        examiner: ModelExaminer,
         timeout_s: float,
         check_model: Callable[[Path, str], None] = check_parameters,
     ) -> None:
         self._store = store
         self._check_model = check_model
-        self._distributor = distributor
+        self._distributor, self._examiner = distributor, examiner
         self._timeout_s = timeout_s
 
     async def collect(
@@ -42,13 +44,16 @@ class Collector:
         """Fetches the model and records the job's result.
 
         Raises a PeerloomError or TimeoutError; DataLossError, reason MODEL_DIFFERS, for a file with other
-        parameters than the workers told of.
+        parameters than the workers told of, and with the reason of `ModelExaminer.examine` for a model that
+        isn't what they told of.
         """
         nodes, holder_id = record.nodes(), record.worker(worker_id).node_id
         async with asyncio.timeout(self._timeout_s):
             artifact = await self._fetch(nodes[holder_id], finished.model, witness)
         path = self._store.path(artifact.digest)
         await asyncio.to_thread(self._check_model, path, finished.parameters_digest)
+        with self.holding(record, artifact.digest):
+            await self._examiner.examine(record, path)
         holders = [nodes[holder_id].name]
         stayed = record.living_nodes() | {holder_id}
         others = [node for node_id, node in record.nodes().items() if node_id in stayed - {holder_id}]
@@ -57,6 +62,10 @@ class Collector:
             strangers = await self._distributor.strangers(stayed, SEEDED_NODES - len(holders))
             holders += await self._seed_all(record.job_id, strangers, artifact.digest, None)
         record.result_kept(_result(finished, artifact, str(path), holders))
+
+    def expect(self, record: JobRecord) -> None:
+        """The job works, so its model will come."""
+        self._examiner.expect(record.job.spec)
 
     async def keep_checkpoint(self, record: JobRecord, worker_id: str, offered: Checkpoint) -> None:
         """Copies a checkpoint from its worker's node to here and to a second node, then records it.

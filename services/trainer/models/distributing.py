@@ -10,7 +10,7 @@ from peerloom.errors import NotFoundError, PeerloomError
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder, FetchArtifactRequest
 from peerloom.v1.registry_pb2 import ListNodesRequest, NodeState
 from peerloom.v1.selector_pb2 import RankedNode

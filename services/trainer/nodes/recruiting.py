@@ -11,8 +11,9 @@ from peerloom.kit.directory import Directory
 from peerloom.kit.ids import new_request_id, new_worker_id
 from peerloom.kit.job_inputs import inputs_of
 from peerloom.kit.limits import MAX_SLOTS
+from peerloom.services.trainer.jobs.audit_entries import dismissed_nodes
 from peerloom.services.trainer.models.distributing import Distributor
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.nodes.offers import Offer, counts_as_unfinished, take_slots
 from peerloom.v1.node_agent_pb2 import (
     RequestWorkRequest,
@@ -21,12 +22,13 @@ from peerloom.v1.node_agent_pb2 import (
     StopWorkersRequest,
     Work,
 )
+from peerloom.v1.registry_pb2 import GetNodeRequest
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesRequest, SelectNodesResponse
 from peerloom.v1.trainer_pb2 import Job, NodeAnswer, Worker
 
 STOP_LIMIT_S = 8.0  # above an agent's grace of 5 s; a dead agent holds the job's end up for so long
-# Makes the secrets of workers that are about to be started, in the order of their ids.
-Admit = Callable[[Sequence[str]], Awaitable[list[str]]]
+# Makes the secrets of workers that are about to be started on a node, in the order of their ids.
+Admit = Callable[[Sequence[str], str], Awaitable[list[str]]]
 
 
 @dataclass
@@ -60,13 +62,25 @@ class Recruiter:
         """A node's agent."""
         return self._dialer.node_agent(address)
 
+    async def address_of(self, node_id: str) -> str:
+        """Where a node is reached now; "" while the registry can't say: it has a relay, or another one."""
+        registry, request = self._directory.registry, GetNodeRequest(node=node_id)
+        try:
+            return (await registry.call(registry.stub.GetNode, request, self._timeout_s)).node.spec.address
+        except PeerloomError:
+            return ""
+
     async def select(self, job: Job) -> SelectNodesResponse:
-        """Asks the selector whom to ask. Raises UnavailableError, or NotFoundError for the policy."""
+        """Asks the selector whom to ask; not those who lied in this job.
+
+        Raises UnavailableError, or NotFoundError for the policy.
+        """
         selector = await self._directory.selector()
         request = SelectNodesRequest(
             requirements=job.spec.requirements,
             request_budget=job.spec.request_budget,
             policy=job.spec.policy,
+            excluded_nodes=sorted(dismissed_nodes(job)),
         )
         return await selector.call(selector.stub.SelectNodes, request, self._timeout_s)
 
@@ -145,7 +159,7 @@ class Recruiter:
         request = StartWorkersRequest(
             reservation_id=answered.response.reservation_id,
             worker_ids=ids,
-            worker_secrets=await admit(ids),
+            worker_secrets=await admit(ids, node.node_id),
         )
         try:
             for digest in inputs_of(job.spec):

@@ -8,7 +8,7 @@ from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.specs import slots_wanted
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.nodes.offers import choose_backend, verdict
 from peerloom.services.trainer.nodes.recruiting import Answered, Recruiter
 from peerloom.services.trainer.workers.decisions import how_it_ended
@@ -86,23 +86,28 @@ class JobNodes:
         # The agent sees a process die within milliseconds; a session that broke proves little.
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
+            address = self._record.nodes().get(node.node_id, node).address
             try:
-                async with self._recruiter.agent(node.address) as agent:
+                async with self._recruiter.agent(address) as agent:
                     request = WatchWorkersRequest(job_id=self._record.job_id)
                     async for event in agent.stream(agent.stub.WatchWorkers, request):
                         backoff.succeeded()
                         self._pool.agent_seen(node.node_id, is_away=False)
                         if event.ended:
-                            self._process_ended(event.worker.worker_id, event.exit_code)
+                            how = how_it_ended(event.exit_code, event.reason)
+                            self._process_ended(event.worker.worker_id, how)
             except PeerloomError as error:
                 self._log.warning("agent_out_of_reach", node=node.name, reason=error.message)
+                moved_to = await self._recruiter.address_of(node.node_id)
+                if moved_to not in ("", address):
+                    self._record.node_moved(node.node_id, moved_to)
             self._pool.agent_seen(node.node_id, is_away=True)
             await asyncio.sleep(backoff.next_pause_s())
 
-    def _process_ended(self, worker_id: str, exit_code: int) -> None:
+    def _process_ended(self, worker_id: str, how: str) -> None:
         state = self._pool.state_of(worker_id)
         if state is not None and not isinstance(state.phase, Finished):
-            self._pool.lose(worker_id, how_it_ended(exit_code))
+            self._pool.lose(worker_id, how)
 
     async def reinforce_forever(self) -> None:
         """Finds replacements for lost workers, or more up to max_workers, as soon as some node has a slot."""

@@ -15,6 +15,7 @@ from peerloom.services.trainer.workers.state import (
     Working,
 )
 
+_REASON_CHARACTERS = 400
 # Only from these do we expect signs of life at a known pace.
 OBSERVED = (Working, Leaving)
 # Waiting for these is patient: they load, compute a long step, or are frozen and may come back.
@@ -83,8 +84,9 @@ def _work_of(workers: Sequence[WorkerState]) -> NodeWork:
     return NodeWork(slots, fmean(sound) if sound else 0.0)
 
 
-def how_it_ended(exit_code: int) -> str:
-    """An exit status in words; negative ones are signals."""
-    if exit_code < 0:
-        return f"its process was killed by signal {-exit_code}"
-    return f"its process ended with status {exit_code}"
+def how_it_ended(exit_code: int, reason: str = "") -> str:
+    """An exit status in words; negative ones are signals. `reason`: what its node knows of it, at most 400
+    characters of it.
+    """
+    how = f"was killed by signal {-exit_code}" if exit_code < 0 else f"ended with status {exit_code}"
+    return f"its process {how}{': ' if reason else ''}{reason[:_REASON_CHARACTERS]}"

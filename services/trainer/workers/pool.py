@@ -10,8 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from peerloom.kit.clock import Clock
+from peerloom.kit.ownership import voter
 from peerloom.services.trainer.jobs.record import JobRecord
-from peerloom.services.trainer.nodes.evidence import Witness
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.workers.failure_detector import HeartbeatHistory
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.state import (
@@ -70,6 +71,11 @@ class WorkerPool:
         """The newest state of a worker; None for one that isn't here, or not any more."""
         tracked = self._tracked.get(worker_id)
         return None if tracked is None else tracked.state
+
+    def owner_of(self, worker_id: str) -> str:
+        """Who has one vote with all workers of theirs; without certificates each node is its own."""
+        state = self.state_of(worker_id)
+        return voter(self._record.worker(worker_id).node_id, state.owner if state is not None else "")
 
     def speeds(self) -> dict[str, float]:
         """Seconds of computing a sample for each worker that has measured it."""
@@ -190,6 +196,18 @@ class WorkerPool:
         """This worker says what can't be true: it is lost, and told to end."""
         self.lose(worker_id, reason)
         self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
+
+    def expel(self, node_id: str, reason: str) -> None:
+        """The workers on this node lied: they are told to end, and the others go on without them."""
+        for worker_id, tracked in self._tracked.items():
+            if tracked.state.node_id != node_id or isinstance(tracked.state.phase, Lost):
+                continue
+            tracked.heartbeats.stop()
+            self._put(tracked.state.lost())
+            self._record.worker_dismissed(worker_id, reason)
+            self.last_loss = f"{worker_id} on {self._record.worker(worker_id).node_name}: {reason}"
+            self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
+        self._changed.set()
 
     def agent_seen(self, node_id: str, is_away: bool) -> None:
         """A node's agent can be reached, or can't."""

@@ -8,7 +8,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_TRAINING_SAMPLES
+from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
+from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_REASON_CHARACTERS, MAX_TRAINING_SAMPLES
 from peerloom.services.trainer.jobs.sample_ledger import judge, steps_per_epoch, total_steps
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
@@ -17,6 +18,7 @@ from peerloom.v1.trainer_pb2 import (
     Job,
     StepProgress,
     Worker,
+    WorkerAccusation,
     WorkerFinished,
     WorkerPrepared,
     WorkerSessionRequest,
@@ -40,6 +42,16 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
             return _why_not_checkpoint(job, request.checkpoint)
         case "beat":
             return _why_not_measured(compute_s_per_sample=request.beat.compute_s_per_sample)
+        case "accusation":
+            return _why_not_accused(job, request.accusation)
+        case "unrepeatable" if len(request.unrepeatable.reason) > MAX_REASON_CHARACTERS:
+            return f"its reason has more than {MAX_REASON_CHARACTERS} characters"
+        case "refusal" if len(request.refusal.node_ids) > len(job.workers):
+            return (
+                f"it refuses {len(request.refusal.node_ids)} nodes of a job with {len(job.workers)} workers"
+            )
+        case "refusal" if not 1 <= request.refusal.step <= total_steps(job):
+            return f"it refuses in step {request.refusal.step} of {total_steps(job)}"
         case "leaving":
             return _why_not_measured(grace_s=request.leaving.grace_s)
     return ""
@@ -151,6 +163,14 @@ def _why_not_checkpoint(job: Job, checkpoint: Checkpoint) -> str:
         return "it offers a checkpoint that has no SHA-256 for a digest"
     if checkpoint.step > total_steps(job) or checkpoint.epoch > job.spec.epochs:
         return f"it offers a checkpoint of step {checkpoint.step} of {total_steps(job)}"
+    return ""
+
+
+def _why_not_accused(job: Job, said: WorkerAccusation) -> str:
+    if not 1 <= said.step <= total_steps(job) or not 1 <= said.generation <= job.generation:
+        return f"it accuses of step {said.step} of {total_steps(job)} in generation {said.generation}"
+    if not TOLERANCE < said.difference <= MAX_DIFFERENCE:
+        return f"it accuses of a difference of {said.difference}, not of one above {TOLERANCE}"
     return ""
 
 

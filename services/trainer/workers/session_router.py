@@ -40,14 +40,22 @@ class _Stream:
 class _Job:
     listener: SessionListener
     secrets: dict[str, str] = field(repr=False)
+    nodes: dict[str, str]
 
-    def check(self, hello: WorkerHello) -> None:
-        """Raises PermissionDeniedError unless it is one of the job's workers who says this."""
+    def check(self, hello: WorkerHello, principal: Principal | None) -> None:
+        """Raises PermissionDeniedError unless one of the job's workers says this, on its own node."""
         expected = self.secrets.get(hello.worker_id, "")
         if not expected or not hmac.compare_digest(expected.encode(), hello.secret.encode()):
             raise PermissionDeniedError(
                 f"{hello.worker_id} did not prove that it is a worker of this job: only a process "
                 "that an agent started for the job may open a session.",
+                reason="NOT_THIS_WORKER",
+            )
+        node = self.nodes.get(hello.worker_id, "")
+        if principal is not None and principal.node != node:
+            raise PermissionDeniedError(
+                f"{principal}, on the node {principal.node}, can't speak for {hello.worker_id}: the trainer "
+                f"started that on {node or 'no node that it knows'}.",
                 reason="NOT_THIS_WORKER",
             )
 
@@ -59,13 +67,19 @@ class SessionRouter:
         self._jobs: dict[str, _Job] = {}
         self._streams: dict[str, _Stream] = {}
 
-    def listen(self, job_id: str, listener: SessionListener, secrets: Mapping[str, str]) -> None:
-        """From now on this job hears of its workers; `secrets` has those that were started before, by id."""
-        self._jobs[job_id] = _Job(listener, dict(secrets))
+    def listen(
+        self, job_id: str, listener: SessionListener, secrets: Mapping[str, str], nodes: Mapping[str, str]
+    ) -> None:
+        """From now on this job hears of its workers.
 
-    def admit(self, job_id: str, secrets: Mapping[str, str]) -> None:
-        """These workers, by id, may open sessions with their secrets."""
+        `secrets` and `nodes` have those that were started before, and on which nodes, by their ids.
+        """
+        self._jobs[job_id] = _Job(listener, dict(secrets), dict(nodes))
+
+    def admit(self, job_id: str, secrets: Mapping[str, str], node_id: str) -> None:
+        """These workers, by id, may open sessions with their secrets, from this node."""
         self._jobs[job_id].secrets.update(secrets)
+        self._jobs[job_id].nodes.update(dict.fromkeys(secrets, node_id))
 
     def forget(self, job_id: str) -> None:
         """This job is over: it hears no more, and whoever is connected for it is told so.
@@ -123,7 +137,7 @@ class SessionRouter:
         if job is None:
             yield _over(job_id)
             return
-        job.check(hello.hello)
+        job.check(hello.hello, caller.get().principal)
         if worker_id in self._streams:
             self._streams[worker_id].outbox.put_nowait(None)
         stream = self._streams[worker_id] = _Stream(hello, asyncio.Queue())

@@ -8,6 +8,7 @@ from peerloom.kit.ids import new_secret
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.workers.accusations import SAYS, AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
@@ -27,7 +28,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 
 # These change no worker's phase: nothing is to be decided anew.
-_ROUTINE = ("step", "epoch", "beat", "checkpoint", "entry")
+_ROUTINE = ("step", "epoch", "beat", "checkpoint", "entry", *SAYS)
 
 
 class WorkerSessions:
@@ -40,6 +41,7 @@ class WorkerSessions:
         checkpoints: CheckpointKeeper,
         router: SessionRouter,
         rendezvous: Rendezvous,
+        audits: AuditKeeper,
         clock: Clock,
         checkpoint_interval_s: float,
     ) -> None:
@@ -48,13 +50,17 @@ class WorkerSessions:
         self._checkpoints = checkpoints
         self._router = router
         self._rendezvous = rendezvous
+        self._audits = audits
         self._clock = clock
         self._checkpoint_interval_s = checkpoint_interval_s
 
-    async def admit(self, worker_ids: Sequence[str]) -> list[str]:
-        """Makes a secret for each worker that is about to be started; they may open sessions from now on."""
+    async def admit(self, worker_ids: Sequence[str], node_id: str) -> list[str]:
+        """Makes a secret for each worker that is about to be started on this node.
+
+        From now on they may open sessions, and where there are certificates from this node alone.
+        """
         secrets = {worker_id: new_secret() for worker_id in worker_ids}
-        self._router.admit(self._record.job_id, secrets)
+        self._router.admit(self._record.job_id, secrets, node_id)
         self._record.workers_admitted(secrets)
         # A trainer that is started again must know whom this one started.
         await self._record.log.wait_written()
@@ -102,7 +108,7 @@ class WorkerSessions:
             self._pool.send(hello.worker_id, WorkerSessionResponse(abort=abort))
         newest = self._record.generation
         connected = state.connected(hello.committed_step, hello.generation, newest, hello.is_tls)
-        self._pool.become(replace(connected, owner=hello.owner))
+        self._pool.become(replace(connected, owner=hello.owner, accelerator_kind=hello.accelerator_kind))
         self._rendezvous.repeat_to(hello.worker_id)
         self._pool.send(hello.worker_id, self._pool.recorded())
 
@@ -146,11 +152,14 @@ class WorkerSessions:
                 alive = state.reached(request.beat.committed_step).loading(self._clock.monotonic_s())
                 self._pool.note(alive)
                 self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
+                self._record.audits_made(state.worker_id, request.beat.audits)
             case "checkpoint":
                 self._checkpoints.offered(state.worker_id, request.checkpoint)
             case "entry":
                 if reason := self._rendezvous.say(state.worker_id, request.entry):
                     self._pool.refuse(state.worker_id, reason)
+            case _:
+                self._audits.heard(state, request)
 
     def _turn(self, state: WorkerState, request: WorkerSessionRequest) -> None:
         newest = self._record.generation
@@ -179,6 +188,7 @@ class WorkerSessions:
         job = self._record.job
         reason = why_not_finished(job, self._record.worker(state.worker_id), said)
         if not reason:
+            self._record.audits_made(state.worker_id, said.audits)
             self._pool.become(state.finished(said, total_steps(job)))
         elif state.is_left_behind:  # what it reported did not count: it reports anew in the next generation
             self._pool.become(state.let_go(state.step))

@@ -130,6 +130,7 @@ class WorkerState:
     node_id: str = ""
     left_at_step: int | None = None  # where others went on without it; None while it goes with them
     owner: str = ""  # of its node, by its certificate; "": there is none
+    accelerator_kind: str = ""  # "cuda" or "cpu", as it says itself
     is_tls: bool | None = None  # whether its gradients travel by TLS, or in the clear; None: it hasn't said
 
     @property

@@ -1,6 +1,7 @@
 """Joining: a token becomes an identity on disk, and who was away for long comes back with the one it had."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,7 +20,9 @@ from peerloom.v1.admission_pb2 import JoinRequest, JoinResponse
 from peerloom.v1.admission_pb2_grpc import JoinServiceStub
 
 JOIN_FILE = "join-port"  # beside the identity: where to come back to
+NOT_KEPT = "IDENTITY_NOT_KEPT"
 _LIMIT_S = 10.0
+_JOIN_NAME = "join.peerloom"  # in the join port's certificate
 _WILDCARDS = ("0.0.0.0", "[::]")
 _log = get_logger()
 
@@ -39,9 +42,9 @@ async def enter(state: Path, join: str, clock: Clock) -> Identity | None:
     identity = Identity(path)
     if clock.wall_s() >= identity.current.ends_s:
         try:
-            await come_back(identity)
+            await renew_ended(identity)
         except PeerloomError as error:
-            if not join:
+            if not join or error.reason == NOT_KEPT:  # a token would be used up for nothing
                 raise
             _log.warning("certificate_ended", reason=error.message, next="joining by the token")
             await join_by_token(JoinString.parse(join), path)
@@ -69,11 +72,25 @@ def registry_address(told: str, reached: str) -> str:
     return f"{reached.rpartition(':')[0]}:{port}" if host in _WILDCARDS else told
 
 
+async def renew_ended(identity: Identity) -> None:
+    """`come_back`, for whoever begins: raises ConfigurationError when the disk doesn't take the new one."""
+    try:
+        await come_back(identity)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the certificate in {identity.path} had ended, and the new one can't be kept there ({error}): "
+            "make room on that disk, or let this user write there, and start again; the old one still serves "
+            "for that.",
+            reason=NOT_KEPT,
+        ) from error
+
+
 async def come_back(identity: Identity) -> None:
     """Renews an identity that has ended: from its file, if that is newer, else at the join port, by its key.
 
     Raises PermissionDeniedError for one that was revoked or ended long ago, UnavailableError when the port
-    can't be reached, ConfigurationError when the file that names it is gone.
+    can't be reached, ConfigurationError when the file that names it is gone, OSError when the renewed one
+    can't be kept.
     """
     if identity.reload():
         return
@@ -95,11 +112,8 @@ async def _authority_at(token: JoinString) -> bytes:
 
     The certificate that the port shows carries it; nothing else is believed of it yet.
     """
-    host, _, port = token.address.rpartition(":")
-    place = (host.strip("[]"), int(port))
     try:
-        shown = await asyncio.to_thread(ssl.get_server_certificate, place, timeout=_LIMIT_S)
-        authority = authority_inside(shown.encode())
+        authority = authority_inside(await asyncio.to_thread(_shown_certificate, token.address))
     except (OSError, ValueError) as error:
         raise UnavailableError(
             f"The join port {token.address} can't be used: {error}. Is the registry up there?",
@@ -114,9 +128,21 @@ async def _authority_at(token: JoinString) -> bytes:
     return authority
 
 
+def _shown_certificate(address: str) -> bytes:
+    """The certificate (PEM) that whoever is at host:port shows, unchecked. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection((host.strip("[]"), int(port)), _LIMIT_S) as line,
+        context.wrap_socket(line, server_hostname=_JOIN_NAME) as secured,
+    ):
+        return ssl.DER_cert_to_PEM_cert(secured.getpeercert(binary_form=True) or b"").encode()
+
+
 async def _ask(address: str, authority: bytes, request: JoinRequest) -> JoinResponse:
     credentials = grpc.ssl_channel_credentials(authority)
-    options = [("grpc.ssl_target_name_override", "join.peerloom"), ("grpc.enable_http_proxy", 0)]
+    options = [("grpc.ssl_target_name_override", _JOIN_NAME), ("grpc.enable_http_proxy", 0)]
 
     def open_() -> aio.Channel:
         return aio.secure_channel(address, credentials, options=options)

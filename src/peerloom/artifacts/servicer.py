@@ -140,7 +140,7 @@ class ArtifactServicer(ArtifactServiceServicer):
             manifest=manifest,
             is_partial=held is not None,
             held_chunks=b"" if held is None else packed(held, count),
-            bulk_port=self._bulk.port if self._bulk else 0,
+            bulk_port=self._bulk.told_port if self._bulk else 0,
             is_bulk_tls=self._bulk is not None and self._bulk.is_tls,
         )
 

@@ -14,6 +14,7 @@ TERM_COLUMNS = (
     _term("DELAY", "delay_s", ".4f"),
     _term("LOST", "interruptions", "d"),
     _term("REFUSED", "unfinished", "d"),
+    _term("LIES", "lies", "d"),
     _term("NEW", "score_new", ".4f"),
     _term("TIME", "time_score", ".4f"),
     _term("REDUCE", "score_reduce", ".4f"),

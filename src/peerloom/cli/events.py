@@ -3,9 +3,14 @@
 from typing import Any
 
 from peerloom import (
+    AuditsOff,
     EpochFinished,
     GenerationFormed,
+    GradientsRefused,
     JobEvent,
+    LiarDismissed,
+    ModelEvaluated,
+    NodeAccused,
     NodeAnswered,
     StateChanged,
     WorkerLost,
@@ -35,6 +40,8 @@ def _describe(event: JobEvent) -> str:
         return f"epoch {event.epoch}: {event.metric_name} {event.metric:.4f}, loss {event.loss:.4f}"
     if isinstance(event, WorkerLost):
         return f"lost a worker on {event.worker.node_name}: {event.reason}"
+    if isinstance(event, NodeAccused | LiarDismissed | AuditsOff | GradientsRefused | ModelEvaluated):
+        return str(event)
     if isinstance(event, StateChanged) and event.state in _TOLD_STATES:
         return f"{event.state.replace('_', ' ')}: {event.reason}" if event.reason else event.state
     return ""

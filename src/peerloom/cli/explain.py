@@ -57,9 +57,20 @@ def explain(terms: BeliefTerms, belief: float) -> list[str]:
             "(4) belief",
             "score_new + time_score - score_reduce",
             f"{n(t.score_new)} + {n(t.time_score)} - {_bracketed(t.score_reduce)}",
-            n(belief),
+            n(t.score_new + t.time_score - t.score_reduce),
         ),
+        *_lies(t, belief),
     ]
+
+
+def _lies(terms: BeliefTerms, belief: float) -> list[str]:
+    if not terms.lies:
+        return []
+    printed = number(terms.score_new + terms.time_score - terms.score_reduce)
+    price = number(terms.lie_price)
+    return _formula(
+        "after lies", f"min(belief, -{price}*lies)", f"min({printed}, -{price}*{terms.lies})", number(belief)
+    )
 
 
 def _formula(name: str, *steps: str) -> list[str]:
@@ -84,5 +95,6 @@ def where_figures_come_from(terms: BeliefTerms) -> list[tuple[str, str]]:
             f"of {number(terms.open_online_s)} s at the update",
         ),
         ("interruptions", f"{terms.interruptions}, periods that ended without notice"),
-        ("unfinished", f"{terms.unfinished}, requests refused or not finished"),
+        ("unfinished", f"{terms.unfinished}, requests refused, not finished or answered wrongly"),
+        *([("lies", f"{terms.lies}, proven by others who did its work again")] if terms.lies else []),
     ]

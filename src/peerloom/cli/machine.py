@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from peerloom.cli.invocation import default_state
 from peerloom.cli.units import human_bytes
+from peerloom.sandbox.bubblewrap import why_no_bubblewrap
+from peerloom.sandbox.cgroups import why_no_cgroups
 from peerloom.sandbox.kernel_support import find_support
 
 _COMMAND_LIMIT_S = 5.0
@@ -85,9 +87,13 @@ def _gpus() -> Finding:
 
 
 def _sandbox() -> Finding:
-    support = find_support()
+    support, why_not = find_support(), why_no_bubblewrap()
     remedy = f"{support.why_not} (or say --no-sandbox, and trust whoever sends jobs)"
-    return Finding("sandbox", support.is_whole, str(support), "to run code that jobs bring", remedy)
+    no_groups = why_no_cgroups()
+    layers = replace(support, bubblewrap=not why_not, cgroup=not no_groups)
+    found = f"{layers}; no second layer: {why_not}" if why_not else str(layers)
+    found += f"; no cgroups: {no_groups}" if no_groups else ""
+    return Finding("sandbox", support.is_whole, found, "to run code that jobs bring", remedy)
 
 
 def _docker() -> Finding:

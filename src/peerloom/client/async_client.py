@@ -1,6 +1,7 @@
 """What can be asked of a Peerloom system, as coroutines."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -29,7 +30,7 @@ from peerloom.client.types import (
     ServiceEndpoint,
     Session,
 )
-from peerloom.client.types.inference import Combination, Inference, Mode, Token
+from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.ids import new_request_id
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 class AsyncClient:
     """A Peerloom system behind one address, the registry's; use it as an async context manager.
 
-    `address` is host:port; without one: PEERLOOM_ADDRESS, else the embedded system that runs, else
-    the one that `peerloom login` went to, else 127.0.0.1:7400. `identity` is the PEM file that the client
-    proves itself with; without one: PEERLOOM_IDENTITY, else the login, if it is to that address; else all is
-    plain. `patience_s` is how long a watch goes on trying while the trainer is away. `as_node` is the name of
-    the node for which it asks, if any: nodes that answer its inference then report that node too. Nothing
-    connects before the first call. All methods raise subclasses of PeerloomError; UnavailableError names the
-    service, its address and what to start.
+    `address` is host:port; without one: PEERLOOM_ADDRESS, else the embedded system that runs, else the
+    one that `peerloom login` went to, else 127.0.0.1:7400. `identity` is the PEM file that the client
+    proves itself with; without one: PEERLOOM_IDENTITY, else the login, if it is to that address; else all
+    is plain. `patience_s` is how long a watch goes on trying while the trainer is away. `as_node` is the
+    name of the node for which it asks, if any: nodes that answer its inference then report that node too.
+    Nothing connects before the first call. All methods raise subclasses of PeerloomError;
+    UnavailableError names the service, its address and what to start.
     """
 
     def __init__(
@@ -180,9 +181,9 @@ class AsyncClient:
         "cuda") and all `labels`. `backend` is "auto", "gloo" or "nccl". `seed` makes a run repeatable, with
         `equal_shares` also where the workers' speeds differ or vary, which shares would follow; `robust` says
         how the training goes on beside workers that lie ("off": not at all; "auto": by a trimmed mean of one
-        vote an owner, with fewer than five owners by refusing gradients that aren't finite only);
-        `initial_model` is the digest of the parameters to begin with. Raises InvalidArgumentError naming the
-        argument and its limit, NotFoundError for an unknown policy.
+        vote an owner, with fewer than five owners by refusing gradients that aren't finite; whoever is found
+        to lie is dismissed unless it is "off"); `initial_model` is the digest of parameters to begin with.
+        Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """
         message = await job_spec(spec, self.artifacts)
         request = trainer_pb2.SubmitJobRequest(spec=message, request_id=new_request_id())
@@ -220,8 +221,7 @@ class AsyncClient:
         """Writes a model (safetensors) to `path`, a file or a folder, and checks it; returns the file's path.
 
         `model` is NAME, NAME:VERSION, its digest, a beginning of it, or a job's id. Raises NotFoundError with
-        the nearest digests, FailedPreconditionError for a job without a model, DataLossError for damaged
-        bytes.
+        the nearest digests, FailedPreconditionError for a job without a model, DataLossError for bad bytes.
         """
         return await fetch_model(self._services, model, path)
 
@@ -236,18 +236,19 @@ class AsyncClient:
         stages: int = 0,
         micro_batches: int = 8,
         hedge: bool = True,
+        second_opinion: OpinionMode = "auto",
         timeout_s: float = 60.0,
     ) -> Inference:
         """What a model answers to a batch of inputs [n, ...], n from 1 to 65,536.
 
         `model` is a name (with or without version), a digest, the beginning of one, or a job. `mode` is
-        "remote" (a node that holds the model), "split" (its layers on several nodes, in `stages`, 0: as many
-        as are fastest, the inputs in `micro_batches`), "local" (in this process) or "auto", which takes the
-        fastest by measured figures and says why. With `nodes` over 1 so many answer the same, and their
-        class probabilities are combined by `aggregate`, "mean" or "vote". `hedge`: a second node is asked
-        when the first is late. Raises InvalidArgumentError for inputs that don't fit, saying what does,
-        NotFoundError for an unknown model, ResourceExhaustedError for one that fits no set of nodes, and
-        DeadlineError after `timeout_s` seconds.
+        "remote" (a node that holds the model), "split" (its layers on `stages` nodes, 0: as many as are
+        fastest, the inputs in `micro_batches`), "local" (in this process) or "auto", the fastest as measured.
+        With `nodes` over 1 so many answer the same, their class probabilities combined by `aggregate`.
+        `hedge`: a second node is asked when the first is late. `second_opinion` asks another owner's node the
+        same, the seldomer the more often the first was right: in the "background", or "wait" for the answer
+        of most; "auto": "background" behind a door, else "off". Raises InvalidArgumentError, NotFoundError,
+        ResourceExhaustedError for a model that fits no nodes, DeadlineError after `timeout_s`.
         """
         return await self._inference().infer(
             model,
@@ -259,6 +260,7 @@ class AsyncClient:
             stages=stages,
             micro_batches=micro_batches,
             hedge=hedge,
+            second_opinion=second_opinion,
         )
 
     async def generate(
@@ -293,5 +295,5 @@ class AsyncClient:
         if self._router is None:
             from peerloom.inference.client.router import InferenceRouter  # here, because it brings numpy
 
-            self._router = InferenceRouter(self._services, self._clock)
+            self._router = InferenceRouter(self._services, self._clock, random.Random())
         return self._router

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from peerloom.admission.joining import come_back
+from peerloom.admission.joining import renew_ended
 from peerloom.admission.renewal import Renewal
 from peerloom.client.address import Address
 from peerloom.client.types import ServiceName
@@ -160,13 +160,13 @@ class Services:
     async def become_known(self) -> None:
         """Sees to it that our identity, if we have one, counts, and stays fresh until we are closed.
 
-        Raises what `come_back` raises for one that has ended.
+        Raises what `renew_ended` raises for one that has ended.
         """
         identity, clock = self.dialer.identity, SystemClock()
         if identity is None or self._renewing is not None or self.closed:
             return
         if clock.wall_s() >= identity.current.ends_s:
-            await come_back(identity)
+            await renew_ended(identity)
         if self._renewing is None:  # still: another call may have been faster
             self._door = self.dialer.admission(self.address.text)
             self._renewing = asyncio.create_task(Renewal(identity, self._door, clock).keep())

@@ -1,11 +1,14 @@
-"""Asks a system's processes how they are, over plain channels on loopback."""
+"""Asks a system's processes how they are."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from peerloom.kit.identity import Identity
 from peerloom.v1.registry_pb2 import (
     ListNodesRequest,
     ListServicesRequest,
@@ -23,14 +26,18 @@ _KINDS = {"selector": ServiceKind.SERVICE_KIND_SELECTOR, "trainer": ServiceKind.
 
 
 class Prober:
-    """One channel to each address asked so far; a context manager that closes them."""
+    """One channel to each address asked so far; a context manager that closes them.
 
-    def __init__(self) -> None:
+    `identity` is the file of who asks, which its owner renews in place; without one all is plain.
+    """
+
+    def __init__(self, identity: Path | None = None) -> None:
+        self._identity = Identity(identity) if identity else None
         self._channels: dict[str, grpc.Channel] = {}
 
     def health(self, address: str) -> str:
         """SERVING, NOT_SERVING, or UNREACHABLE."""
-        stub = health_pb2_grpc.HealthStub(self._channel(address))
+        stub = health_pb2_grpc.HealthStub(self.channel(address))
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=_ANSWER_S)
         except grpc.RpcError:
@@ -39,7 +46,7 @@ class Prober:
 
     def nodes(self, registry: str) -> list[Node]:
         """The nodes that the registry knows; none when it doesn't answer."""
-        stub = RegistryServiceStub(self._channel(registry))
+        stub = RegistryServiceStub(self.channel(registry))
         try:
             return list(stub.ListNodes(ListNodesRequest(page_size=1000), timeout=_ANSWER_S).nodes)
         except grpc.RpcError:
@@ -47,7 +54,7 @@ class Prober:
 
     def services(self, registry: str) -> list[ServiceEndpoint]:
         """The services that announced themselves; none when the registry doesn't answer."""
-        stub = RegistryServiceStub(self._channel(registry))
+        stub = RegistryServiceStub(self.channel(registry))
         try:
             return list(stub.ListServices(ListServicesRequest(), timeout=_ANSWER_S).services)
         except grpc.RpcError:
@@ -55,18 +62,27 @@ class Prober:
 
     def selectable(self, selector: str) -> set[str]:
         """Addresses of the nodes that the selector would choose from; none when it doesn't answer."""
-        stub = SelectorServiceStub(self._channel(selector))
+        stub = SelectorServiceStub(self.channel(selector))
         try:
             answer = stub.SelectNodes(SelectNodesRequest(request_budget=1000), timeout=_ANSWER_S)
         except grpc.RpcError:
             return set()
         return {node.address for node in answer.nodes}
 
-    def _channel(self, address: str) -> grpc.Channel:
+    def channel(self, address: str) -> grpc.Channel:
+        """The one to that address."""
+        if self._identity and time.time() > self._identity.current.renewal_s and self._identity.reload():
+            self._channels = {}  # others may be asking over these still: they close when they are let go
         if address not in self._channels:
             options = [("grpc.enable_http_proxy", 0), ("grpc.max_reconnect_backoff_ms", 500)]
-            self._channels[address] = grpc.insecure_channel(address, options=options)
+            self._channels[address] = self._open(address, options)
         return self._channels[address]
+
+    def _open(self, address: str, options: list[tuple[str, int]]) -> grpc.Channel:
+        if self._identity is None:
+            return grpc.insecure_channel(address, options=options)
+        named = [*options, ("grpc.ssl_target_name_override", "member.peerloom")]
+        return grpc.secure_channel(address, self._identity.channel_credentials(), options=named)
 
     def __enter__(self) -> "Prober":
         return self

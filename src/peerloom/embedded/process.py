@@ -5,7 +5,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,11 +35,16 @@ class SupervisedProcess:
         lifeline: int,
         inherited: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """Starts it; `lifeline` is the read end of the pipe that ends it with its starter."""
+        """Starts it; `lifeline` is the read end of the pipe that ends it with its starter.
+
+        `prepare` is called in between, when its log is open.
+        """
         self.close()
         self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(self.log, "ab", opener=_open_privately) as log:
+            prepare()
             # A session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops in order.
             self._process = subprocess.Popen(
                 command,

@@ -2,7 +2,8 @@
 
 The workers are rehearsed in processes of their own, which use the very rules of a real training (torch is
 loaded only there). Every owner has one worker, and their shares of the batch are unequal, as 1 to 2 to 3 to
-4. The rules are tried with four owners too, where a real training would only refuse what isn't finite.
+4. The rules are tried with four owners too, where a real training would only refuse what isn't finite. One
+row has audits besides: liars who know of them are honest in a generation's first step only.
 """
 
 import json
@@ -16,12 +17,13 @@ from typing import Any
 
 from peerloom.errors import InternalError
 from peerloom.experiments.settings import Settings, Tell
-from peerloom.kit.robust_rules import CENTRED_CLIPPING, KRUM, MEDIAN, OFF, TRIMMED_MEAN
+from peerloom.kit.robust_rules import AUTO, CENTRED_CLIPPING, KRUM, MEDIAN, OFF, TRIMMED_MEAN
 
 WORKERS = (4, 8, 16)
-RULES = (OFF, TRIMMED_MEAN, MEDIAN, KRUM, CENTRED_CLIPPING)
+RULES = (OFF, TRIMMED_MEAN, MEDIAN, KRUM, CENTRED_CLIPPING, AUTO)
+AUDITED = f"{AUTO}, audits"  # what a job with `--robust auto` does from five owners on
 NO_ATTACK = "none"
-ATTACKS = (NO_ATTACK, "sign flip", "scaling", "noise", "label flip", "ALIE")
+ATTACKS = (NO_ATTACK, "sign flip", "scaling", "noise", "label flip", "ALIE", "inner product")
 SEEDS = 5
 PARAMETERS = 2410  # of the rehearsed model, 64 x 32 x 10
 _COMMAND = (sys.executable, "-m", "peerloom.worker.sync.robust.rehearsal")
@@ -37,8 +39,8 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
         answers = [answer for part in parts for answer in part]
     rows = list(rows_of(answers))
     for row in rows:
-        if row["rule"] == TRIMMED_MEAN:
-            tell(f"{row['workers']} owners, {row['attack']}: trimmed mean {fmean(row['accuracies']):.3f}")
+        if row["rule"] == AUTO:
+            tell(f"{row['workers']} owners, {row['attack']}: auto {fmean(row['accuracies']):.3f}")
     return {"rows": rows, "sent_bytes": {str(workers): sent_bytes(workers) for workers in WORKERS}}
 
 
@@ -57,9 +59,9 @@ def rows_of(answers: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """One row a combination, its accuracies in the order of the seeds."""
     for workers in WORKERS:
         for attack in ATTACKS:
-            for rule in RULES:
+            for rule in (*RULES, AUDITED):
                 key = (workers, attack, rule)
-                found = [one for one in answers if (one["workers"], one["attack"], one["rule"]) == key]
+                found = [one for one in answers if (one["workers"], one["attack"], _name_of(one)) == key]
                 found.sort(key=lambda one: one["seed"])
                 yield {
                     "workers": workers,
@@ -68,18 +70,35 @@ def rows_of(answers: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                     "rule": rule,
                     "accuracies": [round(one["accuracy"], 4) for one in found],
                     "median_rule_ms": round(1e3 * median(one["rule_s"] for one in found), 3),
+                    **({"audits": _audits_of(found)} if rule == AUDITED else {}),
                 }
+
+
+def _name_of(answer: dict[str, Any]) -> str:
+    return AUDITED if answer.get("audits") else str(answer["rule"])
+
+
+def _audits_of(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What came of audits over all seeds; steps of the hostile, in order, who were found."""
+    return {
+        "accused_at": sorted(step for one in found for step in one["accused_at"] if step is not None),
+        "dismissed_at": sorted(step for one in found for step in one["dismissed_at"] if step is not None),
+        "honest_accused": sum(one["honest_accused"] for one in found),
+        "honest_dismissed": sum(one["honest_dismissed"] for one in found),
+        "audited_steps": round(fmean(one["audited_steps"] for one in found), 3),
+    }
 
 
 def _combinations(settings: Settings) -> Iterator[dict[str, Any]]:
     for seed in range(settings.rounds or SEEDS):
         for workers in WORKERS:
             for attack in ATTACKS:
-                for rule in RULES:
+                for rule in (*RULES, AUDITED):
                     yield {
                         "workers": workers,
                         "hostile": hostile_of(workers, attack),
-                        "rule": rule,
+                        "rule": AUTO if rule == AUDITED else rule,
+                        "audits": rule == AUDITED,
                         "attack": attack,
                         "seed": settings.seed + seed,
                     }

@@ -52,6 +52,7 @@ def running_system(address: str, nodes: int) -> Iterator[Client]:
 def scratch_folder() -> Iterator[Path]:
     """A temporary folder for generated data."""
     with tempfile.TemporaryDirectory(prefix="peerloom-data-") as folder:
+        os.chmod(folder, 0o755)  # nodes of a testbed are users of their own
         yield Path(folder)
 
 

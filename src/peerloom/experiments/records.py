@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,13 +26,49 @@ def record(
         "thesis_figures": figures,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "peerloom": metadata.version("peerloom"),
-        "machine": {
-            "cores": os.cpu_count(),
-            "processor": platform.machine(),
-        },
+        "commit": commit(Path(__file__).parent),
+        "machine": machine(),
         "settings": dict(settings),
         **found,
     }
+
+
+def commit(folder: Path) -> str | None:
+    """The commit that the code in `folder` is of, with "+changes" where it differs.
+
+    None where git doesn't keep that code: an installed package, also one that lies in a repository.
+    """
+    try:
+        _git(folder, "ls-files", "--error-unmatch", "__init__.py")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ":/src", ":/services")
+        return _git(folder, "rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """This machine: its processor, cores, bytes of memory, and its system with the kernel's release."""
+    import psutil  # here, because it is slow to import
+
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    told = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return told.stdout.strip()
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def write(result: Mapping[str, Any], path: Path) -> None:

@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, Generic, Self, TypeVar
 
 from grpc import aio
 
 from peerloom.errors import UnavailableError
 from peerloom.kit.identity import Identity
-from peerloom.kit.status import error_from_rpc
+from peerloom.kit.status import UNREACHABLE, behind_a_door, error_from_rpc
 
 S = TypeVar("S")  # a service's stub
 Q = TypeVar("Q")  # a request
@@ -74,10 +74,15 @@ def open_channel(
     return aio.secure_channel(address, identity.channel_credentials(), options=options)
 
 
+async def _knows_nothing(_: str) -> bool:
+    return False
+
+
 class Peer(Generic[S]):
     """One service at one address: makes its calls and raises our exceptions.
 
-    `stub` has the service's methods; `service` is what people call it.
+    `stub` has the service's methods; `service` is what people call it. `probe` says whether TLS is spoken at
+    an address that didn't answer in plain.
     """
 
     def __init__(
@@ -87,10 +92,12 @@ class Peer(Generic[S]):
         address: str,
         open_: Callable[[], aio.Channel],
         identity: Identity | None = None,
+        probe: Callable[[str], Awaitable[bool]] = _knows_nothing,
     ) -> None:
         self.address = address
         self.service = service
         self._make_stub, self._open, self._identity = stub, open_, identity
+        self._probe = probe
         self._is_closed = False
         self._streams: set[Any] = set()
         self._channels: list[aio.Channel] = []
@@ -115,7 +122,7 @@ class Peer(Generic[S]):
         timeout_s: float = 10.0,
     ) -> R:
         """A unary call of one of `stub`'s methods. Raises a PeerloomError."""
-        with self._failures():
+        async with self._failures():
             return await method(request, timeout=timeout_s)
 
     async def send(
@@ -125,7 +132,7 @@ class Peer(Generic[S]):
         timeout_s: float = 10.0,
     ) -> R:
         """A call that streams requests and is answered once. Raises a PeerloomError."""
-        with self._failures():
+        async with self._failures():
             return await method(requests, timeout=timeout_s)
 
     def stream(
@@ -144,7 +151,7 @@ class Peer(Generic[S]):
         call: Any = begin()
         self._streams.add(call)
         try:
-            with self._failures():
+            async with self._failures():
                 async for message in call:
                     yield message
         finally:
@@ -159,12 +166,15 @@ class Peer(Generic[S]):
         for channel in self._channels:
             await channel.close(None)
 
-    @contextmanager
-    def _failures(self) -> Iterator[None]:
+    @asynccontextmanager
+    async def _failures(self) -> AsyncIterator[None]:
         try:
             yield
         except aio.AioRpcError as error:
-            raise error_from_rpc(error, self.address, self.service) from None
+            told = error_from_rpc(error, self.address, self.service)
+            if told.reason == UNREACHABLE and self._identity is None and await self._probe(self.address):
+                told = behind_a_door(self.address, self.service)
+            raise told from None
         except asyncio.CancelledError:
             # gRPC says so, too, when another task closes the channel: then nobody wants this task to end.
             task = asyncio.current_task()

@@ -3,7 +3,7 @@
 mypy knows each peer's methods, so that a misspelt method and a wrong request are found before they run.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from grpc import aio
@@ -12,6 +12,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from peerloom.kit.channel import Peer, open_channel
 from peerloom.kit.identity import Identity
 from peerloom.kit.principal import Role
+from peerloom.kit.tls_probe import speaks_tls
 from peerloom.v1.admission_pb2_grpc import AdmissionServiceStub
 from peerloom.v1.artifact_pb2_grpc import ArtifactServiceStub
 from peerloom.v1.inference_pb2_grpc import InferenceServiceStub
@@ -44,12 +45,18 @@ class Dialer:
     """Opens channels to others, all with the same identity (None: plain).
 
     `open_` makes a channel from host:port, identity and the name that the other's certificate has to carry;
-    a simulation hands in one whose network is in memory.
+    a simulation hands in one whose network is in memory. `probe` says whether TLS is spoken
+    at an address that didn't answer in plain.
     """
 
-    def __init__(self, identity: Identity | None = None, open_: OpenChannel = open_channel) -> None:
+    def __init__(
+        self,
+        identity: Identity | None = None,
+        open_: OpenChannel = open_channel,
+        probe: Callable[[str], Awaitable[bool]] = speaks_tls,
+    ) -> None:
         self.identity = identity
-        self._open = open_
+        self._open, self._probe = open_, probe
 
     def admission(self, address: str) -> AdmissionPeer:
         """Who admits and renews: the registry at host:port."""
@@ -63,9 +70,10 @@ class Dialer:
         """An inference server at host:port; `called` is what messages call it."""
         return self._peer(InferenceServiceStub, called, address, Role.INFERENCE)
 
-    def node_agent(self, address: str) -> NodeAgentPeer:
-        """A node's agent at host:port."""
-        return self._peer(NodeAgentServiceStub, "node agent", address, Role.NODE)
+    def node_agent(self, address: str, node_id: str = "") -> NodeAgentPeer:
+        """A node's agent at host:port; with `node_id` only that node's, where there are certificates."""
+        kind = f"{node_id}.{Role.NODE}" if node_id else Role.NODE
+        return self._peer(NodeAgentServiceStub, "node agent", address, kind)
 
     def registry(self, address: str) -> RegistryPeer:
         """The registry at host:port."""
@@ -86,5 +94,10 @@ class Dialer:
     def _peer(self, stub: Callable[[aio.Channel], S], called: str, address: str, kind: str) -> Peer[S]:
         host_name = f"{kind}.peerloom"
         return Peer(
-            stub, called, address, lambda: self._open(address, self.identity, host_name), self.identity
+            stub,
+            called,
+            address,
+            lambda: self._open(address, self.identity, host_name),
+            self.identity,
+            self._probe,
         )

@@ -42,6 +42,16 @@ def unfinished(witness: str, node_id: str, wall_s: float) -> Evidence:
     return _fact(witness, node_id, EvidenceKind.EVIDENCE_KIND_UNFINISHED, wall_s)
 
 
+def lied(witness: str, node_id: str, wall_s: float) -> Evidence:
+    """Others did the node's work again, and most of their owners found something else."""
+    return _fact(witness, node_id, EvidenceKind.EVIDENCE_KIND_LIE, wall_s)
+
+
+def answered_wrongly(witness: str, node_id: str, wall_s: float) -> Evidence:
+    """Most of those who were asked the same answered otherwise; one caller's word."""
+    return _fact(witness, node_id, EvidenceKind.EVIDENCE_KIND_WRONG_ANSWER, wall_s)
+
+
 def detailed(fact: Evidence, detail: str) -> Evidence:
     """The same fact with words for people, cut to what the selector takes."""
     fact.detail = detail[:MAX_DETAIL_CHARACTERS]

@@ -6,9 +6,10 @@ The file serves any tool as it is: it is a certificate file, a key file and a fi
 import os
 import ssl
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 
@@ -23,6 +24,34 @@ FILE_NAME = "identity.pem"
 # Clocks differ: a certificate is valid somewhat before it was made.
 BACKDATED_S = 300.0
 _END = b"-----END CERTIFICATE-----\n"
+
+
+T = TypeVar("T")
+
+
+def following_credentials(
+    current: Callable[[], T],
+    configuration_of: Callable[[T], grpc.ServerCertificateConfiguration],
+    *,
+    asks_for_certificates: bool,
+) -> grpc.ServerCredentials:
+    """For a gRPC server whose certificate is made of what is `current`: another one of another object."""
+    offered = current()
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        # Asked at each connection. An answer replaces what other connections are greeted with just then, with
+        # no lock in gRPC's core: given each time, it ended the process once strangers connected at once.
+        nonlocal offered
+        if (now := current()) is offered:
+            return None
+        offered = now
+        return configuration_of(now)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration_of(offered),
+        changed,  # type: ignore[arg-type]  # None says: as before
+        require_client_authentication=asks_for_certificates,
+    )
 
 
 @dataclass(frozen=True)
@@ -113,23 +142,11 @@ class Identity:
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a gRPC server that lets nobody in without a certificate; follows renewals by itself."""
-        offered = [self.current]
 
-        def configuration() -> grpc.ServerCertificateConfiguration:
-            pair = (self.current.key, self.current.certificate)
-            return grpc.ssl_server_certificate_configuration([pair], self.current.authorities)
+        def configuration_of(now: Credentials) -> grpc.ServerCertificateConfiguration:
+            return grpc.ssl_server_certificate_configuration([(now.key, now.certificate)], now.authorities)
 
-        def renewed() -> grpc.ServerCertificateConfiguration | None:
-            if offered[0] is self.current:
-                return None
-            offered[0] = self.current
-            return configuration()
-
-        return grpc.dynamic_ssl_server_credentials(
-            configuration(),
-            renewed,  # type: ignore[arg-type]  # None says: as before
-            require_client_authentication=True,
-        )
+        return following_credentials(lambda: self.current, configuration_of, asks_for_certificates=True)
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a channel that is opened now; a renewal needs a new one."""

@@ -17,6 +17,9 @@ MAX_TRANSFER_BYTES = 2**50  # a petabyte a day is more than any machine's link c
 # A slot with an exaflop a second: beyond it the number is wrong, not the machine strong.
 MAX_SPEED_GFLOPS = 1e9
 
+# A node that lied is believed in with minus this for each lie, or less.
+LIE_PRICE = 1e6
+
 NODE_ID = re.compile(r"node-[0-9a-f]{12}")
 
 # A job in one of these states does nothing more.
@@ -30,3 +33,8 @@ ENDED_STATES = frozenset(
 )
 # Of one artifact: a sparse file claims any size, and all of it would be read before it is refused.
 MAX_ARTIFACT_BYTES = 2**40
+
+
+def cut_reason(sentence: str) -> str:
+    """A sentence that came from elsewhere, as long as a record that many read may keep it."""
+    return sentence if len(sentence) <= MAX_REASON_CHARACTERS else sentence[: MAX_REASON_CHARACTERS - 1] + "…"

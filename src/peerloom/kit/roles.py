@@ -38,6 +38,7 @@ MAY_CALL: dict[str, frozenset[Role]] = {
     **_methods(
         "RegistryService",
         Register=_NODE,
+        CheckReachability=_NODE,
         Heartbeat=_NODE,
         Deregister=_NODE,
         AdvertiseArtifacts=_NODE,
@@ -76,13 +77,15 @@ MAY_CALL: dict[str, frozenset[Role]] = {
     ),
     **_methods(
         "NodeAgentService",
-        Handshake=_KNOWING,
+        Handshake=_KNOWING | {Role.REGISTRY},
         RequestWork=_TRAINER,
         StartWorkers=_TRAINER,
         StopWorkers=_TRAINER,
         WatchWorkers=_TRAINER,
         GetWorkerLogs=_TRAINER,
         StartInference=_PEOPLE,
+        ForwardPort=_WORKER,
+        OpenTunnel=_NODE,
     ),
     **_methods(
         "ArtifactService",

@@ -16,6 +16,7 @@ _DETAILS_KEY = "grpc-status-details-bin"
 _MESSAGE_LIMIT_BYTES = 1000
 _METADATA_LIMIT_BYTES = 2000
 _VALUE_LIMIT_BYTES = 200
+UNREACHABLE = "UNREACHABLE"
 
 
 def code_of(error: PeerloomError) -> grpc.StatusCode:
@@ -55,13 +56,24 @@ def error_from_rpc(error: grpc.RpcError, address: str, service: str) -> Peerloom
     if code is grpc.StatusCode.UNAVAILABLE:
         return UnavailableError(
             f"The {service} at {address} can't be reached ({details}). Is it running?",
-            reason="UNREACHABLE",
+            reason=UNREACHABLE,
             metadata={"service": service, "address": address},
         )
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return cls(f"The {service} at {address} did not answer in time.", reason="NO_ANSWER_IN_TIME")
     where = {"service": service, "address": address}
     return cls(f"{service} at {address}: {details}", metadata=where)
+
+
+def behind_a_door(address: str, service: str) -> PeerloomError:
+    """What a caller without an identity is told where certificates are asked for."""
+    return UnavailableError(
+        f"The {service} at {address} belongs to a system with a door and answers only who was let in. Log in "
+        "with `peerloom login TOKEN`; start a node or a service with --join TOKEN. Whoever runs the registry "
+        "makes tokens: `peerloom token create`.",
+        reason="BEHIND_A_DOOR",
+        metadata={"service": service, "address": address},
+    )
 
 
 def _cut(text: str, limit_bytes: int) -> str:

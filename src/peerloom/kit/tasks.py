@@ -138,3 +138,11 @@ def is_shortage(error: BaseException | None) -> bool:
 
 def _told(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+async def end_other_tasks() -> None:
+    """Ends all tasks of this loop but the one that calls."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

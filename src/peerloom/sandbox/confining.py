@@ -1,22 +1,14 @@
 """Confines the calling process to its grant, for good."""
 
-import glob
 import os
 import tempfile
-from functools import cache
 
 from peerloom.sandbox.grant import FileRights, Grant, file_rights
 from peerloom.sandbox.kernel_support import SandboxSupport, find_support
 from peerloom.sandbox.landlock import give_up_privileges, restrict
-from peerloom.sandbox.readable import Readable, interpreter_files, without
+from peerloom.sandbox.readable import gpu_devices, known_interpreter_files, without
 from peerloom.sandbox.resource_limits import limit_resources
 from peerloom.sandbox.seccomp import restrict_calls
-
-
-@cache
-def known_interpreter_files() -> Readable:
-    """What Python reads, looked up once: before the fork, so that no worker has to."""
-    return interpreter_files()
 
 
 def confine(grant: Grant, support: SandboxSupport | None = None) -> None:
@@ -50,6 +42,6 @@ def rights_of(grant: Grant) -> FileRights:
     reads = without((*python.reads, f"/proc/{os.getpid()}"), grant.private)
     given = without(grant.reads, grant.private)
     lists = (*python.lists, *reads.lists, *given.lists)
-    devices = glob.glob("/dev/nvidia*") if grant.on_gpu else []
+    devices = gpu_devices() if grant.on_gpu else []
     shown = Grant(grant.folder, given.reads, grant.private, grant.on_gpu)
     return file_rights(shown, reads.reads, lists, devices)

@@ -1,4 +1,4 @@
-"""What of a sandbox this machine's kernel can hold."""
+"""What of a sandbox this machine can hold."""
 
 import sys
 from dataclasses import dataclass
@@ -9,10 +9,15 @@ from peerloom.sandbox.seccomp import seccomp_is_there
 
 @dataclass(frozen=True)
 class SandboxSupport:
-    """The version of Landlock's interface (0: none), and whether there is seccomp."""
+    """The version of Landlock's interface (0: none), and whether there is seccomp.
+
+    `bubblewrap`: whether workers of jobs that bring code run in it besides; `cgroup`: whether each has one.
+    """
 
     landlock_abi: int
     seccomp: bool
+    bubblewrap: bool = False
+    cgroup: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -32,13 +37,16 @@ class SandboxSupport:
         )
 
     def __str__(self) -> str:
-        """In one word, e.g. "landlock-7+seccomp"."""
+        """In one word, e.g. "landlock-7+seccomp" or "landlock-7+seccomp+bubblewrap+cgroup"."""
         parts = [f"landlock-{self.landlock_abi}"] if self.landlock_abi else []
-        return "+".join([*parts, *(["seccomp"] if self.seccomp else [])]) or "none"
+        parts += ["seccomp"] if self.seccomp else []
+        parts += ["bubblewrap"] if self.bubblewrap else []
+        parts += ["cgroup"] if self.cgroup else []
+        return "+".join(parts) or "none"
 
 
 def find_support() -> SandboxSupport:
-    """Asks the kernel, which changes nothing."""
+    """Asks the kernel, which changes nothing; whether there is bubblewrap is for others to try."""
     if sys.platform != "linux":
         return SandboxSupport(0, False)
     return SandboxSupport(landlock_abi(), seccomp_is_there())

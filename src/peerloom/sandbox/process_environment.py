@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+# By it the agent tells the process that workers are forked from which cores its owner lends, e.g. "0,1".
+CORES_VARIABLE = "PEERLOOM_WORKER_CORES"
+
 _NAMES = frozenset(
     {
         "CUDA_VISIBLE_DEVICES",

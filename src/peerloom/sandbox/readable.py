@@ -1,9 +1,11 @@
 """What Python has to read: itself, its packages, and the libraries that both load."""
 
+import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
@@ -31,6 +33,17 @@ def interpreter_files() -> Readable:
     found = {*_SYSTEM, sys.prefix, sys.base_prefix, *folders, *libraries, *_editable(), *_links_in(folders)}
     importable = _importable_in(Path(working)) if is_added else ()
     return Readable((*sorted(found), *importable), (working,) if is_added else ())
+
+
+@cache
+def known_interpreter_files() -> Readable:
+    """The same, looked up once: before the fork, so that no worker has to."""
+    return interpreter_files()
+
+
+def gpu_devices() -> list[str]:
+    """The device files of NVIDIA's driver."""
+    return glob.glob("/dev/nvidia*")
 
 
 def without(paths: Iterable[str], private: str) -> Readable:

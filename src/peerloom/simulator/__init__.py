@@ -12,6 +12,8 @@ them.
     hosts       one machine and its behaviour        sessions     when it comes and goes; trace reads a file
     world       the events, in a heap                gang         a job while it runs
     book        what the selector knows              oracle       what nobody can know
+    bound       what no choice can exceed            baselines    choices that know speed
+    waiting     a job on its way to nodes            ablations    survival without one of its terms
     simulation  one run                              figures      a run in numbers, many runs with intervals
     runs        many, in several processes           report       policies side by side
     chance      repeatable numbers without state

@@ -18,13 +18,17 @@ UNITS = {
     "reached": "rounds of all",
     "requests": "nodes asked a round",
     "interruptions": "a job that reached compute",
-    "useful_gflops": "GFLOP/s a requested slot",
+    "interruptions_node_hours": "in 100 h of nodes held",
+    "useful_gflops": "GFLOP/s a requested slot, finished jobs' work only",
+    "of_bound": "of what no choice could exceed",
     "finished": "jobs of all",
     "finish_s": "s, median of the finished",
     "newcomer_share": "requests of all",
     "unfairness": "Gini of requests over nodes, 0 to 1",
     "attacker_requests": "requests of all",
     "attacker_work": "work of all",
+    "turned_requests": "requests of all, to nodes that had turned bad",
+    "found_out_requests": "requests of all, to those that had failed 20 times since",
 }
 
 
@@ -39,18 +43,24 @@ def figures(population: Population, rounds: Sequence[Round]) -> dict[str, float]
             asked[index] += 1
     bad = {index for index, host in enumerate(population.hosts) if host.behaviour in ATTACKERS}
     work = sum(done for one in rounds for _, done in one.work_of)
+    held_h = sum(one.held_s for one in rounds) / 3600
+    useful, bound = sum(one.useful_gflops for one in rounds), sum(one.bound_gflops for one in rounds)
     theirs = sum(done for one in rounds for index, done in one.work_of if index in bad)
     return {
         "reached": len(reached) / len(rounds),
         "requests": requests / len(rounds),
         "interruptions": _mean([one.interruptions for one in reached]),
-        "useful_gflops": _mean([one.useful_gflops for one in rounds]),
+        "interruptions_node_hours": 100 * _part(sum(one.interruptions for one in rounds), held_h),
+        "useful_gflops": useful / len(rounds),
+        "of_bound": _part(useful, bound),
         "finished": len(finished) / len(rounds),
         "finish_s": statistics.median(finished) if finished else math.nan,
         "newcomer_share": _part(sum(one.newcomers for one in rounds), requests),
         "unfairness": gini(asked),
         "attacker_requests": _part(sum(one.attackers for one in rounds), requests),
         "attacker_work": _part(theirs, work),
+        "turned_requests": _part(sum(one.turned for one in rounds), requests),
+        "found_out_requests": _part(sum(one.found_out for one in rounds), requests),
     }
 
 

@@ -31,6 +31,8 @@ class Gang:
     """Progress of one job; work in 1e9 operations, times in simulated seconds.
 
     `work_of` is the work that each host did; `version` counts changes: an old plan for the end is void.
+    `started_s` is when the job was submitted, `joined_s` when its nodes accepted; `held_s` sums up for how
+    long each node was held.
     """
 
     job: JobSpec
@@ -42,6 +44,8 @@ class Gang:
     done: float = 0.0
     version: int = 0
     work_of: dict[int, float] = field(default_factory=dict)
+    joined_s: float = 0.0
+    held_s: float = 0.0
 
     @property
     def gflops(self) -> float:
@@ -74,7 +78,13 @@ class Gang:
         self.advance(now_s)
         self.interruptions += 1
         self.runs_from_s = max(self.runs_from_s, now_s) + LOSS_S
+        self.held_s += now_s - self.joined_s
         return self.members.pop(host)
+
+    def end(self, now_s: float) -> None:
+        """Nobody is held any longer."""
+        self.advance(now_s)
+        self.held_s += (now_s - self.joined_s) * len(self.members)
 
     def ends_s(self) -> float:
         """When it will be finished or given up if nobody leaves."""

@@ -1,6 +1,7 @@
 """What a simulated machine is, and how it behaves."""
 
 import enum
+import math
 from dataclasses import dataclass
 
 # Mean speed of a slot that is called typical, in 1e9 operations a second: other speeds are multiples of it.
@@ -25,6 +26,8 @@ class Behaviour(enum.Enum):
     RENAMING = "renaming"
     SYBIL = "sybil"
     TRACED = "traced"
+    TURNCOAT = "turncoat"
+    SLOWING = "slowing"
 
 
 ATTACKERS = frozenset(
@@ -33,13 +36,17 @@ ATTACKERS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SimulatedHost:
     """One machine. Times in seconds, speeds in 1e9 operations a second of one slot, chances 0 to 1.
 
     `said_gflops` is what it says of its speed. Sessions have the mean `up_s` and a Weibull distribution of
     `shape` (1: exponential, `inf`: all equal), pauses the mean `down_s`, exponential. `notice`: chance that a
     session ends with a goodbye; `leaves`: chance that it leaves in the middle of a job that it took;
     `renames`: it comes back under a new name after each session. Hosts of one `owner` have one address.
+    A host with `turns_after` leaves jobs only once it was asked so often, within `leaves_within_s`. From
+    `slows_at_s` on it has the part `slows_to` of its speed. With `outage_every_s` all hosts of the owner go
+    at once, without notice, so often on average. A diurnal one comes at `morning_s` of each day (NaN: by
+    chance).
     """
 
     behaviour: Behaviour
@@ -54,6 +61,12 @@ class Host:
     notice: float = 0.3
     leaves: float = 0.0
     renames: bool = False
+    turns_after: int = 0
+    leaves_within_s: float = math.inf
+    slows_at_s: float = math.inf
+    slows_to: float = 1.0
+    outage_every_s: float = 0.0
+    morning_s: float = math.nan
     bytes_per_s: float = 12_500_000.0
 
     @property

@@ -1,6 +1,6 @@
 """What nobody can know: the policy that sees the hosts as they are. For comparison, in simulation only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from peerloom.services.selector.policies.gang_choice import best_gang
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
 from peerloom.services.selector.policies.survival_model import Outlook
 from peerloom.simulator.gang import LOSS_S
+from peerloom.simulator.hosts import SimulatedHost
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -27,6 +28,17 @@ class Truth:
     hazard: Floats
     transfer_s: Floats
 
+    @classmethod
+    def of_hosts(cls, hosts: Sequence[SimulatedHost]) -> "Truth":
+        """What never changes of the hosts; the hazard isn't among it."""
+        return cls(
+            slots=np.array([host.slots for host in hosts], np.float64),
+            gflops=np.array([host.gflops for host in hosts]),
+            accepts=np.array([host.accepts for host in hosts]),
+            hazard=np.empty(0),
+            transfer_s=np.array([host.transfer_s for host in hosts]),
+        )
+
 
 class OraclePolicy:
     """Chooses sets by survival's value with true figures. It knows every distribution, and not the future.
@@ -36,7 +48,7 @@ class OraclePolicy:
 
     name = "oracle"
     description = "Knows every node's true speed, acceptance and chance of leaving, but not the future."
-    source = "Ours: the upper bound that regret is measured against; exists in simulation only."
+    source = "Ours: what regret is measured against, no bound (bound.py); exists in simulation only."
 
     def __init__(self, truth: Callable[[Rows, float], Truth]) -> None:
         self._truth = truth
@@ -64,6 +76,6 @@ def _outlook(truth: Truth, horizon_s: float) -> Outlook:
         delay_s=np.zeros_like(truth.transfer_s),
         pace=truth.gflops * horizon_s / (horizon_s + truth.transfer_s),
         slots=truth.slots,
-        horizon_s=horizon_s,
+        lasts_s=np.full_like(truth.transfer_s, horizon_s),
         loss_s=LOSS_S,
     )

@@ -19,7 +19,8 @@ class Scenario:
     `slots` are the sizes of gangs (empty: 1 to 16, as far as the population has as many) and `lengths_s` the
     lengths of jobs on typical nodes; each job draws one of each. Before the first job that counts, hosts come
     and go for `settling_s`; with `given_models` each then receives one model, as in the thesis's network, so
-    that all have a belief; and then random selections make `observations` requests a node on average, so that
+    that all have a belief; with `retry_s` a job that reaches nobody asks again so often, until its deadline;
+    and then random selections make `observations` requests a node on average, so that
     policies can be compared with equal knowledge.
     """
 
@@ -34,6 +35,7 @@ class Scenario:
     settling_s: float = DAY_S
     observations: float = 0.0
     given_models: bool = False
+    retry_s: float = 0.0
     trace: Path | None = None
     weights: Weights = field(default_factory=Weights)
     half_life_s: float = HALF_LIFE_S
@@ -45,6 +47,7 @@ class Scenario:
         _check("seed", self.seed, 0, 2**32)
         _check("interval_s", self.interval_s, 0.001, 1e9)
         _check("settling_s", self.settling_s, 0, 1e9)
+        _check("retry_s", self.retry_s, 0, 1e9)
         _check("observations", self.observations, 0, MAX_OBSERVATIONS)
         if not self.lengths_s:
             raise InvalidArgumentError("a scenario needs at least one length of job.")
@@ -57,7 +60,12 @@ class Scenario:
 
 
 def usual(population: str) -> Scenario:
-    """The usual scenario of a population: the thesis's 50 short rounds, or longer jobs after a day."""
+    """The usual scenario of a population: the thesis's 50 short rounds, or longer jobs after a day.
+
+    In a loaded population a job comes each minute, more than the strongest nodes can take, and queues.
+    """
+    if population.startswith("loaded"):
+        return Scenario(population, interval_s=60.0, retry_s=60.0)
     if not population.startswith("thesis"):
         return Scenario(population)
     return Scenario(

@@ -11,6 +11,8 @@ from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.services.selector.policies import POLICIES, find_policy, load_policy
 from peerloom.services.selector.policies.interface import Policy
 from peerloom.services.selector.policies.random import RandomPolicy
+from peerloom.simulator.ablations import ABLATIONS
+from peerloom.simulator.baselines import BASELINES
 from peerloom.simulator.book import Book
 from peerloom.simulator.gang import JobSpec
 from peerloom.simulator.oracle import OraclePolicy
@@ -28,7 +30,7 @@ USUAL_SLOTS = (1, 2, 4, 8, 16)
 
 def policy_names() -> list[str]:
     """All policies that a simulation knows by name."""
-    return sorted([*POLICIES, ORACLE])
+    return sorted([*POLICIES, *BASELINES, *ABLATIONS, ORACLE])
 
 
 def population_of(scenario: Scenario) -> Population:
@@ -52,7 +54,7 @@ def population_of(scenario: Scenario) -> Population:
 
 
 def policy_of(name: str, world: World) -> Policy:
-    """A policy by name, by module:Class, or the oracle. Raises what `known_policy` raises."""
+    """A policy by name, by module:Class, a baseline, or the oracle. Raises what `known_policy` raises."""
     return OraclePolicy(world.truth) if name == ORACLE else known_policy(name)
 
 
@@ -60,8 +62,12 @@ def known_policy(name: str) -> Policy:
     """A policy other than the oracle. Raises NotFoundError with the nearest names, or ConfigurationError."""
     if ":" in name and name.partition(":")[0] not in POLICIES:
         return load_policy(name)
+    of_simulation: dict[str, Policy] = {**BASELINES, **ABLATIONS}
+    if name in of_simulation:
+        return of_simulation[name]
     if name.partition(":")[0] not in POLICIES:
-        raise NotFoundError.of_name("policy", name[:80], policy_names())
+        # Who mistypes a policy doesn't mean one without a term.
+        raise NotFoundError.of_name("policy", name[:80], sorted({*policy_names()} - {*ABLATIONS}))
     return find_policy(name)
 
 
@@ -127,7 +133,7 @@ class Beginning:
         slots = scenario.slots or tuple(size for size in USUAL_SLOTS if size <= exist)
         for number in range(self.observed, self.observed + scenario.rounds):
             size, length_s = int(jobs.choice(slots)), float(jobs.choice(scenario.lengths_s))
-            world.submit(JobSpec(number, size, length_s, scenario.budget), policy, rng)
+            world.submit(JobSpec(number, size, length_s, scenario.budget), policy, rng, scenario.retry_s)
             world.run_until(world.now_s + scenario.interval_s)
         world.run_to_end()
         rounds = sorted(world.finished, key=lambda one: one.number)
@@ -141,7 +147,7 @@ def _observe(world: World, scenario: Scenario) -> int:
     asked = jobs = 0
     while asked < wanted:
         job = JobSpec(jobs, 1024, _OBSERVING_LENGTH_S, min(_OBSERVING_BUDGET, len(world.hosts)))
-        asked += len(world.submit(job, policy, rng))
+        asked += len(world.submit(job, policy, rng, counts=False))
         world.run_until(world.now_s + _OBSERVING_INTERVAL_S)
         jobs += 1
     world.run_until(world.now_s + 4 * _OBSERVING_LENGTH_S)

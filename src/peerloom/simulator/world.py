@@ -5,21 +5,24 @@ import itertools
 import math
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.choosing.choice import choose
+from peerloom.services.selector.choosing.choice import BUSY_HORIZONS, choose
 from peerloom.services.selector.policies.interface import Policy, SelectionRequest
 from peerloom.simulator.book import Book
+from peerloom.simulator.bound import bound_gflops
 from peerloom.simulator.chance import uniform
-from peerloom.simulator.gang import Gang, GangMember, JobSpec
+from peerloom.simulator.gang import DEADLINE_FACTOR, Gang, GangMember, JobSpec
+from peerloom.simulator.host_sessions import Sessions
 from peerloom.simulator.hosts import ATTACKERS, MODEL_BYTES, TYPICAL_GFLOPS
 from peerloom.simulator.oracle import Truth
 from peerloom.simulator.populations import Population
 from peerloom.simulator.rounds import Round
-from peerloom.simulator.sessions import Sessions
+from peerloom.simulator.waiting import Waiting
 from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRANSFER, EVIDENCE_KIND_UNFINISHED
 
 _ACCEPTS, _LEAVES, _LEAVES_WHEN, _MEASURES, _KEEPS_BUSY = range(10, 15)
@@ -52,8 +55,13 @@ class World:
         self._host_of_row: list[int] = []
         self._row_of = [self._meet(index) for index in range(count)]
         self._was_asked = [False] * count
-        for index in range(count):
+        self._requests = [0] * count
+        self._failures = [0] * count
+        self._gflops = [host.gflops for host in self.hosts]
+        self._waiting: dict[int, Waiting] = {}
+        for index, host in enumerate(self.hosts):
             self._at(self._sessions.start_s(index, 0, 0.0), self._come, index, 0)
+            self._at(host.slows_at_s, self._slow, index, 0)
 
     def run_until(self, time_s: float) -> None:
         """Everything that happens up to a time."""
@@ -63,8 +71,8 @@ class World:
         self.now_s = time_s
 
     def run_to_end(self) -> None:
-        """Until no job runs."""
-        while self._gangs:
+        """Until no job runs or waits."""
+        while self._gangs or self._waiting:
             self.now_s, _, event, first, second = heapq.heappop(self._events)
             event(first, second)
 
@@ -79,16 +87,31 @@ class World:
             if since_s is not None:
                 self._transfer(index)
 
-    def submit(self, job: JobSpec, policy: Policy, rng: np.random.Generator) -> list[int]:
-        """A job asks for compute now; returns the hosts that were asked. Its round is told when it ends."""
+    def submit(
+        self, job: JobSpec, policy: Policy, rng: np.random.Generator, retry_s: float = 0, counts: bool = True
+    ) -> list[int]:
+        """A job asks for compute now; returns the hosts that were asked. Its round is told when it ends.
+
+        With `retry_s` it asks again so often until somebody accepts or its deadline is over. Of a job that
+        doesn't count nobody asks the bound.
+        """
+        bound = self._bound(job, may_wait=retry_s > 0) if counts else 0.0
+        told = Round(job.number, job.slots, bound_gflops=bound)
+        return self._request(Waiting(job, policy, rng, retry_s, self.now_s, told))
+
+    def _request(self, waiting: Waiting) -> list[int]:
+        job, policy, rng, told = waiting.job, waiting.policy, waiting.rng, waiting.told
         columns = self.book.columns
         asker = () if self._asker is None else (columns.node_ids[self._row_of[self._asker]],)
         request = SelectionRequest(
             budget=job.budget, excluded=frozenset(asker), slots=job.slots, horizon_s=job.length_s
         )
-        choice = choose(columns, request, policy, rng, now_s=self.book.epoch_s + self.now_s)
+        now_s = self.book.epoch_s + self.now_s
+        choice = choose(columns, request, policy, rng, now_s=now_s)
         columns.note_asked(np.array(choice.rows, np.intp))
+        columns.note_taken(choice.rows, job.slots, now_s, now_s + BUSY_HORIZONS * job.length_s)
         asked = [self._host_of_row[row] for row in choice.rows]
+        turned = [self._failures[index] for index in asked if self._is_turned(index)]
         newcomers = sum(not self._was_asked[index] for index in asked)
         members: list[GangMember] = []
         for index in asked:
@@ -97,14 +120,29 @@ class World:
             if member is not None:
                 members.append(member)
         attackers = sum(self.hosts[index].behaviour in ATTACKERS for index in asked)
-        told = Round(
-            job.number, job.slots, tuple(asked), len(members), newcomers, attackers, 0, 0.0, None, ()
-        )
+        waiting.told = told.after(asked, len(members), newcomers, attackers, turned)
+        may_wait_s = waiting.since_s + DEADLINE_FACTOR * job.length_s - self.now_s
         if members:
-            self._start(job, members, told)
+            self._start(job, members, waiting.told, waiting.since_s)
+        elif 0 < waiting.retry_s < may_wait_s:
+            self._waiting[job.number] = waiting
+            self._at(self.now_s + waiting.retry_s, self._retry, job.number, 0)
         else:
-            self.finished.append(told)
+            self.finished.append(waiting.told)
         return asked
+
+    def _retry(self, number: int, _: int) -> None:
+        self._request(self._waiting.pop(number))
+
+    def _bound(self, job: JobSpec, may_wait: bool) -> float:
+        hosts, there = self._true, np.ones(len(self.hosts), np.bool_)
+        if not may_wait:
+            there = np.array([since_s is not None for since_s in self._up_since_s])
+        if self._asker is not None:
+            there[self._asker] = False
+        gflops = hosts.gflops if may_wait else np.array(self._gflops)
+        wish = {"wanted": job.slots, "length_s": job.length_s, "budget": job.budget}
+        return bound_gflops(gflops[there], hosts.slots[there], hosts.transfer_s[there], **wish)  # type: ignore[arg-type]  # by name
 
     def truth(self, rows: Rows, horizon_s: float) -> Truth:
         """Nodes that are there as they are, for the oracle."""
@@ -112,7 +150,7 @@ class World:
         since_s = np.array(self._up_since_s, np.float64)[indices]
         return Truth(
             slots=np.maximum(0.0, hosts.slots[indices] - np.array(self._busy)[indices]),
-            gflops=hosts.gflops[indices],
+            gflops=np.array(self._gflops)[indices],
             accepts=hosts.accepts[indices],
             hazard=self._sessions.hazards(indices, since_s, self.now_s, horizon_s),
             transfer_s=hosts.transfer_s[indices],
@@ -120,15 +158,7 @@ class World:
 
     @cached_property
     def _true(self) -> Truth:
-        """What never changes of the hosts; the hazard isn't among it."""
-        hosts = self.hosts
-        return Truth(
-            slots=np.array([host.slots for host in hosts], np.float64),
-            gflops=np.array([host.gflops for host in hosts]),
-            accepts=np.array([host.accepts for host in hosts]),
-            hazard=np.empty(0),
-            transfer_s=np.array([host.transfer_s for host in hosts]),
-        )
+        return Truth.of_hosts(self.hosts)
 
     def _at(self, time_s: float, event: Callable[[int, int], None], first: int, second: int) -> None:
         if math.isfinite(time_s):
@@ -168,12 +198,14 @@ class World:
         host, number = self.hosts[index], job.number
         free = host.slots - self._busy[index]
         self._was_asked[index] = True
+        self._requests[index] += 1
         if (
             self._up_since_s[index] is None
             or free <= 0
             or self._chance(index, number, _ACCEPTS) >= host.accepts
         ):
             self.book.note(self._row_of[index], EVIDENCE_KIND_UNFINISHED, self.now_s)
+            self._failures[index] += self._is_turned(index)
             return None
         if wanted <= 0:
             return None
@@ -181,10 +213,25 @@ class World:
         self._transfer(index)
         self._busy[index] += taken
         self._gangs_of[index].add(job.number)
-        if self._chance(index, number, _LEAVES) < host.leaves:
-            after_s = self._chance(index, number, _LEAVES_WHEN) * job.length_s
+        if self._leaves(index) and self._chance(index, number, _LEAVES) < host.leaves:
+            after_s = self._chance(index, number, _LEAVES_WHEN) * min(job.length_s, host.leaves_within_s)
             self._at(self.now_s + after_s, self._desert, index, self._session[index])
-        return GangMember(index, self._row_of[index], taken, host.gflops)
+        return GangMember(index, self._row_of[index], taken, self._gflops[index])
+
+    def _is_turned(self, index: int) -> bool:
+        return 0 < self.hosts[index].turns_after < self._requests[index]
+
+    def _leaves(self, index: int) -> bool:
+        return self.hosts[index].turns_after == 0 or self._is_turned(index)
+
+    def _slow(self, index: int, _: int) -> None:
+        self._gflops[index] *= self.hosts[index].slows_to
+        for number in sorted(self._gangs_of[index]):
+            gang, _told = self._gangs[number]
+            gang.advance(self.now_s)
+            gang.members[index].gflops = self._gflops[index]
+            gang.version += 1
+            self._at(gang.ends_s(), self._end, number, gang.version)
 
     def _chance(self, index: int, number: int, purpose: int) -> float:
         return uniform(self._seed, index, number, purpose)
@@ -198,8 +245,8 @@ class World:
         kind, row = EVIDENCE_KIND_TRANSFER, self._row_of[index]
         self.book.note(row, kind, self.now_s, delay_s=delay_s, transfer_bytes=MODEL_BYTES)
 
-    def _start(self, job: JobSpec, members: list[GangMember], told: Round) -> None:
-        gang = Gang(job, self.now_s, job.slots * job.length_s * TYPICAL_GFLOPS)
+    def _start(self, job: JobSpec, members: list[GangMember], told: Round, since_s: float) -> None:
+        gang = Gang(job, since_s, job.slots * job.length_s * TYPICAL_GFLOPS, joined_s=self.now_s)
         gang.members = {member.host: member for member in members}
         gang.runs_from_s = self.now_s + max(self.hosts[member.host].transfer_s for member in members)
         self._gangs[job.number] = (gang, told)
@@ -208,6 +255,7 @@ class World:
     def _lose(self, number: int, index: int) -> None:
         gang, _ = self._gangs[number]
         lost = gang.lose(index, self.now_s)
+        self._failures[index] += self._is_turned(index)
         self._release(number, lost)
         self.book.note(lost.row, EVIDENCE_KIND_UNFINISHED, self.now_s)
         gang.version += 1
@@ -218,24 +266,20 @@ class World:
         if found is None or found[0].version != version:
             return
         gang, told = self._gangs.pop(number)
-        gang.advance(self.now_s)
+        gang.end(self.now_s)
         for member in gang.members.values():
             self._release(number, member)
         self._note_trainings(number, list(gang.members.values()))
         took_s = max(1e-9, self.now_s - gang.started_s)
         is_finished = gang.work_left <= 1e-6 * gang.job.slots * gang.job.length_s * TYPICAL_GFLOPS
         self.finished.append(
-            Round(
-                told.number,
-                told.slots,
-                told.asked,
-                told.accepted,
-                told.newcomers,
-                told.attackers,
-                gang.interruptions,
-                gang.done / took_s / gang.job.slots,
-                took_s if is_finished else None,
-                tuple(sorted(gang.work_of.items())),
+            replace(
+                told,
+                interruptions=gang.interruptions,
+                useful_gflops=gang.done / took_s / gang.job.slots if is_finished else 0.0,
+                finish_s=took_s if is_finished else None,
+                held_s=gang.held_s,
+                work_of=tuple(sorted(gang.work_of.items())),
             )
         )
 

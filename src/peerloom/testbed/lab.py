@@ -31,7 +31,12 @@ def build_lab(plan: Plan, its: Names) -> None:
     """Makes the cables of all hosts, whose namespaces must be there; taps and bridges only for ns-3."""
     with_netlink(its.lab, lambda netlink: _build(netlink, plan, its))
     for host in plan.all_hosts:
-        with_netlink(its.host(host.name), lambda netlink, host=host: _set_up_host(netlink, plan, host))  # type: ignore[misc]  # mypy can't infer a lambda with a default
+        with_netlink(cabled(host, its), lambda netlink, host=host: _set_up_host(netlink, plan, host))  # type: ignore[misc]  # mypy can't infer a lambda with a default
+
+
+def cabled(host: Host, its: Names) -> str:
+    """The namespace that a host's cable leads to: its own, or its router's."""
+    return its.router(host.name) if host.nat else its.host(host.name)
 
 
 def with_netlink(namespace: str, work: Callable[[IPRoute], T]) -> T:
@@ -96,7 +101,7 @@ def _add_cable(netlink: IPRoute, plan: Plan, host: Host, its: Names) -> None:
 
 
 def _far_end(host: Host, its: Names) -> dict[str, Any]:
-    where = str(namespaces.path_of(its.host(host.name)))
+    where = str(namespaces.path_of(cabled(host, its)))
     return {"ifname": HOST_INTERFACE, "address": host.mac, "net_ns_fd": where}
 
 
@@ -124,9 +129,14 @@ def _set_up_host(netlink: IPRoute, plan: Plan, host: Host) -> None:
     for which in ("all", "default"):
         write_setting(f"ipv6/conf/{which}/disable_ipv6", "1")
     _set_mtu(netlink, HOST_INTERFACE, plan.network.mtu_bytes)
-    switch_off_offloads(HOST_INTERFACE)
-    interface = index_of(netlink, HOST_INTERFACE)
-    netlink.addr("add", index=interface, address=host.address, prefixlen=plan.network.prefix_length)
+    set_up_interface(netlink, HOST_INTERFACE, host.address, plan.network.prefix_length)
+
+
+def set_up_interface(netlink: IPRoute, name: str, address: str, prefix_length: int) -> None:
+    """Gives an interface, in the thread's namespace, its address, and turns it on with loopback."""
+    switch_off_offloads(name)
+    interface = index_of(netlink, name)
+    netlink.addr("add", index=interface, address=address, prefixlen=prefix_length)
     for index in (index_of(netlink, "lo"), interface):
         netlink.link("set", index=index, state="up")
 

@@ -33,6 +33,10 @@ class Names:
         """A host's namespace."""
         return f"peerloom-{self.token}-{name}"
 
+    def router(self, name: str) -> str:
+        """The namespace of the router of a host behind NAT."""
+        return f"peerloom-{self.token}-{name}-nat"
+
     def container(self, name: str) -> str:
         """A host's container, in which its agent runs."""
         return f"peerloom-{self.token}-{name}"
@@ -59,4 +63,5 @@ def port(node: int) -> str:
 
 
 HOST_INTERFACE = "eth0"
+HOME_INTERFACE = "home0"  # a router's, towards the host behind it
 CORE = "core"  # the one bridge of a testbed without ns-3

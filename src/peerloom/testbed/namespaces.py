@@ -29,8 +29,8 @@ def create(name: str) -> None:
     """Makes a namespace that lasts until `remove`. Raises FailedPreconditionError when it can't."""
 
     def unshare() -> None:
-        _call("unshare", _NEW_NETWORK)
-        _mount(f"/proc/self/task/{threading.get_native_id()}/ns/net", path, _BIND)
+        call("unshare", _NEW_NETWORK)
+        mount(f"/proc/self/task/{threading.get_native_id()}/ns/net", path, _BIND)
 
     path = _prepare(name)
     _in_thread(unshare)
@@ -38,7 +38,7 @@ def create(name: str) -> None:
 
 def attach(name: str, pid: int) -> None:
     """Gives the namespace of a process a name, by which it lasts until `remove`."""
-    _mount(f"/proc/{pid}/ns/net", _prepare(name), _BIND)
+    mount(f"/proc/{pid}/ns/net", _prepare(name), _BIND)
 
 
 def exists(name: str) -> bool:
@@ -70,7 +70,7 @@ def enter(name: str) -> None:
     except OSError as error:
         raise NotFoundError(f"There is no network namespace {name!r}.") from error
     try:
-        _call("setns", descriptor, _NEW_NETWORK)
+        call("setns", descriptor, _NEW_NETWORK)
     finally:
         os.close(descriptor)
 
@@ -101,23 +101,26 @@ def _prepare(name: str) -> Path:
     if _try("mount", b"", os.fsencode(NAMESPACE_FOLDER), b"none", _SHARED | _RECURSIVE, None):
         # It is no mount point yet. As `ip netns` does: mounts below it must reach those who have a copy of
         # the file system's tree, such as Docker.
-        _mount(str(NAMESPACE_FOLDER), NAMESPACE_FOLDER, _BIND | _RECURSIVE)
-        _mount("", NAMESPACE_FOLDER, _SHARED | _RECURSIVE)
+        mount(str(NAMESPACE_FOLDER), NAMESPACE_FOLDER, _BIND | _RECURSIVE)
+        mount("", NAMESPACE_FOLDER, _SHARED | _RECURSIVE)
     path = path_of(name)
     remove(name)
     path.touch(mode=0o444)
     return path
 
 
-def _mount(source: str, target: Path, flags: int) -> None:
-    _call("mount", os.fsencode(source), os.fsencode(target), b"none", flags, None)
+def mount(source: str, target: Path, flags: int, *, kind: str = "none", options: str = "") -> None:
+    """What mount(2) does, in the view of the calling thread. Raises FailedPreconditionError."""
+    more = options.encode() or None
+    call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, more)
 
 
-def _call(function: str, *arguments: object) -> None:
+def call(function: str, *arguments: object) -> None:
+    """Calls the kernel. Raises FailedPreconditionError where it refuses."""
     number = _try(function, *arguments)
     if number:
         raise FailedPreconditionError(
-            f"The kernel refused to {function} for a network namespace: {os.strerror(number)}. "
+            f"The kernel refused to {function} for a namespace: {os.strerror(number)}. "
             "It needs root with all its capabilities.",
             reason="NAMESPACE_REFUSED",
         )

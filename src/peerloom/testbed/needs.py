@@ -39,9 +39,11 @@ def check_needs(plan: Plan) -> None:
 
 def needs_of(plan: Plan) -> list[Need]:
     """Everything that this plan needs."""
-    found = [need_root(), need_package("pyroute2")]
+    found = [need_root(), need_package("pyroute2"), need_setpriv()]
     if plan.backend == "ns3":
         found += [need_tun(), need_ns3()]
+    if any(host.nat for host in plan.hosts):
+        found.append(need_iptables())
     if any(host.isolation == "container" for host in plan.hosts):
         found += [need_package("docker"), *_docker_needs(plan.containers.image)]
     return found
@@ -57,6 +59,18 @@ def need_tun() -> Need:
     """Whether the kernel lends taps."""
     ok = Path("/dev/net/tun").exists()
     return Need("tun", ok, "/dev/net/tun" if ok else "no /dev/net/tun", "Load it: modprobe tun")
+
+
+def need_iptables() -> Need:
+    """Whether NAT can be set up."""
+    path = shutil.which("iptables")
+    return Need("iptables", path is not None, path or "no iptables", "Install it: apt-get install iptables")
+
+
+def need_setpriv() -> Need:
+    """Whether programs can be started as users without rights."""
+    path = shutil.which("setpriv")
+    return Need("setpriv", path is not None, path or "no setpriv", "Install it: apt-get install util-linux")
 
 
 def need_ns3() -> Need:

@@ -8,7 +8,7 @@ from peerloom.errors import NotFoundError
 from peerloom.testbed.names import Names
 from peerloom.testbed.plan import BackendName, Isolation, Plan
 from peerloom.testbed.reading import parse_plan, with_choices
-from peerloom.testbed.record import is_up
+from peerloom.testbed.testbed_record import is_up
 
 
 @dataclass(frozen=True)

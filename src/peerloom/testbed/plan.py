@@ -7,6 +7,8 @@ from typing import Literal
 BackendName = Literal["ns3", "netem"]
 Isolation = Literal["namespace", "container"]
 CONTROL = "control"
+# Of a host behind NAT and its router, the same for all, as in homes.
+HOME_NETWORK, HOME_ADDRESS, HOME_GATEWAY = "192.168.7.0/24", "192.168.7.2", "192.168.7.1"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class Network:
 
 @dataclass(frozen=True)
 class Host:
-    """One machine on the network: an agent's, or that of the control plane (named "control", no slots)."""
+    """One machine on the network: an agent's, or that of the control plane (named "control", no slots).
+
+    With `nat` it is its router's address that stands on the network; a `relay` passes connections on to such.
+    """
 
     name: str
     node: int
@@ -47,6 +52,13 @@ class Host:
     slots: int
     isolation: Isolation
     link: Link
+    nat: bool = False
+    relay: bool = False
+
+    @property
+    def own_address(self) -> str:
+        """The address of its own interface."""
+        return HOME_ADDRESS if self.nat else self.address
 
 
 @dataclass(frozen=True)
@@ -103,10 +115,11 @@ class RandomSessions:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole testbed."""
+    """A whole testbed; without a `door` all of it is plain."""
 
     name: str
     backend: BackendName
+    door: bool
     network: Network
     control: Host
     hosts: tuple[Host, ...]

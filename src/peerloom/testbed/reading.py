@@ -2,7 +2,8 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from peerloom.testbed.documents import Document, read_document
 from peerloom.testbed.documents import Path as Where
 from peerloom.testbed.plan import (
     CONTROL,
+    HOME_NETWORK,
     Action,
     BackendName,
     ContainerPlan,
@@ -77,11 +79,13 @@ def parse_plan(name: str, text: str) -> Plan:
         _host(document, one, ("hosts", number), network, isolation, book)
         for number, one in enumerate(content["hosts"])
     )
+    _check_nat(document, hosts, network, has_door=content.get("door", True))
     names = [host.name for host in hosts]
     churn = content.get("churn", {})
     return Plan(
         name=content.get("name") or _name_of(name),
         backend=content.get("backend", "ns3"),
+        door=content.get("door", True),
         network=network,
         control=control,
         hosts=hosts,
@@ -149,7 +153,34 @@ def _host(
     mac = content.get("mac") or mac_of(node)
     book.take_mac(mac, name, where)
     link = _link(document, content.get("link"), network, (*where, "link"))
-    return Host(name, node, address, mac, content.get("slots", 1), content.get("isolation", isolation), link)
+    return Host(
+        name,
+        node,
+        address,
+        mac,
+        content.get("slots", 1),
+        content.get("isolation", isolation),
+        link,
+        nat=content.get("nat", False),
+        relay=content.get("relay", False),
+    )
+
+
+def _check_nat(document: Document, hosts: Sequence[Host], network: Network, has_door: bool) -> None:
+    number = next((number for number, host in enumerate(hosts) if host.nat), None)
+    if number is None:
+        return
+    where: Where = ("hosts", number, "nat")
+    if not has_door:
+        raise document.fail(
+            where, "a plain node behind NAT gets no work: nat needs the door (leave door: false out)."
+        )
+    if not any(host.relay and not host.nat for host in hosts):
+        message = "nobody reaches a host behind NAT without a relay: say relay: true of a host without nat."
+        raise document.fail(where, message)
+    if IPv4Network(HOME_NETWORK).overlaps(IPv4Network(network.subnet)):
+        message = f"network.subnet overlaps {HOME_NETWORK}, which hosts behind NAT are in: choose another."
+        raise document.fail(("network", "subnet"), message)
 
 
 def _link(document: Document, content: Mapping[str, Any] | None, network: Network, where: Where) -> Link:

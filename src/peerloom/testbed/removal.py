@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from peerloom.errors import UnavailableError
 from peerloom.testbed import namespaces
-from peerloom.testbed.record import Record, dead_records
+from peerloom.testbed.testbed_record import Record, dead_records
 
 _DEATH_LIMIT_S = 10.0
 _POLL_S = 0.02

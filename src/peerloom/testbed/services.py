@@ -1,17 +1,22 @@
 """Asks a testbed's control plane, through the doorway, how things are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import grpc
 
+from peerloom.admission.join_string import JoinString
 from peerloom.embedded.health import Prober, Seen, not_ready
+from peerloom.errors import UnavailableError
+from peerloom.kit.principal import Role
 from peerloom.testbed.doorway import address_of
 from peerloom.testbed.plan import Plan
 from peerloom.testbed.programs import AGENT_PORT, PORTS
 from peerloom.testbed.traffic import Traffic
-from peerloom.v1.registry_pb2 import ListNodesRequest, NodeState
+from peerloom.v1.admission_pb2 import CreateTokenRequest
+from peerloom.v1.admission_pb2_grpc import AdmissionServiceStub
+from peerloom.v1.registry_pb2 import ListNodesRequest, Node, NodeState
 from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 from peerloom.v1.selector_pb2 import ListBeliefsRequest
 from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
@@ -25,7 +30,7 @@ from peerloom.v1.trainer_pb2 import (
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceStub
 
 _ANSWER_S = 2.0
-_RECORD_S = 20.0  # asked once
+_LONG_S = 20.0  # for what is asked once
 _ENDED = (
     JobState.JOB_STATE_SUCCEEDED,
     JobState.JOB_STATE_FAILED,
@@ -48,15 +53,14 @@ class HostState:
 
 
 class ControlPlane:
-    """Open lines to registry, selector and trainer; a context manager that closes them."""
+    """Open lines to registry, selector and trainer; a context manager that closes them.
 
-    def __init__(self, folder: Path) -> None:
+    `folder` has the doorway's sockets; `identity` is the operator's file, None for a testbed without a door.
+    """
+
+    def __init__(self, folder: Path, identity: Path | None) -> None:
         self._addresses = {name: address_of(folder, name) for name in PORTS}
-        self._prober = Prober()
-        options = [("grpc.max_reconnect_backoff_ms", 500)]
-        self._channels = {
-            name: grpc.insecure_channel(address, options=options) for name, address in self._addresses.items()
-        }
+        self._prober = Prober(identity)
 
     def missing(self, plan: Plan) -> list[str]:
         """What is not ready yet, a phrase each; empty when all hosts are registered."""
@@ -68,7 +72,7 @@ class ControlPlane:
             services=tuple(self._prober.services(ask["registry"])),
             selectable=self._prober.selectable(ask["selector"]),
         )
-        return not_ready(_addresses_of(plan), seen)
+        return not_ready(_addresses_of(plan, seen.nodes), seen)
 
     def hosts(self, plan: Plan) -> list[HostState]:
         """All hosts with what is known of them; "unknown" throughout when the registry doesn't answer."""
@@ -81,7 +85,7 @@ class ControlPlane:
 
     def jobs(self) -> dict[str, bool]:
         """The newest jobs by id, and whether each has ended; none when the trainer doesn't answer."""
-        stub = TrainerServiceStub(self._channels["trainer"])
+        stub = TrainerServiceStub(self._channel("trainer"))
         try:
             jobs = stub.ListJobs(ListJobsRequest(page_size=100), timeout=_ANSWER_S).jobs
         except grpc.RpcError:
@@ -98,15 +102,15 @@ class ControlPlane:
             lag_bound_s=traffic.lag_bound_s,
             links=[LinkTraffic(**asdict(link)) for link in traffic.links],
         )
-        stub = TrainerServiceStub(self._channels["trainer"])
+        stub = TrainerServiceStub(self._channel("trainer"))
         try:
-            stub.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=message), timeout=_RECORD_S)
+            stub.RecordJobTraffic(RecordJobTrafficRequest(job_id=job_id, traffic=message), timeout=_LONG_S)
         except grpc.RpcError:
             return False
         return True
 
     def _states(self) -> Mapping[str, tuple[str, str]]:
-        stub = RegistryServiceStub(self._channels["registry"])
+        stub = RegistryServiceStub(self._channel("registry"))
         try:
             nodes = stub.ListNodes(ListNodesRequest(page_size=1000), timeout=_ANSWER_S).nodes
         except grpc.RpcError:
@@ -120,18 +124,32 @@ class ControlPlane:
         }
 
     def _beliefs(self) -> Mapping[str, float]:
-        stub = SelectorServiceStub(self._channels["selector"])
+        stub = SelectorServiceStub(self._channel("selector"))
         try:
             beliefs = stub.ListBeliefs(ListBeliefsRequest(page_size=1000), timeout=_ANSWER_S).beliefs
         except grpc.RpcError:
             return {}
         return {belief.name: belief.belief for belief in beliefs}
 
+    def make_token(self, role: Role, owner: str, node_id: str) -> str:
+        """The string of a token; `node_id` is that of a node that was admitted before, or "".
+
+        Raises UnavailableError when the registry makes none.
+        """
+        stub = AdmissionServiceStub(self._channel("registry"))
+        request = CreateTokenRequest(role=role, owner=owner, name=node_id)
+        try:
+            made = stub.CreateToken(request, timeout=_LONG_S)
+        except grpc.RpcError as error:
+            raise UnavailableError(f"The registry made no token for {owner}: {error}") from error
+        return str(JoinString(made.token_id, made.secret, made.authority_sha256, made.join_address))
+
+    def _channel(self, name: str) -> grpc.Channel:
+        return self._prober.channel(self._addresses[name])
+
     def close(self) -> None:
         """Closes all lines."""
         self._prober.__exit__()
-        for channel in self._channels.values():
-            channel.close()
 
     def __enter__(self) -> "ControlPlane":
         return self
@@ -140,8 +158,11 @@ class ControlPlane:
         self.close()
 
 
-def _addresses_of(plan: Plan) -> dict[str, str]:
+def _addresses_of(plan: Plan, nodes: Sequence[Node]) -> dict[str, str]:
+    # A host behind NAT is reached at its relay, wherever that lets it in.
+    relayed = {node.spec.name: node.spec.address for node in nodes if node.spec.via}
     services = {name: f"{plan.control.address}:{port}" for name, port in PORTS.items()}
     # `not_ready` knows a node by its name's beginning, since an embedded system names them so.
     agents = {f"node-{host.name}": f"{host.address}:{AGENT_PORT}" for host in plan.hosts}
+    agents |= {f"node-{host.name}": relayed.get(host.name, "") for host in plan.hosts if host.nat}
     return {**services, **agents}

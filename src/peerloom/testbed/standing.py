@@ -14,10 +14,10 @@ from peerloom.testbed.backends import NodeCount, Stats, apply, open_backend
 from peerloom.testbed.names import Names
 from peerloom.testbed.note import read_note
 from peerloom.testbed.plan import Action, Plan
-from peerloom.testbed.record import Entry, is_up, read_entries, wait_until_down
+from peerloom.testbed.programs import operator_file, start_inside
 from peerloom.testbed.removal import remove_dead
 from peerloom.testbed.services import ControlPlane, HostState
-from peerloom.testbed.testbed import start_inside
+from peerloom.testbed.testbed_record import Entry, is_up, read_entries, wait_until_down
 
 STOP_LIMIT_S = 60.0
 
@@ -47,7 +47,7 @@ def look(state: Path) -> Standing:
         stats = backend.stats()
     finally:
         backend.close()
-    with ControlPlane(its.run_folder) as control:
+    with ControlPlane(its.run_folder, operator_file(plan, state)) as control:
         hosts = tuple(control.hosts(plan))
     return Standing(plan, note.pid, hosts, stats, tuple(read_entries(its)))
 
@@ -64,7 +64,7 @@ def act(state: Path, action: Action) -> None:
 
 def execute(state: Path, command: Sequence[str], host: str) -> int:
     """Runs a program on a host of the testbed on a state folder, in this terminal; its exit status."""
-    process: subprocess.Popen[bytes] = start_inside(plan_on(state), Names.of_state(state), command, host)
+    process: subprocess.Popen[bytes] = start_inside(plan_on(state), state, command, host)
     try:
         return process.wait()
     except BaseException:

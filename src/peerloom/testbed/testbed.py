@@ -8,30 +8,39 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from peerloom.embedded.folder import StateFolder
-from peerloom.errors import DeadlineError, NotFoundError
+from peerloom.errors import DeadlineError
 from peerloom.kit.interruptible import TURN_S, wait_for_event
 from peerloom.kit.linux import check_linux
 from peerloom.testbed import namespaces
 from peerloom.testbed.backends import Backend, apply, open_backend
 from peerloom.testbed.doorway import Doorway
+from peerloom.testbed.entry import join_environments
 from peerloom.testbed.names import Names
 from peerloom.testbed.needs import check_needs, ns3_program
 from peerloom.testbed.note import Note, remove_note, write_note
 from peerloom.testbed.plan import Action, Isolation, Plan
-from peerloom.testbed.programs import PORTS, REGISTRY_PORT, Program, service_programs
-from peerloom.testbed.record import Record
+from peerloom.testbed.program_supervisor import STOP_LIMIT_S, Supervisor
+from peerloom.testbed.programs import (
+    PORTS,
+    REGISTRY_PORT,
+    Program,
+    operator_file,
+    service_programs,
+    start_inside,
+)
 from peerloom.testbed.removal import remove_all, remove_dead
 from peerloom.testbed.services import ControlPlane
-from peerloom.testbed.supervisor import STOP_LIMIT_S, Supervisor
+from peerloom.testbed.testbed_record import Record
 from peerloom.testbed.traffic import Traffic
 from peerloom.testbed.watch import Watch
 
 if TYPE_CHECKING:
-    from peerloom.testbed.hosts import ContainerHosts
+    from peerloom.testbed.container_hosts import ContainerHosts
 
 READY_LIMIT_S = 120.0
 _POLL_S = 0.1
@@ -120,31 +129,46 @@ class Testbed:
             raise
 
     def _build(self, record: Record) -> None:
-        from peerloom.testbed.lab import build_lab  # here, as without pyroute2 `needs` shall tell of it
+        # Here, as without pyroute2 `needs` shall tell of it.
+        from peerloom.testbed.home import build_home
+        from peerloom.testbed.lab import build_lab
 
         containers = [host for host in self.plan.hosts if host.isolation == "container"]
         if containers:
-            from peerloom.testbed.hosts import ContainerHosts  # here, as not everybody needs Docker
+            from peerloom.testbed.container_hosts import ContainerHosts  # here, as not everybody needs Docker
 
             self._containers = ContainerHosts(self.plan, self.names, containers, record)
             self._containers.start_anchors()
         spaces = [self.names.lab]
         spaces += [self.names.host(h.name) for h in self.plan.all_hosts if h.isolation == "namespace"]
+        behind_nat = [host for host in self.plan.hosts if host.nat]
+        spaces += [self.names.router(host.name) for host in behind_nat]
         for space in spaces:
             record.write("namespace", space)
             namespaces.create(space)
         build_lab(self.plan, self.names)
+        for host in behind_nat:
+            build_home(self.plan, self.names, host)
         self._backend = open_backend(self.plan, self.names)
 
     def _start_system(self, supervisor: Supervisor) -> None:
         targets = {name: f"{self.plan.control.address}:{port}" for name, port in PORTS.items()}
         self._doorway = Doorway(self.names.host(self.plan.control.name), self.names.run_folder, targets)
         self._doorway.open()
-        self._control = ControlPlane(self.names.run_folder)
-        programs = service_programs(self.plan, self.folder.path, self._log_level)
-        started = [supervisor.start(program, self.names.host(program.host)) for program in programs]
+        state = self.folder.path
+        registry, *others = service_programs(self.plan, state, self._log_level)
+        supervisor.start(registry, self.names.host(registry.host)).wait_until_ready()
+        self._control = ControlPlane(self.names.run_folder, operator_file(self.plan, state))
+        environments = join_environments(self.plan, state, self._control)
+        started = [
+            supervisor.start(
+                replace(program, environment=environments.get(program.name, {})),
+                self.names.host(program.host),
+            )
+            for program in others
+        ]
         if self._containers is not None:
-            self._containers.start_agents(self.folder.path, self._log_level)
+            self._containers.start_agents(state, self._log_level, environments)
         for running in started:
             running.wait_until_ready()
         self._wait_until_ready(supervisor, self._control)
@@ -212,8 +236,8 @@ class Testbed:
     def popen(
         self, command: Sequence[str], host: str = "control", **arguments: object
     ) -> "subprocess.Popen[bytes]":
-        """Starts a program on a host, with PEERLOOM_ADDRESS set; `arguments` are those of Popen."""
-        return start_inside(self.plan, self.names, command, host, **arguments)
+        """Starts a program on a host, as the registry's operator; `arguments` are those of Popen."""
+        return start_inside(self.plan, self.folder.path, command, host, **arguments)
 
     def run(self, arguments: Sequence[str]) -> int:
         """Runs a `peerloom` command on the control plane's host; its exit status."""
@@ -270,21 +294,3 @@ class Testbed:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def start_inside(
-    plan: Plan, its: Names, command: Sequence[str], host: str = "control", **arguments: object
-) -> "subprocess.Popen[bytes]":
-    """Starts a program on a host of a testbed that is up. Raises NotFoundError for either."""
-    known = [one.name for one in plan.all_hosts]
-    if host not in known:
-        raise NotFoundError.of_name("host", host, known)
-    address = f"{plan.control.address}:{REGISTRY_PORT}"
-    environment = {**os.environ, "PEERLOOM_ADDRESS": address}
-    try:
-        return namespaces.inside(
-            its.host(host),
-            lambda: subprocess.Popen(list(command), env=environment, **arguments),  # type: ignore[call-overload]  # passed on as they are
-        )
-    except FileNotFoundError as error:
-        raise NotFoundError(f"There is no program {command[0]!r}.") from error

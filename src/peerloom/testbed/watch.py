@@ -21,7 +21,7 @@ LINE_LIMIT = 3600
 _KEPT_SAMPLES = 2
 
 
-class Samples:
+class SampleFile:
     """The file of samples, and how often to write one."""
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +84,7 @@ class Watch:
         finished: Callable[[str, Traffic], None],
     ) -> None:
         self._plan, self._backend, self._jobs, self._finished = plan, backend, jobs, finished
-        self._samples = Samples(path)
+        self._samples = SampleFile(path)
         self._jobs_seen = JobTraffic(plan)
         self._history: list[Stats] = []
         self._stopping = threading.Event()

@@ -69,6 +69,166 @@ REFUSAL_UNKNOWN_TRAINER: Refusal.ValueType  # 8
 Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
+class ForwardPortRequest(_message.Message):
+    """Asks where others reach a port."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    """At which the caller listens, 1 to 65535."""
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardPortRequest: _TypeAlias = ForwardPortRequest  # noqa: Y015
+
+@_typing.final
+class ForwardPortResponse(_message.Message):
+    """Where others reach it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """host:port."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForwardPortResponse: _TypeAlias = ForwardPortResponse  # noqa: Y015
+
+@_typing.final
+class OpenTunnelRequest(_message.Message):
+    """What a node behind NAT wants of its relay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPEN_PORT_FIELD_NUMBER: _builtins.int
+    CLOSE_PORT_FIELD_NUMBER: _builtins.int
+    open_port: _builtins.int
+    """Open a port here whose connections are for this port of the caller's; 0: nothing new."""
+    close_port: _builtins.int
+    """Close the one that was opened for this port of the caller's; 0: none."""
+    def __init__(
+        self,
+        *,
+        open_port: _builtins.int = ...,
+        close_port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_port", b"close_port", "open_port", b"open_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTunnelRequest: _TypeAlias = OpenTunnelRequest  # noqa: Y015
+
+@_typing.final
+class OpenTunnelResponse(_message.Message):
+    """What the relay has done, or wants; an empty one says that it is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_PORT_FIELD_NUMBER: _builtins.int
+    OPENED_FIELD_NUMBER: _builtins.int
+    CONNECTION_FIELD_NUMBER: _builtins.int
+    data_port: _builtins.int
+    """Where the caller dials for each connection; said first, at the host at which it reached this service."""
+    @_builtins.property
+    def opened(self) -> Global___OpenedPort:
+        """A port is open."""
+
+    @_builtins.property
+    def connection(self) -> Global___TunnelConnection:
+        """Somebody has connected."""
+
+    def __init__(
+        self,
+        *,
+        data_port: _builtins.int = ...,
+        opened: Global___OpenedPort | None = ...,
+        connection: Global___TunnelConnection | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "opened", b"opened"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "data_port", b"data_port", "opened", b"opened"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenTunnelResponse: _TypeAlias = OpenTunnelResponse  # noqa: Y015
+
+@_typing.final
+class OpenedPort(_message.Message):
+    """A port at the relay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    """The caller's port."""
+    address: _builtins.str
+    """host:port at which others reach it now; empty: it couldn't be opened."""
+    reason: _builtins.str
+    """Why it couldn't be opened, a sentence."""
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        address: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "port", b"port", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenedPort: _TypeAlias = OpenedPort  # noqa: Y015
+
+@_typing.final
+class TunnelConnection(_message.Message):
+    """A connection that waits at the relay, for 10 seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    CONNECTION_ID_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    """The caller's port that it is for."""
+    connection_id: _builtins.bytes
+    """What the caller says first at the data port, 16 random bytes: it shows whose connection that is."""
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        connection_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_id", b"connection_id", "port", b"port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TunnelConnection: _TypeAlias = TunnelConnection  # noqa: Y015
+
+@_typing.final
 class HandshakeRequest(_message.Message):
     """Greets an agent."""
 
@@ -465,10 +625,13 @@ class WatchWorkersResponse(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     ended: _builtins.bool
     """It has ended."""
     exit_code: _builtins.int
     """Its exit status; negative: the signal that killed it."""
+    reason: _builtins.str
+    """What its node knows of its end besides, e.g. that it used more memory than it may; empty: nothing."""
     @_builtins.property
     def worker(self) -> Global___WorkerProcess:
         """Which."""
@@ -479,10 +642,11 @@ class WatchWorkersResponse(_message.Message):
         worker: Global___WorkerProcess | None = ...,
         ended: _builtins.bool = ...,
         exit_code: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "reason", b"reason", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,6 +70,16 @@ class NodeAgentServiceStub(object):
                 request_serializer=peerloom_dot_v1_dot_node__agent__pb2.StartInferenceRequest.SerializeToString,
                 response_deserializer=peerloom_dot_v1_dot_node__agent__pb2.StartInferenceResponse.FromString,
                 _registered_method=True)
+        self.ForwardPort = channel.unary_unary(
+                '/peerloom.v1.NodeAgentService/ForwardPort',
+                request_serializer=peerloom_dot_v1_dot_node__agent__pb2.ForwardPortRequest.SerializeToString,
+                response_deserializer=peerloom_dot_v1_dot_node__agent__pb2.ForwardPortResponse.FromString,
+                _registered_method=True)
+        self.OpenTunnel = channel.stream_stream(
+                '/peerloom.v1.NodeAgentService/OpenTunnel',
+                request_serializer=peerloom_dot_v1_dot_node__agent__pb2.OpenTunnelRequest.SerializeToString,
+                response_deserializer=peerloom_dot_v1_dot_node__agent__pb2.OpenTunnelResponse.FromString,
+                _registered_method=True)
 
 
 class NodeAgentServiceServicer(object):
@@ -128,6 +138,24 @@ class NodeAgentServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ForwardPort(self, request, context):
+        """A worker of this node asks where others reach a port that it listens at; on a node behind NAT a relay then
+        passes connections on to it, as long as the worker runs.
+        PERMISSION_DENIED for a port at which the caller doesn't listen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenTunnel(self, request_iterator, context):
+        """A node that can't be reached asks this one to pass connections on, as long as the stream lasts; what the
+        connections carry stays between their ends. The caller answers each `connection` by dialling `data_port`.
+        FAILED_PRECONDITION when this node passes nothing on; RESOURCE_EXHAUSTED when it does so for enough others.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeAgentServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -165,6 +193,16 @@ def add_NodeAgentServiceServicer_to_server(servicer, server):
                     servicer.StartInference,
                     request_deserializer=peerloom_dot_v1_dot_node__agent__pb2.StartInferenceRequest.FromString,
                     response_serializer=peerloom_dot_v1_dot_node__agent__pb2.StartInferenceResponse.SerializeToString,
+            ),
+            'ForwardPort': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForwardPort,
+                    request_deserializer=peerloom_dot_v1_dot_node__agent__pb2.ForwardPortRequest.FromString,
+                    response_serializer=peerloom_dot_v1_dot_node__agent__pb2.ForwardPortResponse.SerializeToString,
+            ),
+            'OpenTunnel': grpc.stream_stream_rpc_method_handler(
+                    servicer.OpenTunnel,
+                    request_deserializer=peerloom_dot_v1_dot_node__agent__pb2.OpenTunnelRequest.FromString,
+                    response_serializer=peerloom_dot_v1_dot_node__agent__pb2.OpenTunnelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -357,6 +395,60 @@ class NodeAgentService(object):
             '/peerloom.v1.NodeAgentService/StartInference',
             peerloom_dot_v1_dot_node__agent__pb2.StartInferenceRequest.SerializeToString,
             peerloom_dot_v1_dot_node__agent__pb2.StartInferenceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForwardPort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/peerloom.v1.NodeAgentService/ForwardPort',
+            peerloom_dot_v1_dot_node__agent__pb2.ForwardPortRequest.SerializeToString,
+            peerloom_dot_v1_dot_node__agent__pb2.ForwardPortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenTunnel(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/peerloom.v1.NodeAgentService/OpenTunnel',
+            peerloom_dot_v1_dot_node__agent__pb2.OpenTunnelRequest.SerializeToString,
+            peerloom_dot_v1_dot_node__agent__pb2.OpenTunnelResponse.FromString,
             options,
             channel_credentials,
             insecure,

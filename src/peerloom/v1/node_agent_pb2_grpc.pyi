@@ -53,6 +53,16 @@ class NodeAgentServiceStub:
     """Starts the node's inference server, unless it runs, and tells where it listens.
     FAILED_PRECONDITION, with the reason, when the node answers no inference.
     """
+    ForwardPort: _grpc.UnaryUnaryMultiCallable[_node_agent_pb2.ForwardPortRequest, _node_agent_pb2.ForwardPortResponse]
+    """A worker of this node asks where others reach a port that it listens at; on a node behind NAT a relay then
+    passes connections on to it, as long as the worker runs.
+    PERMISSION_DENIED for a port at which the caller doesn't listen.
+    """
+    OpenTunnel: _grpc.StreamStreamMultiCallable[_node_agent_pb2.OpenTunnelRequest, _node_agent_pb2.OpenTunnelResponse]
+    """A node that can't be reached asks this one to pass connections on, as long as the stream lasts; what the
+    connections carry stays between their ends. The caller answers each `connection` by dialling `data_port`.
+    FAILED_PRECONDITION when this node passes nothing on; RESOURCE_EXHAUSTED when it does so for enough others.
+    """
 
 @_typing.type_check_only
 class NodeAgentServiceAsyncStub(NodeAgentServiceStub):
@@ -78,6 +88,16 @@ class NodeAgentServiceAsyncStub(NodeAgentServiceStub):
     StartInference: _aio.UnaryUnaryMultiCallable[_node_agent_pb2.StartInferenceRequest, _node_agent_pb2.StartInferenceResponse]  # type: ignore[assignment]
     """Starts the node's inference server, unless it runs, and tells where it listens.
     FAILED_PRECONDITION, with the reason, when the node answers no inference.
+    """
+    ForwardPort: _aio.UnaryUnaryMultiCallable[_node_agent_pb2.ForwardPortRequest, _node_agent_pb2.ForwardPortResponse]  # type: ignore[assignment]
+    """A worker of this node asks where others reach a port that it listens at; on a node behind NAT a relay then
+    passes connections on to it, as long as the worker runs.
+    PERMISSION_DENIED for a port at which the caller doesn't listen.
+    """
+    OpenTunnel: _aio.StreamStreamMultiCallable[_node_agent_pb2.OpenTunnelRequest, _node_agent_pb2.OpenTunnelResponse]  # type: ignore[assignment]
+    """A node that can't be reached asks this one to pass connections on, as long as the stream lasts; what the
+    connections carry stays between their ends. The caller answers each `connection` by dialling `data_port`.
+    FAILED_PRECONDITION when this node passes nothing on; RESOURCE_EXHAUSTED when it does so for enough others.
     """
 
 class NodeAgentServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -143,6 +163,28 @@ class NodeAgentServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_node_agent_pb2.StartInferenceResponse, _abc.Awaitable[_node_agent_pb2.StartInferenceResponse]]:
         """Starts the node's inference server, unless it runs, and tells where it listens.
         FAILED_PRECONDITION, with the reason, when the node answers no inference.
+        """
+
+    @_abc_1.abstractmethod
+    def ForwardPort(
+        self,
+        request: _node_agent_pb2.ForwardPortRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_agent_pb2.ForwardPortResponse, _abc.Awaitable[_node_agent_pb2.ForwardPortResponse]]:
+        """A worker of this node asks where others reach a port that it listens at; on a node behind NAT a relay then
+        passes connections on to it, as long as the worker runs.
+        PERMISSION_DENIED for a port at which the caller doesn't listen.
+        """
+
+    @_abc_1.abstractmethod
+    def OpenTunnel(
+        self,
+        request_iterator: _MaybeAsyncIterator[_node_agent_pb2.OpenTunnelRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_node_agent_pb2.OpenTunnelResponse], _abc.AsyncIterator[_node_agent_pb2.OpenTunnelResponse]]:
+        """A node that can't be reached asks this one to pass connections on, as long as the stream lasts; what the
+        connections carry stays between their ends. The caller answers each `connection` by dialling `data_port`.
+        FAILED_PRECONDITION when this node passes nothing on; RESOURCE_EXHAUSTED when it does so for enough others.
         """
 
 def add_NodeAgentServiceServicer_to_server(servicer: NodeAgentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

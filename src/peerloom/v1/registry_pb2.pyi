@@ -78,6 +78,8 @@ class _NodeEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeEve
     """The node measured its machine anew."""
     NODE_EVENT_KIND_REMOVED: _NodeEventKind.ValueType  # 8
     """The registry forgot it: somebody asked for that, it was gone for too long, or there was no room."""
+    NODE_EVENT_KIND_MOVED: _NodeEventKind.ValueType  # 9
+    """It is reached at another address, or through another node."""
 
 class NodeEventKind(_NodeEventKind, metaclass=_NodeEventKindEnumTypeWrapper):
     """What happened to a node."""
@@ -100,6 +102,8 @@ NODE_EVENT_KIND_MEASURED: NodeEventKind.ValueType  # 7
 """The node measured its machine anew."""
 NODE_EVENT_KIND_REMOVED: NodeEventKind.ValueType  # 8
 """The registry forgot it: somebody asked for that, it was gone for too long, or there was no room."""
+NODE_EVENT_KIND_MOVED: NodeEventKind.ValueType  # 9
+"""It is reached at another address, or through another node."""
 Global___NodeEventKind: _TypeAlias = NodeEventKind  # noqa: Y015
 
 class _ServiceKind:
@@ -159,6 +163,8 @@ class NodeSpec(_message.Message):
     SPEED_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    RELAY_FIELD_NUMBER: _builtins.int
+    VIA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique among nodes: 1 to 63 of a-z, 0-9 and '-', beginning and ending with a letter or digit."""
     address: _builtins.str
@@ -167,6 +173,10 @@ class NodeSpec(_message.Message):
     """Slots it lends, 0 to 1024. 0: it stores and relays only."""
     owner: _builtins.str
     """Whose it is, as its certificate says; the registry sets it. Empty where there are no certificates."""
+    relay: _builtins.bool
+    """It passes connections on to nodes that can't be reached directly."""
+    via: _builtins.str
+    """Name of the node that passes connections on to this one; empty: it is reached directly."""
     @_builtins.property
     def accelerators(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Accelerator]:
         """Its compute devices."""
@@ -189,14 +199,106 @@ class NodeSpec(_message.Message):
         speed: _common_pb2.MachineSpeed | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         owner: _builtins.str = ...,
+        relay: _builtins.bool = ...,
+        via: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "labels", b"labels", "name", b"name", "owner", b"owner", "slots", b"slots", "speed", b"speed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "labels", b"labels", "name", b"name", "owner", b"owner", "relay", b"relay", "slots", b"slots", "speed", b"speed", "via", b"via"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeSpec: _TypeAlias = NodeSpec  # noqa: Y015
+
+@_typing.final
+class CheckReachabilityRequest(_message.Message):
+    """Asks whether a node can be reached."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, which whoever answers there has to have."""
+    address: _builtins.str
+    """host:port at which the agent's services should be reached."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckReachabilityRequest: _TypeAlias = CheckReachabilityRequest  # noqa: Y015
+
+@_typing.final
+class CheckReachabilityResponse(_message.Message):
+    """What the registry found when it dialled."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACHABLE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    RELAYS_FIELD_NUMBER: _builtins.int
+    reachable: _builtins.bool
+    """The node itself answered there."""
+    reason: _builtins.str
+    """Why it isn't reachable, a sentence; empty when it is."""
+    @_builtins.property
+    def relays(self) -> _containers.RepeatedCompositeFieldContainer[Global___RelayOffer]:
+        """Nodes that would pass connections on to it, at most 8, those of its own owner first. Empty when it is
+        reachable, or nobody offers that.
+        """
+
+    def __init__(
+        self,
+        *,
+        reachable: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        relays: _abc.Iterable[Global___RelayOffer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reachable", b"reachable", "reason", b"reason", "relays", b"relays"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckReachabilityResponse: _TypeAlias = CheckReachabilityResponse  # noqa: Y015
+
+@_typing.final
+class RelayOffer(_message.Message):
+    """A node that passes connections on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    address: _builtins.str
+    """host:port of its agent."""
+    node_id: _builtins.str
+    """Its id, which its certificate has to carry."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        address: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RelayOffer: _TypeAlias = RelayOffer  # noqa: Y015
 
 @_typing.final
 class Node(_message.Message):
@@ -346,6 +448,8 @@ class HeartbeatRequest(_message.Message):
     ARTIFACT_VERSION_FIELD_NUMBER: _builtins.int
     WITHHELD_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    VIA_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """From RegisterResponse."""
     incarnation: _builtins.int
@@ -354,6 +458,10 @@ class HeartbeatRequest(_message.Message):
     """Number of the newest change of what the node holds, from 1; 0: it tells nothing of that."""
     withheld: _builtins.str
     """Why the owner's limits lend nothing just now, at most 256 characters; empty while it lends."""
+    address: _builtins.str
+    """host:port at which peers reach the agent's services now; empty: as it said when it registered."""
+    via: _builtins.str
+    """Name of the node that passes connections on to it, with `address`; empty: it is reached directly."""
     @_builtins.property
     def slots(self) -> _common_pb2.SlotCount:
         """Slots as they are now."""
@@ -371,10 +479,12 @@ class HeartbeatRequest(_message.Message):
         artifact_version: _builtins.int = ...,
         withheld: _builtins.str = ...,
         speed: _common_pb2.MachineSpeed | None = ...,
+        address: _builtins.str = ...,
+        via: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["slots", b"slots", "speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_version", b"artifact_version", "incarnation", b"incarnation", "lease_id", b"lease_id", "slots", b"slots", "speed", b"speed", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "artifact_version", b"artifact_version", "incarnation", b"incarnation", "lease_id", b"lease_id", "slots", b"slots", "speed", b"speed", "via", b"via", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,11 @@ class RegistryServiceStub(object):
                 request_serializer=peerloom_dot_v1_dot_registry__pb2.RegisterRequest.SerializeToString,
                 response_deserializer=peerloom_dot_v1_dot_registry__pb2.RegisterResponse.FromString,
                 _registered_method=True)
+        self.CheckReachability = channel.unary_unary(
+                '/peerloom.v1.RegistryService/CheckReachability',
+                request_serializer=peerloom_dot_v1_dot_registry__pb2.CheckReachabilityRequest.SerializeToString,
+                response_deserializer=peerloom_dot_v1_dot_registry__pb2.CheckReachabilityResponse.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.stream_stream(
                 '/peerloom.v1.RegistryService/Heartbeat',
                 request_serializer=peerloom_dot_v1_dot_registry__pb2.HeartbeatRequest.SerializeToString,
@@ -116,6 +121,14 @@ class RegistryServiceServicer(object):
     def Register(self, request, context):
         """Admits a node, or lets one that the registry knows come back. Opens a session.
         ALREADY_EXISTS when another node holds the name; INVALID_ARGUMENT for a bad field.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckReachability(self, request, context):
+        """Dials a node back: can others reach it where it says? If not, which nodes would pass connections on to it.
+        INVALID_ARGUMENT for a bad field; RESOURCE_EXHAUSTED when too many ask at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -227,6 +240,11 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     request_deserializer=peerloom_dot_v1_dot_registry__pb2.RegisterRequest.FromString,
                     response_serializer=peerloom_dot_v1_dot_registry__pb2.RegisterResponse.SerializeToString,
             ),
+            'CheckReachability': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckReachability,
+                    request_deserializer=peerloom_dot_v1_dot_registry__pb2.CheckReachabilityRequest.FromString,
+                    response_serializer=peerloom_dot_v1_dot_registry__pb2.CheckReachabilityResponse.SerializeToString,
+            ),
             'Heartbeat': grpc.stream_stream_rpc_method_handler(
                     servicer.Heartbeat,
                     request_deserializer=peerloom_dot_v1_dot_registry__pb2.HeartbeatRequest.FromString,
@@ -322,6 +340,33 @@ class RegistryService(object):
             '/peerloom.v1.RegistryService/Register',
             peerloom_dot_v1_dot_registry__pb2.RegisterRequest.SerializeToString,
             peerloom_dot_v1_dot_registry__pb2.RegisterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckReachability(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/peerloom.v1.RegistryService/CheckReachability',
+            peerloom_dot_v1_dot_registry__pb2.CheckReachabilityRequest.SerializeToString,
+            peerloom_dot_v1_dot_registry__pb2.CheckReachabilityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class RegistryServiceStub:
     """Admits a node, or lets one that the registry knows come back. Opens a session.
     ALREADY_EXISTS when another node holds the name; INVALID_ARGUMENT for a bad field.
     """
+    CheckReachability: _grpc.UnaryUnaryMultiCallable[_registry_pb2.CheckReachabilityRequest, _registry_pb2.CheckReachabilityResponse]
+    """Dials a node back: can others reach it where it says? If not, which nodes would pass connections on to it.
+    INVALID_ARGUMENT for a bad field; RESOURCE_EXHAUSTED when too many ask at once.
+    """
     Heartbeat: _grpc.StreamStreamMultiCallable[_registry_pb2.HeartbeatRequest, _registry_pb2.HeartbeatResponse]
     """Keeps a lease alive: one request a beat, one response each. When the stream breaks
     without a Deregister the registry suspects the node at once.
@@ -87,6 +91,10 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     Register: _aio.UnaryUnaryMultiCallable[_registry_pb2.RegisterRequest, _registry_pb2.RegisterResponse]  # type: ignore[assignment]
     """Admits a node, or lets one that the registry knows come back. Opens a session.
     ALREADY_EXISTS when another node holds the name; INVALID_ARGUMENT for a bad field.
+    """
+    CheckReachability: _aio.UnaryUnaryMultiCallable[_registry_pb2.CheckReachabilityRequest, _registry_pb2.CheckReachabilityResponse]  # type: ignore[assignment]
+    """Dials a node back: can others reach it where it says? If not, which nodes would pass connections on to it.
+    INVALID_ARGUMENT for a bad field; RESOURCE_EXHAUSTED when too many ask at once.
     """
     Heartbeat: _aio.StreamStreamMultiCallable[_registry_pb2.HeartbeatRequest, _registry_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Keeps a lease alive: one request a beat, one response each. When the stream breaks
@@ -139,6 +147,16 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_registry_pb2.RegisterResponse, _abc.Awaitable[_registry_pb2.RegisterResponse]]:
         """Admits a node, or lets one that the registry knows come back. Opens a session.
         ALREADY_EXISTS when another node holds the name; INVALID_ARGUMENT for a bad field.
+        """
+
+    @_abc_1.abstractmethod
+    def CheckReachability(
+        self,
+        request: _registry_pb2.CheckReachabilityRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.CheckReachabilityResponse, _abc.Awaitable[_registry_pb2.CheckReachabilityResponse]]:
+        """Dials a node back: can others reach it where it says? If not, which nodes would pass connections on to it.
+        INVALID_ARGUMENT for a bad field; RESOURCE_EXHAUSTED when too many ask at once.
         """
 
     @_abc_1.abstractmethod

@@ -38,6 +38,14 @@ class _EvidenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Evidence
     """A session ended with notice; `online_s` tells how long it was. Only the registry's events tell of it."""
     EVIDENCE_KIND_INTERRUPTION: _EvidenceKind.ValueType  # 5
     """A session ended without notice; `online_s` tells how long it was. Only the registry's events tell of it."""
+    EVIDENCE_KIND_LIE: _EvidenceKind.ValueType  # 6
+    """Others did its work again from the same input, and most of their owners found something else.
+    Only trainers tell of it in a system with a door.
+    """
+    EVIDENCE_KIND_WRONG_ANSWER: _EvidenceKind.ValueType  # 7
+    """It answered a question wrongly: others gave other answers to the same input. Counts as unfinished, since it is
+    one caller's word; three owners who say so within a week prove a lie.
+    """
 
 class EvidenceKind(_EvidenceKind, metaclass=_EvidenceKindEnumTypeWrapper):
     """A fact that moves a belief."""
@@ -54,6 +62,14 @@ EVIDENCE_KIND_SESSION_ENDED: EvidenceKind.ValueType  # 4
 """A session ended with notice; `online_s` tells how long it was. Only the registry's events tell of it."""
 EVIDENCE_KIND_INTERRUPTION: EvidenceKind.ValueType  # 5
 """A session ended without notice; `online_s` tells how long it was. Only the registry's events tell of it."""
+EVIDENCE_KIND_LIE: EvidenceKind.ValueType  # 6
+"""Others did its work again from the same input, and most of their owners found something else.
+Only trainers tell of it in a system with a door.
+"""
+EVIDENCE_KIND_WRONG_ANSWER: EvidenceKind.ValueType  # 7
+"""It answered a question wrongly: others gave other answers to the same input. Counts as unfinished, since it is
+one caller's word; three owners who say so within a week prove a lie.
+"""
 Global___EvidenceKind: _TypeAlias = EvidenceKind  # noqa: Y015
 
 @_typing.final
@@ -289,6 +305,7 @@ class Evidence(_message.Message):
     TIME_FIELD_NUMBER: _builtins.int
     SPEED_GFLOPS_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    REPORTER_FIELD_NUMBER: _builtins.int
     evidence_id: _builtins.str
     """Chosen by the reporter, unique for ever, 1 to 128 characters."""
     node_id: _builtins.str
@@ -312,6 +329,8 @@ class Evidence(_message.Message):
     """
     slots: _builtins.int
     """Slots that it gave to the training, at most 1024; 0: not told."""
+    reporter: _builtins.str
+    """Who reported it: an owner, a trainer, or without a door a host. Said by the selector, ignored in a report."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
         """When it happened."""
@@ -330,10 +349,11 @@ class Evidence(_message.Message):
         time: _timestamp_pb2.Timestamp | None = ...,
         speed_gflops: _builtins.float = ...,
         slots: _builtins.int = ...,
+        reporter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "detail", b"detail", "evidence_id", b"evidence_id", "job_id", b"job_id", "kind", b"kind", "node_id", b"node_id", "online_s", b"online_s", "slots", b"slots", "speed_gflops", b"speed_gflops", "time", b"time", "transfer_bytes", b"transfer_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "detail", b"detail", "evidence_id", b"evidence_id", "job_id", b"job_id", "kind", b"kind", "node_id", b"node_id", "online_s", b"online_s", "reporter", b"reporter", "slots", b"slots", "speed_gflops", b"speed_gflops", "time", b"time", "transfer_bytes", b"transfer_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -384,6 +404,7 @@ class BeliefTerms(_message.Message):
       time_score   = min(w.time_score_cap, ended_online_log + ln(open_online_s + 1))
       score_reduce = interruptions + unfinished - time_score
       belief       = score_new + time_score - score_reduce
+    and beside them, for a node with proven lies, belief = min(belief, -1,000,000 * lies).
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -400,6 +421,7 @@ class BeliefTerms(_message.Message):
     TIME_SCORE_FIELD_NUMBER: _builtins.int
     SCORE_REDUCE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    LIES_FIELD_NUMBER: _builtins.int
     score_old: _builtins.float
     """The belief before the update."""
     transmissions: _builtins.int
@@ -422,6 +444,8 @@ class BeliefTerms(_message.Message):
     """Formula (2)."""
     score_reduce: _builtins.float
     """Formula (3)."""
+    lies: _builtins.int
+    """Lies proven so far."""
     @_builtins.property
     def weights(self) -> Global___BeliefWeights:
         """The weights in force."""
@@ -441,10 +465,11 @@ class BeliefTerms(_message.Message):
         time_score: _builtins.float = ...,
         score_reduce: _builtins.float = ...,
         weights: Global___BeliefWeights | None = ...,
+        lies: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "ended_online_log", b"ended_online_log", "interruptions", b"interruptions", "open_online_s", b"open_online_s", "score_new", b"score_new", "score_old", b"score_old", "score_reduce", b"score_reduce", "time_score", b"time_score", "trainings", b"trainings", "transmissions", b"transmissions", "unfinished", b"unfinished", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "ended_online_log", b"ended_online_log", "interruptions", b"interruptions", "lies", b"lies", "open_online_s", b"open_online_s", "score_new", b"score_new", "score_old", b"score_old", "score_reduce", b"score_reduce", "time_score", b"time_score", "trainings", b"trainings", "transmissions", b"transmissions", "unfinished", b"unfinished", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -468,7 +493,7 @@ class Belief(_message.Message):
     name: _builtins.str
     """The node's name."""
     belief: _builtins.float
-    """Formula (4); 0 before any evidence."""
+    """Formula (4), or less after a proven lie; 0 before any evidence."""
     updates: _builtins.int
     """Number of updates so far."""
     @_builtins.property

@@ -102,6 +102,34 @@ BACKEND_NCCL: Backend.ValueType  # 2
 """NCCL, for NVIDIA GPUs."""
 Global___Backend: _TypeAlias = Backend  # noqa: Y015
 
+class _EvaluationVerdict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EvaluationVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EvaluationVerdict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EVALUATION_VERDICT_UNSPECIFIED: _EvaluationVerdict.ValueType  # 0
+    """Not set."""
+    EVALUATION_VERDICT_AGREES: _EvaluationVerdict.ValueType  # 1
+    """The trainer found the metric that the workers told of."""
+    EVALUATION_VERDICT_DIFFERS: _EvaluationVerdict.ValueType  # 2
+    """It found another, or no model of the task: the job fails."""
+    EVALUATION_VERDICT_NOT_EVALUATED: _EvaluationVerdict.ValueType  # 3
+    """It could not look, or was told not to: the metric is the workers' word."""
+
+class EvaluationVerdict(_EvaluationVerdict, metaclass=_EvaluationVerdictEnumTypeWrapper):
+    """Whether a model is what its workers told of."""
+
+EVALUATION_VERDICT_UNSPECIFIED: EvaluationVerdict.ValueType  # 0
+"""Not set."""
+EVALUATION_VERDICT_AGREES: EvaluationVerdict.ValueType  # 1
+"""The trainer found the metric that the workers told of."""
+EVALUATION_VERDICT_DIFFERS: EvaluationVerdict.ValueType  # 2
+"""It found another, or no model of the task: the job fails."""
+EVALUATION_VERDICT_NOT_EVALUATED: EvaluationVerdict.ValueType  # 3
+"""It could not look, or was told not to: the metric is the workers' word."""
+Global___EvaluationVerdict: _TypeAlias = EvaluationVerdict  # noqa: Y015
+
 @_typing.final
 class JobSpec(_message.Message):
     """What to train, and how; at most 64 KiB in all. A field left at zero takes the task's default where it says so."""
@@ -182,6 +210,7 @@ class JobSpec(_message.Message):
     """What makes one gradient of the workers': "off" (their sum), "auto", "trimmed-mean", "median", "krum" or
     "centred-clipping"; empty: "off". All but "off" refuse values that aren't finite. With fewer than five owners
     of nodes that is all; from five on each owner has one vote, and a rule bounds what liars among them reach.
+    And all but "off" have shares of workers computed again by others now and then: who lies is dismissed.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -298,6 +327,7 @@ class Worker(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     END_REASON_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Chosen by the trainer, "worker-" and 12 hexadecimal digits."""
     node_id: _builtins.str
@@ -312,6 +342,8 @@ class Worker(_message.Message):
     """How it ended, a sentence."""
     generation: _builtins.int
     """The newest generation that it was a member of, from 1; 0: none yet."""
+    audits: _builtins.int
+    """Shares of others that it has computed again."""
     def __init__(
         self,
         *,
@@ -322,10 +354,11 @@ class Worker(_message.Message):
         ended: _builtins.bool = ...,
         end_reason: _builtins.str = ...,
         generation: _builtins.int = ...,
+        audits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -503,6 +536,8 @@ class Job(_message.Message):
     PREVIOUS_CHECKPOINT_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
+    EVALUATION_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -567,6 +602,14 @@ class Job(_message.Message):
     def traffic(self) -> Global___NetworkTraffic:
         """What its network carried; unset where nobody counted."""
 
+    @_builtins.property
+    def audits(self) -> Global___JobAudits:
+        """What came of computing shares of the batches again; unset where nobody did."""
+
+    @_builtins.property
+    def evaluation(self) -> Global___Evaluation:
+        """What the trainer found of the model before the job succeeded, or failed by it; unset before."""
+
     def __init__(
         self,
         *,
@@ -590,14 +633,277 @@ class Job(_message.Message):
         previous_checkpoint: Global___Checkpoint | None = ...,
         traffic: Global___NetworkTraffic | None = ...,
         owner: _builtins.str = ...,
+        audits: Global___JobAudits | None = ...,
+        evaluation: Global___Evaluation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "end_time", b"end_time", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "submit_time", b"submit_time", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "submit_time", b"submit_time", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "backend", b"backend", "checkpoint", b"checkpoint", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class Evaluation(_message.Message):
+    """The trainer's own look at a finished job's model: it is run over the task's test set, and the metric compared
+    with that of the last epoch.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    REASON_CODE_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    METRIC_NAME_FIELD_NUMBER: _builtins.int
+    TEST_SAMPLES_FIELD_NUMBER: _builtins.int
+    TOLERANCE_FIELD_NUMBER: _builtins.int
+    EVALUATION_S_FIELD_NUMBER: _builtins.int
+    verdict: Global___EvaluationVerdict.ValueType
+    """What came of it."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    reason_code: _builtins.str
+    """The same for programs, e.g. METRIC_DIFFERS or BRINGS_CODE; empty where it agrees."""
+    told: _builtins.float
+    """The metric that the workers told of; unset where they told of none after the last epoch."""
+    found: _builtins.float
+    """The metric that the trainer found; unset where it found none."""
+    metric_name: _builtins.str
+    """The metric's name; empty where none was found."""
+    test_samples: _builtins.int
+    """Samples in the test set; 0 where none was found."""
+    tolerance: _builtins.float
+    """How far the two metrics may be apart, for samples whose outputs rounding may turn."""
+    evaluation_s: _builtins.float
+    """Seconds that it took."""
+    def __init__(
+        self,
+        *,
+        verdict: Global___EvaluationVerdict.ValueType = ...,
+        reason: _builtins.str = ...,
+        reason_code: _builtins.str = ...,
+        told: _builtins.float | None = ...,
+        found: _builtins.float | None = ...,
+        metric_name: _builtins.str = ...,
+        test_samples: _builtins.int = ...,
+        tolerance: _builtins.float = ...,
+        evaluation_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_found", b"_found", "_told", b"_told", "found", b"found", "told", b"told"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_found", b"_found", "_told", b"_told", "evaluation_s", b"evaluation_s", "found", b"found", "metric_name", b"metric_name", "reason", b"reason", "reason_code", b"reason_code", "test_samples", b"test_samples", "told", b"told", "tolerance", b"tolerance", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__found: _TypeAlias = _typing.Literal["found"]  # noqa: Y015
+    _WhichOneofArgType__found: _TypeAlias = _typing.Literal["_found", b"_found"]  # noqa: Y015
+    _WhichOneofReturnType__told: _TypeAlias = _typing.Literal["told"]  # noqa: Y015
+    _WhichOneofArgType__told: _TypeAlias = _typing.Literal["_told", b"_told"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__found) -> _WhichOneofReturnType__found | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__told) -> _WhichOneofReturnType__told | None: ...
+
+Global___Evaluation: _TypeAlias = Evaluation  # noqa: Y015
+
+@_typing.final
+class JobAudits(_message.Message):
+    """What came of a job's audits: workers compute shares of others again, and accuse who sent something else."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MADE_FIELD_NUMBER: _builtins.int
+    ACCUSATIONS_FIELD_NUMBER: _builtins.int
+    DISMISSALS_FIELD_NUMBER: _builtins.int
+    OFF_FIELD_NUMBER: _builtins.int
+    made: _builtins.int
+    """Shares that were computed again, over all workers."""
+    @_builtins.property
+    def accusations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Accusation]:
+        """The first of each owner about each node, in order."""
+
+    @_builtins.property
+    def dismissals(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiarDismissed]:
+        """Whom most owners accused, in order."""
+
+    @_builtins.property
+    def off(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditsOff]:
+        """Where there were none, and why."""
+
+    def __init__(
+        self,
+        *,
+        made: _builtins.int = ...,
+        accusations: _abc.Iterable[Global___Accusation] | None = ...,
+        dismissals: _abc.Iterable[Global___LiarDismissed] | None = ...,
+        off: _abc.Iterable[Global___AuditsOff] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusations", b"accusations", "dismissals", b"dismissals", "made", b"made", "off", b"off"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobAudits: _TypeAlias = JobAudits  # noqa: Y015
+
+@_typing.final
+class Accusation(_message.Message):
+    """A worker computed a share of a worker of a node again, and something else came out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    NODE_OWNER_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_FIELD_NUMBER: _builtins.int
+    worker_id: _builtins.str
+    """Who says so."""
+    owner: _builtins.str
+    """The owner of its node; without certificates the node's id."""
+    node_id: _builtins.str
+    """The accused node."""
+    node_name: _builtins.str
+    """Its name."""
+    node_owner: _builtins.str
+    """The accused node's owner."""
+    step: _builtins.int
+    """The step, from 1."""
+    difference: _builtins.float
+    """How far apart the two were, as a part of the norm of what was computed; 0.02 to 1,000,000."""
+    def __init__(
+        self,
+        *,
+        worker_id: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        node_id: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        node_owner: _builtins.str = ...,
+        step: _builtins.int = ...,
+        difference: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "owner", b"owner", "step", b"step", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Accusation: _TypeAlias = Accusation  # noqa: Y015
+
+@_typing.final
+class LiarDismissed(_message.Message):
+    """A node that most owners accused: its workers were let go, and it isn't asked again for this job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    NODE_OWNER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ACCUSATIONS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node."""
+    node_name: _builtins.str
+    """Its name."""
+    node_owner: _builtins.str
+    """Its owner."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    @_builtins.property
+    def accusations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Accusation]:
+        """Those that led to it."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        node_owner: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        accusations: _abc.Iterable[Global___Accusation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusations", b"accusations", "node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiarDismissed: _TypeAlias = LiarDismissed  # noqa: Y015
+
+@_typing.final
+class AuditsOff(_message.Message):
+    """Work can't be computed again on a node, or in the whole job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    NODE_OWNER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node; empty: the whole job."""
+    node_name: _builtins.str
+    """Its name."""
+    node_owner: _builtins.str
+    """Its owner."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        node_owner: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditsOff: _TypeAlias = AuditsOff  # noqa: Y015
+
+@_typing.final
+class GradientsRefused(_message.Message):
+    """What a worker sent isn't finite, as another says: it was left out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The generation."""
+    step: _builtins.int
+    """The step, from 1."""
+    node_id: _builtins.str
+    """The node whose worker sent it."""
+    node_name: _builtins.str
+    """Its name."""
+    worker_id: _builtins.str
+    """Who says so."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        node_name: _builtins.str = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "step", b"step", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GradientsRefused: _TypeAlias = GradientsRefused  # noqa: Y015
 
 @_typing.final
 class Ledger(_message.Message):
@@ -1123,6 +1429,11 @@ class WatchJobResponse(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     WORKER_LOST_FIELD_NUMBER: _builtins.int
+    ACCUSATION_FIELD_NUMBER: _builtins.int
+    LIAR_DISMISSED_FIELD_NUMBER: _builtins.int
+    AUDITS_OFF_FIELD_NUMBER: _builtins.int
+    GRADIENTS_REFUSED_FIELD_NUMBER: _builtins.int
+    EVALUATION_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Position in the job's log, from 1."""
     job_id: _builtins.str
@@ -1155,6 +1466,26 @@ class WatchJobResponse(_message.Message):
     def worker_lost(self) -> Global___WorkerLost:
         """A worker ended before the job did."""
 
+    @_builtins.property
+    def accusation(self) -> Global___Accusation:
+        """Some owner accused a node for the first time."""
+
+    @_builtins.property
+    def liar_dismissed(self) -> Global___LiarDismissed:
+        """A node was dismissed for lying."""
+
+    @_builtins.property
+    def audits_off(self) -> Global___AuditsOff:
+        """Work can't be computed again."""
+
+    @_builtins.property
+    def gradients_refused(self) -> Global___GradientsRefused:
+        """A gradient wasn't finite, for the first time of its node in its generation."""
+
+    @_builtins.property
+    def evaluation(self) -> Global___Evaluation:
+        """The trainer has looked at the model, or says why it hasn't."""
+
     def __init__(
         self,
         *,
@@ -1167,12 +1498,17 @@ class WatchJobResponse(_message.Message):
         step: Global___StepProgress | None = ...,
         epoch: Global___EpochProgress | None = ...,
         worker_lost: Global___WorkerLost | None = ...,
+        accusation: Global___Accusation | None = ...,
+        liar_dismissed: Global___LiarDismissed | None = ...,
+        audits_off: Global___AuditsOff | None = ...,
+        gradients_refused: Global___GradientsRefused | None = ...,
+        evaluation: Global___Evaluation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "epoch", b"epoch", "event", b"event", "generation_formed", b"generation_formed", "state_change", b"state_change", "step", b"step", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "state_change", b"state_change", "step", b"step", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "epoch", b"epoch", "event", b"event", "generation_formed", b"generation_formed", "job_id", b"job_id", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1568,6 +1904,9 @@ class WorkerSessionRequest(_message.Message):
     STAYING_FIELD_NUMBER: _builtins.int
     MET_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
+    ACCUSATION_FIELD_NUMBER: _builtins.int
+    UNREPEATABLE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___WorkerHello:
         """Who it is."""
@@ -1624,6 +1963,18 @@ class WorkerSessionRequest(_message.Message):
     def entry(self) -> Global___StoreEntry:
         """What the other members of its generation need to connect to it."""
 
+    @_builtins.property
+    def accusation(self) -> Global___WorkerAccusation:
+        """What another worker sent isn't what its share gives."""
+
+    @_builtins.property
+    def unrepeatable(self) -> Global___WorkerUnrepeatable:
+        """It can't compute shares again, so it accuses nobody."""
+
+    @_builtins.property
+    def refusal(self) -> Global___WorkerRefusal:
+        """What other workers sent isn't finite."""
+
     def __init__(
         self,
         *,
@@ -1641,12 +1992,15 @@ class WorkerSessionRequest(_message.Message):
         staying: Global___WorkerStaying | None = ...,
         met: Global___WorkerMet | None = ...,
         entry: Global___StoreEntry | None = ...,
+        accusation: Global___WorkerAccusation | None = ...,
+        unrepeatable: Global___WorkerUnrepeatable | None = ...,
+        refusal: Global___WorkerRefusal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "staying", b"staying", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1815,6 +2169,98 @@ class WorkerPrepared(_message.Message):
 Global___WorkerPrepared: _TypeAlias = WorkerPrepared  # noqa: Y015
 
 @_typing.final
+class WorkerAccusation(_message.Message):
+    """It computed a share of a worker of another owner again, and something else came out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Which generation."""
+    step: _builtins.int
+    """The step, from 1."""
+    node_id: _builtins.str
+    """The node of the accused."""
+    difference: _builtins.float
+    """How far apart the two are, as a part of the norm of what was computed; above 0, at most 1,000,000."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        difference: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "generation", b"generation", "node_id", b"node_id", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerAccusation: _TypeAlias = WorkerAccusation  # noqa: Y015
+
+@_typing.final
+class WorkerUnrepeatable(_message.Message):
+    """What it computes twice differs: it audits nobody."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Which generation."""
+    reason: _builtins.str
+    """What it saw, a sentence."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerUnrepeatable: _TypeAlias = WorkerUnrepeatable  # noqa: Y015
+
+@_typing.final
+class WorkerRefusal(_message.Message):
+    """Gradients that aren't finite; each rank is told of once a generation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Which generation."""
+    step: _builtins.int
+    """The step, from 1."""
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The nodes of those that sent them."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+        node_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "node_ids", b"node_ids", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerRefusal: _TypeAlias = WorkerRefusal  # noqa: Y015
+
+@_typing.final
 class WorkerBeat(_message.Message):
     """A sign of life."""
 
@@ -1822,19 +2268,23 @@ class WorkerBeat(_message.Message):
 
     COMMITTED_STEP_FIELD_NUMBER: _builtins.int
     COMPUTE_S_PER_SAMPLE_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
     committed_step: _builtins.int
     """Steps that its state contains."""
     compute_s_per_sample: _builtins.float
     """Seconds of computing a sample, over the last steps; 0 while unknown."""
+    audits: _builtins.int
+    """Shares of others that it has computed again."""
     def __init__(
         self,
         *,
         committed_step: _builtins.int = ...,
         compute_s_per_sample: _builtins.float = ...,
+        audits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "compute_s_per_sample", b"compute_s_per_sample"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "committed_step", b"committed_step", "compute_s_per_sample", b"compute_s_per_sample"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1898,6 +2348,7 @@ class WorkerFinished(_message.Message):
     COMMUNICATION_S_PER_STEP_FIELD_NUMBER: _builtins.int
     COMMUNICATED_BYTES_FIELD_NUMBER: _builtins.int
     TRAINING_GFLOPS_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     parameters_digest: _builtins.str
@@ -1914,6 +2365,8 @@ class WorkerFinished(_message.Message):
     """Bytes that it handed to the collectives in all."""
     training_gflops: _builtins.float
     """What its slot did while it computed, in 1e9 floating-point operations a second; 0: can't be told."""
+    audits: _builtins.int
+    """Shares of others that it has computed again."""
     @_builtins.property
     def model(self) -> _artifact_pb2.Artifact:
         """The final model, stored with the worker's own agent; set by rank 0, and by no other."""
@@ -1930,10 +2383,11 @@ class WorkerFinished(_message.Message):
         communication_s_per_step: _builtins.float = ...,
         communicated_bytes: _builtins.int = ...,
         training_gflops: _builtins.float = ...,
+        audits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2012,6 +2466,7 @@ class WorkerSessionResponse(_message.Message):
     PREPARE_FIELD_NUMBER: _builtins.int
     SAVE_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
+    ORDER_AUDITS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def configure(self) -> Global___ConfigureGeneration:
         """Join this generation."""
@@ -2040,6 +2495,10 @@ class WorkerSessionResponse(_message.Message):
     def entry(self) -> Global___StoreEntry:
         """What some member of its generation said."""
 
+    @_builtins.property
+    def order_audits(self) -> Global___OrderAudits:
+        """Compute the shares of an accused node again."""
+
     def __init__(
         self,
         *,
@@ -2050,16 +2509,43 @@ class WorkerSessionResponse(_message.Message):
         prepare: Global___PrepareWorker | None = ...,
         save: Global___SaveState | None = ...,
         entry: Global___StoreEntry | None = ...,
+        order_audits: Global___OrderAudits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "order_audits", b"order_audits", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "order_audits", b"order_audits", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["configure", "abort", "end", "recorded", "prepare", "save", "entry"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["configure", "abort", "end", "recorded", "prepare", "save", "entry", "order_audits"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___WorkerSessionResponse: _TypeAlias = WorkerSessionResponse  # noqa: Y015
+
+@_typing.final
+class OrderAudits(_message.Message):
+    """Somebody accused a node: look at it too."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """The node."""
+    steps: _builtins.int
+    """In so many of the next steps, in each."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        steps: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OrderAudits: _TypeAlias = OrderAudits  # noqa: Y015
 
 @_typing.final
 class PrepareWorker(_message.Message):
@@ -2132,15 +2618,15 @@ class ConfigureGeneration(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     SPEC_FIELD_NUMBER: _builtins.int
-    STATE_RANK_FIELD_NUMBER: _builtins.int
     FIRST_STEP_FIELD_NUMBER: _builtins.int
     BATCH_SHARES_FIELD_NUMBER: _builtins.int
     COLLECTIVE_TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    TRANSFER_STATE_FIELD_NUMBER: _builtins.int
+    NEWCOMERS_FIELD_NUMBER: _builtins.int
     CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
     BESIDE_FIELD_NUMBER: _builtins.int
     OWNERS_FIELD_NUMBER: _builtins.int
     NODE_IDS_FIELD_NUMBER: _builtins.int
+    AUDITS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -2149,18 +2635,18 @@ class ConfigureGeneration(_message.Message):
     """Size of the group."""
     backend: Global___Backend.ValueType
     """Collective library."""
-    state_rank: _builtins.int
-    """The rank whose state the others take, when transfer_state is set."""
     first_step: _builtins.int
     """The step that the generation begins from."""
     collective_timeout_s: _builtins.float
     """Longest time that a collective may take, in seconds."""
-    transfer_state: _builtins.bool
-    """Somebody lacks the newest state: state_rank sends it to all before the first step."""
+    newcomers: _builtins.int
+    """So many ranks, the last ones, lack the state that counts, and get it from the others before their first step."""
     checkpoint_digest: _builtins.str
     """Begin with this checkpoint, which each worker's own agent keeps; empty: with the living state."""
     beside: _builtins.bool
     """Meet the others beside the training of the current generation, and enter when that one is left."""
+    audits: _builtins.bool
+    """Compute shares of others again now and then, and tell of differences."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What to train, with all defaults filled in."""
@@ -2185,19 +2671,19 @@ class ConfigureGeneration(_message.Message):
         world_size: _builtins.int = ...,
         backend: Global___Backend.ValueType = ...,
         spec: Global___JobSpec | None = ...,
-        state_rank: _builtins.int = ...,
         first_step: _builtins.int = ...,
         batch_shares: _abc.Iterable[_builtins.int] | None = ...,
         collective_timeout_s: _builtins.float = ...,
-        transfer_state: _builtins.bool = ...,
+        newcomers: _builtins.int = ...,
         checkpoint_digest: _builtins.str = ...,
         beside: _builtins.bool = ...,
         owners: _abc.Iterable[_builtins.str] | None = ...,
         node_ids: _abc.Iterable[_builtins.str] | None = ...,
+        audits: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "state_rank", b"state_rank", "transfer_state", b"transfer_state", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,10 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-from peerloom.sandbox.confining import confine, known_interpreter_files, temporary_files_in
+from peerloom.sandbox.confining import confine, temporary_files_in
+from peerloom.sandbox.readable import known_interpreter_files
 from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
-from peerloom.worker.fork_server import serve
+from peerloom.worker.fork_server import keep_to_lent_cores, serve
 
 
 def import_all_that_is_slow() -> None:
@@ -72,5 +73,6 @@ def _redirect_output(log_path: Path) -> None:
 
 
 if __name__ == "__main__":
+    keep_to_lent_cores()
     import_all_that_is_slow()
     serve(work)

@@ -20,7 +20,14 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
+from peerloom.sandbox.process_environment import CORES_VARIABLE
 from peerloom.sandbox.resource_limits import limit_always
+
+
+def keep_to_lent_cores() -> None:
+    """Leaves this process, and all that it forks, the cores that its owner lends."""
+    if lent := os.environ.get(CORES_VARIABLE):
+        os.sched_setaffinity(0, {int(core) for core in lent.split(",")})
 
 
 def serve(work: Callable[[], int]) -> None:

@@ -4,17 +4,17 @@ import math
 import time
 from collections.abc import Callable
 
-import torch
-
 from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
+from peerloom.worker.auditing import Auditor, Audits
 from peerloom.worker.balance import Balance
 from peerloom.worker.evaluation import evaluate
 from peerloom.worker.group.breaking import is_collective_failure
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
-from peerloom.worker.schedule import samples_of, split_batch
+from peerloom.worker.schedule import split_batch
+from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import Synchroniser, synchroniser
-from peerloom.worker.task import sample_losses
+from peerloom.worker.sync.robust.common_coin import CommonCoin
 from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
 
@@ -55,17 +55,27 @@ def train_generation(
     balance: Balance,
     report: Report,
     on_step: Callable[[int], None],
+    auditor: Auditor,
 ) -> None:
     """Trains until the job's last step and evaluation are done.
 
-    `on_step(steps)` is called after each committed step with those that this worker's state holds. Raises
+    `on_step(steps)` is called after each committed step with those that this worker's state holds; `auditor`
+    looks at what the others contribute. Raises
     GenerationBrokenError when the group breaks; the state then holds exactly the committed steps, or, of one
     that still catches up, some of them.
     """
     schedule = training.schedule
     # A step that broke leaves its gradients behind; the next one would add to them.
     training.state.optimiser.zero_grad()
-    sync, limit = synchroniser(training.state.model, group, training.robust), StepLimit()
+    limit = StepLimit()
+    sync = synchroniser(
+        training.state.model,
+        group,
+        training.robust,
+        lambda ranks: auditor.say_refused(group, joining.step, ranks),
+        CommonCoin(group.generation, group.rank, group.world_size) if group.audits else None,
+    )
+    audits = auditor.begin(training, group, sync)
     try:
         while True:
             group.check(joining.step)
@@ -74,7 +84,7 @@ def train_generation(
                 report(evaluate(training, group, joining))
             elif joining.step < schedule.total_steps:
                 group.expect(limit.limit_s())
-                progress = _step(training, group, sync, joining, balance)
+                progress = _step(training, group, sync, joining, balance, audits)
                 limit.note(progress.step_s)
                 report(progress)
                 _between_steps(group, joining, balance, progress)
@@ -87,6 +97,7 @@ def train_generation(
             raise group.broken(error) from error
         raise
     finally:
+        audits.close()
         sync.close()
         joining.close()
 
@@ -99,7 +110,12 @@ def _between_steps(group: Group, joining: Joining, balance: Balance, progress: S
 
 
 def _step(
-    training: Training, group: Group, sync: Synchroniser, joining: Joining, balance: Balance
+    training: Training,
+    group: Group,
+    sync: Synchroniser,
+    joining: Joining,
+    balance: Balance,
+    audits: Audits,
 ) -> StepProgress:
     start_s = time.perf_counter()
     exposed_before_s, bytes_before = sync.traffic.exposed_s, sync.traffic.bytes
@@ -107,18 +123,23 @@ def _step(
     first, end = schedule.bounds(step)
     epoch = schedule.epoch_of(step)
     counts = split_batch(end - first, joining.shares(balance.shares))
-    indices = samples_of(training.order(epoch)[first:end], counts, group.rank)
-    loss = sync.backward(_local_loss(training, group, sync, step, indices, end - first), counts)
+    share = share_of(training, step, counts, group.rank)
+    if joining.catch_up is None:  # who still catches up has other parameters
+        audits.choose(counts)
+    loss = sync.backward(share.loss(training, sync.forward), counts)
     group.check()
-    # Committed: from here on this step counts, whatever happens to the group.
+    # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
+    audit_s = audits.make(step, counts)
     _commit(training.state, joining, loss * (end - first))
     step_s = time.perf_counter() - start_s
     communication_s = min(sync.traffic.exposed_s - exposed_before_s, step_s)
+    compute_s = step_s - communication_s - audit_s
     communicated = sync.traffic.bytes - bytes_before
-    _add_up(training, end - first, step_s, communication_s, communicated)
-    balance.note(step_s, step_s - communication_s, len(indices))
-    if len(indices):
-        training.note_speed((step_s - communication_s) / len(indices))
+    _add_up(training, end - first, step_s, compute_s, communication_s, communicated)
+    samples = len(share.indices)
+    balance.note(step_s, compute_s, samples)
+    if samples:
+        training.note_speed(compute_s / samples)
     return StepProgress(
         step=step + 1,
         total_steps=schedule.total_steps,
@@ -127,7 +148,7 @@ def _step(
         samples=end - first,
         samples_per_s=(end - first) / step_s,
         step_s=step_s,
-        compute_s=step_s - communication_s,
+        compute_s=compute_s,
         communication_s=communication_s,
         communicated_bytes=communicated,
         first_sample=first,
@@ -147,32 +168,12 @@ def _commit(state: TrainingState, joining: Joining, loss_sum: float) -> None:
     state.epoch_loss_sum += loss_sum
 
 
-def _local_loss(
-    training: Training, group: Group, sync: Synchroniser, step: int, indices: torch.Tensor, batch: int
-) -> torch.Tensor:
-    # Chance (dropout, say) depends on the seed, the step and the rank alone, so it needs no state.
-    _seed(training.device, hash((training.seed, step, group.rank)) & 0x7FFF_FFFF_FFFF_FFFF)
-    # A rank without a sample in a small last batch still takes part, with a loss that weighs nothing.
-    weight = 1.0 if len(indices) else 0.0
-    # Two, as batch normalisation can't train on one.
-    chosen = indices if len(indices) else torch.zeros(2, dtype=torch.long)
-    inputs, targets = training.task.batch(training.train, chosen)
-    outputs = sync.forward(inputs.to(training.device))
-    losses = sample_losses(training.task, outputs, targets.to(training.device))
-    return losses.sum() * (weight / batch)
-
-
-def _seed(device: torch.device, seed: int) -> None:
-    # As torch.manual_seed, which takes about a millisecond where CUDA isn't used: it keeps a traceback.
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
-
-
-def _add_up(training: Training, samples: int, step_s: float, communication_s: float, bytes_: int) -> None:
+def _add_up(
+    training: Training, samples: int, step_s: float, compute_s: float, communication_s: float, bytes_: int
+) -> None:
     training.steps += 1
     training.samples += samples
     training.training_s += step_s
     training.communication_s += communication_s
-    training.compute_s += step_s - communication_s
+    training.compute_s += compute_s
     training.communicated_bytes += bytes_

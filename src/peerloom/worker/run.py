@@ -26,6 +26,7 @@ from peerloom.v1.trainer_pb2 import (
 from peerloom.worker.agent_artifacts import fetch_artifact
 from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.checkpoint_writer import CheckpointWriter
 from peerloom.worker.group.process_group import Group
@@ -65,7 +66,10 @@ class TrainingWorker:
         self._assignment = assignment
         self._relay = open_relay(assignment)
         is_tls = self._relay is not None
-        self._session = TrainerSession(assignment, self._abort, self._form_ahead, is_tls=is_tls)
+        self._auditor = Auditor(self._say)
+        self._session = TrainerSession(
+            assignment, self._abort, self._form_ahead, self._auditor.order, is_tls=is_tls
+        )
         self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
         self._training: Training | None = None
@@ -166,8 +170,7 @@ class TrainingWorker:
         try:
             if config.world_size > 1:
                 group.form()
-            lacks = config.transfer_state
-            joining = self._join(training, group) if lacks else Joining(group, training.state)
+            joining = self._join(training, group, config.newcomers)
             self._train(training, group, joining, config)
         except GenerationBrokenError as broken:
             self._session.set_position(training.state.step, 0)
@@ -194,12 +197,20 @@ class TrainingWorker:
             return False
         return True
 
-    def _join(self, training: Training, group: Group) -> Joining:
+    def _join(self, training: Training, group: Group, newcomers: int) -> Joining:
+        if not newcomers:
+            return Joining(group, training.state)
         host = self._assignment.agent_address.rpartition(":")[0]
         step_s = training.training_s / training.steps if training.steps else 0.0
         try:
             return begin_joining(
-                training.state, training.schedule, group, host, step_s, partial(self._say_ready, group)
+                training.state,
+                training.schedule,
+                group,
+                newcomers,
+                host,
+                step_s,
+                partial(self._say_ready, group),
             )
         except RuntimeError as error:
             raise group.broken(error) from error
@@ -218,11 +229,16 @@ class TrainingWorker:
 
         def on_step(step: int) -> None:
             session.set_position(step, group.generation)
-            session.set_speed(training.compute_s_per_sample)
+            session.set_work(training.compute_s_per_sample, self._auditor.made)
             checkpoints.after_step(training.state)
 
-        train_generation(training, group, joining, balance, session.report, on_step)
-        session.say(WorkerSessionRequest(finished=result_of(training, self._spec, self._assignment, config)))
+        train_generation(training, group, joining, balance, session.report, on_step, self._auditor)
+        finished = result_of(training, self._spec, self._assignment, config)
+        finished.audits = self._auditor.made
+        session.say(WorkerSessionRequest(finished=finished))
+
+    def _say(self, message: WorkerSessionRequest) -> None:
+        self._session.answer(message)
 
     def _say_ready(self, group: Group) -> None:
         self._session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))

@@ -18,12 +18,14 @@ from peerloom.kit.backoff import Backoff
 from peerloom.kit.channel import open_channel
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.logs import get_logger
+from peerloom.kit.tasks import end_other_tasks
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Checkpoint,
     ConfigureGeneration,
     EndWorker,
     EpochProgress,
+    OrderAudits,
     PrepareWorker,
     SaveState,
     StepProgress,
@@ -56,7 +58,8 @@ class TrainerSession:
     `on_abort` is called in the session's thread the moment the trainer asks to leave a generation, so
     that it can unblock the training thread; generation 0 means whichever it is. `on_form_ahead` is called
     there too, for a generation that is to be formed ahead, while the training goes on; it comes as a command
-    as well. With `is_tls` its collectives travel by TLS, and it takes part in no others.
+    as well. So is `on_order`, for a node that is to be audited. With `is_tls` its collectives travel by TLS,
+    and it takes part in no others.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class TrainerSession:
         assignment: Assignment,
         on_abort: OnAbort,
         on_form_ahead: OnFormAhead = lambda config: None,
+        on_order: Callable[[OrderAudits], None] = lambda order: None,
         orphan_timeout_s: float = 600.0,
         is_tls: bool = False,
     ) -> None:
@@ -74,6 +78,7 @@ class TrainerSession:
         self._is_tls = is_tls
         self._on_abort = on_abort
         self._on_form_ahead = on_form_ahead
+        self._on_order = on_order
         self._orphan_timeout_s = orphan_timeout_s
         self._lock = threading.RLock()  # a signal may interrupt its holder and need it
         self._progress: deque[WorkerSessionRequest] = deque(maxlen=PROGRESS_KEPT)
@@ -81,6 +86,7 @@ class TrainerSession:
         self._leaving: WorkerSessionRequest | None = None
         self._position = (0, 0)  # committed step, generation
         self._compute_s_per_sample = 0.0
+        self._audits = 0
         self._beat_interval_s = 0.0
         self._beaten_s = 0.0
         self._reports = self._is_over = False
@@ -96,9 +102,9 @@ class TrainerSession:
         """What to say of ourselves when the stream must be opened anew."""
         self._position = (step, generation)
 
-    def set_speed(self, compute_s_per_sample: float) -> None:
-        """What the beats say of this worker's speed."""
-        self._compute_s_per_sample = compute_s_per_sample
+    def set_work(self, compute_s_per_sample: float, audits: int) -> None:
+        """What the beats say of this worker's speed, and of the audits that it has made."""
+        self._compute_s_per_sample, self._audits = compute_s_per_sample, audits
 
     def set_reporting(self, reports: bool) -> None:
         """Whether this worker is the one that reports progress; it then sends what is not yet stored."""
@@ -173,7 +179,7 @@ class TrainerSession:
         if self._outbox is not None and now_s - self._beaten_s > self._beat_interval_s / 2:
             self._beaten_s = now_s
             step, speed = self._position[0], self._compute_s_per_sample
-            beat = WorkerBeat(committed_step=step, compute_s_per_sample=speed)
+            beat = WorkerBeat(committed_step=step, compute_s_per_sample=speed, audits=self._audits)
             self._outbox.put_nowait(WorkerSessionRequest(beat=beat))
 
     async def _keep_connected(self) -> None:
@@ -196,7 +202,7 @@ class TrainerSession:
             except PeerloomError as error:
                 reason = error.message
             self._outbox = None
-            await _end_others()
+            await end_other_tasks()  # of gRPC, which would wait for what we say next over a broken stream
             await trainer.close()
             if self._is_over:
                 return
@@ -261,6 +267,8 @@ class TrainerSession:
             self._configure(response.configure)
         elif kind == "entry":
             self.entries.of(response.entry.generation).heard(response.entry)
+        elif kind == "order_audits":
+            self._on_order(response.order_audits)
         elif kind == "save":
             self.commands.put(response.save)
         elif kind == "end":
@@ -290,11 +298,3 @@ class TrainerSession:
             ]
             self._progress.clear()
             self._progress.extend(kept)
-
-
-async def _end_others() -> None:
-    """Ends gRPC's tasks, which would wait for ever for what we say next over a stream that is broken."""
-    left = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in left:
-        task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)

@@ -1,17 +1,18 @@
 """What commands print, where, and with which exit code; the client is a double, the wire is not the point."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
 import pytest
 import yaml
-from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble
+from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble, job
 from click.testing import CliRunner, Result
 
 from peerloom import errors
 from peerloom.cli.main import cli
-from peerloom.client.types import JobState
+from peerloom.client.types import Accusation, AuditReport, Dismissal, JobState
 
 
 def run(*arguments: str, client: ClientDouble | None = None) -> Result:
@@ -246,3 +247,19 @@ def test_completion_prints_a_script_for_the_shell(shell: str) -> None:
     assert result.exit_code == 0
     assert "_PEERLOOM_COMPLETE" in result.stdout
     assert "peerloom completion" in result.stderr
+
+
+def test_a_job_shows_what_came_of_its_audits() -> None:
+    accusation = Accusation("worker-2", "eve", "node-1", "anna", 4, 2.0)
+    audits = AuditReport(9, (accusation,), (Dismissal("node-2", "bob", "it lied", ()),), ("the job: noise",))
+    handle = HandleDouble()
+    handle.status = lambda: replace(job("succeeded"), audits=audits)  # type: ignore[method-assign]
+    [line] = [
+        one
+        for one in run("jobs", "show", JOB_ID, client=ClientDouble(handle)).stdout.splitlines()
+        if one.startswith("audits")
+    ]
+    assert " ".join(line.split()) == (
+        "audits 9 shares computed again; 1 accusation that didn't suffice, of anna; dismissed bob: it lied; "
+        "none on the job: noise"
+    )

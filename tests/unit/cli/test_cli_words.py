@@ -1,6 +1,7 @@
 """How values become text."""
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -73,6 +74,18 @@ def test_a_belief_is_explained_in_names_figures_and_results() -> None:
         "                 = 2.65",
         "",
     ]
+
+
+def test_what_lies_leave_of_a_belief_is_shown_beside_the_formulas() -> None:
+    lines = explain(replace(TERMS, lies=2), -2_000_000.0)
+    assert lines[:-4] == explain(TERMS, 2.65), "the printed formulas stay as they are"
+    assert lines[-4:] == [
+        "after lies       = min(belief, -1000000*lies)",
+        "                 = min(2.65, -1000000*2)",
+        "                 = -2000000",
+        "",
+    ]
+    assert str(replace(TERMS, lies=2)).endswith("= 2.65\nbelief = min(2.65, -1e+06*2)")
 
 
 def test_the_formulas_in_brief_carry_the_weights_in_force() -> None:

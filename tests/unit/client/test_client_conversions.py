@@ -11,9 +11,16 @@ from peerloom.client.conversions.jobs import job_of, model_of
 from peerloom.client.conversions.nodes import node_of, session_of
 from peerloom.client.conversions.services import endpoints_of
 from peerloom.client.types import (
+    Accusation,
+    AuditReport,
+    AuditsOff,
+    Dismissal,
     EpochFinished,
     GenerationFormed,
+    GradientsRefused,
     JobEvent,
+    LiarDismissed,
+    NodeAccused,
     NodeAnswered,
     StateChanged,
     StepCommitted,
@@ -24,6 +31,12 @@ from peerloom.v1 import artifact_pb2, common_pb2, registry_pb2, selector_pb2, tr
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 NOON_STAMP = to_timestamp(NOON.timestamp())
+ACCUSATION = trainer_pb2.Accusation(
+    worker_id="worker-2", owner="eve", node_id="node-1", node_name="anna", step=4, difference=2.0
+)
+DISMISSED = trainer_pb2.LiarDismissed(
+    node_id="node-1", node_name="anna", reason="2 of 3 owners", accusations=[ACCUSATION]
+)
 WORKER = trainer_pb2.Worker(worker_id="worker-1", node_id="node-1", node_name="anna", rank=2)
 
 
@@ -82,6 +95,8 @@ def test_a_belief_before_any_evidence_has_no_terms() -> None:
         (selector_pb2.EVIDENCE_KIND_UNFINISHED, ("unfinished", None, None, None)),
         (selector_pb2.EVIDENCE_KIND_SESSION_ENDED, ("session_ended", None, 2.0, None)),
         (selector_pb2.EVIDENCE_KIND_INTERRUPTION, ("interruption", None, 2.0, None)),
+        (selector_pb2.EVIDENCE_KIND_LIE, ("lie", None, None, None)),
+        (selector_pb2.EVIDENCE_KIND_WRONG_ANSWER, ("wrong_answer", None, None, None)),
     ],
 )
 def test_evidence_shows_only_what_its_kind_means(kind: Any, expected: tuple[object, ...]) -> None:
@@ -220,6 +235,26 @@ def test_a_model_without_a_metric_says_none() -> None:
             WorkerLost,
             "lost worker-1 on anna: killed",
         ),
+        (
+            {"accusation": ACCUSATION},
+            NodeAccused,
+            "eve says that anna lied in step 4: 2 apart from what its share gives",
+        ),
+        (
+            {"liar_dismissed": DISMISSED},
+            LiarDismissed,
+            "dismissed anna, which lied: 2 of 3 owners",
+        ),
+        (
+            {"audits_off": trainer_pb2.AuditsOff(node_name="anna", reason="noise")},
+            AuditsOff,
+            "anna makes no audits: noise",
+        ),
+        (
+            {"gradients_refused": trainer_pb2.GradientsRefused(step=3, node_name="anna")},
+            GradientsRefused,
+            "left out what anna sent in step 3: it isn't finite",
+        ),
     ],
 )
 def test_each_event_has_its_class(event: dict[str, Any], kind: type[JobEvent], shown: str) -> None:
@@ -227,6 +262,16 @@ def test_each_event_has_its_class(event: dict[str, Any], kind: type[JobEvent], s
     assert type(value) is kind
     assert (value.sequence, value.job_id, value.time) == (7, "job-1", NOON)
     assert str(value) == shown
+
+
+def test_a_job_tells_what_came_of_its_audits() -> None:
+    off = trainer_pb2.AuditsOff(reason="all differ")
+    audits = trainer_pb2.JobAudits(made=9, accusations=[ACCUSATION], dismissals=[DISMISSED], off=[off])
+    report = job_of(trainer_pb2.Job(audits=audits)).audits
+    accusation = Accusation("worker-2", "eve", "node-1", "anna", 4, 2.0)
+    dismissal = Dismissal("node-1", "anna", "2 of 3 owners", (accusation,))
+    assert report == AuditReport(9, (accusation,), (dismissal,), ("the job: all differ",))
+    assert job_of(trainer_pb2.Job()).audits is None
 
 
 def test_every_event_of_the_schema_is_known() -> None:

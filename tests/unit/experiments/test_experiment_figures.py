@@ -169,27 +169,42 @@ def test_a_worker_sends_what_a_ring_would_make_it_send() -> None:
 
 
 def test_answers_become_one_row_a_combination_in_the_order_of_their_seeds() -> None:
-    def answer(workers: int, attack: str, rule: str, seed: int) -> dict[str, object]:
+    def answer(workers: int, attack: str, rule: str, seed: int, audits: bool = False) -> dict[str, object]:
         accuracy = 0.5 + 0.1 * seed
+        came = {"honest_accused": 0, "honest_dismissed": seed, "audited_steps": 0.1 * seed}
         return {
-            **{"workers": workers, "attack": attack, "rule": rule, "seed": seed},
+            **{"workers": workers, "attack": attack, "rule": rule, "seed": seed, "audits": audits},
             **{"accuracy": accuracy, "rule_s": 0.002},
+            **({"accused_at": [9 - seed, None], "dismissed_at": [], **came} if audits else {}),
         }
 
     answers = [
-        answer(workers, attack, rule, seed)
+        one
         for seed in (1, 0)
         for workers in byzantine.WORKERS
         for attack in byzantine.ATTACKS
-        for rule in byzantine.RULES
+        for one in (
+            *(answer(workers, attack, rule, seed) for rule in byzantine.RULES),
+            answer(workers, attack, "auto", seed, audits=True),
+        )
     ]
     rows = list(byzantine.rows_of(answers))
-    assert len(rows) == 3 * 6 * 5
-    assert rows[-1] == {
+    assert len(rows) == 3 * 7 * 7
+    assert (rows[-1]["rule"], rows[-1]["audits"]) == (
+        "auto, audits",
+        {
+            "accused_at": [8, 9],
+            "dismissed_at": [],
+            "honest_accused": 0,
+            "honest_dismissed": 1,
+            "audited_steps": 0.05,
+        },
+    )
+    assert rows[-2] == {
         "workers": 16,
         "hostile": 5,
-        "attack": "ALIE",
-        "rule": "centred-clipping",
+        "attack": "inner product",
+        "rule": "auto",
         "accuracies": [0.5, 0.6],
         "median_rule_ms": 2.0,
     }

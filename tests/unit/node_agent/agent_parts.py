@@ -41,6 +41,7 @@ class ScriptedWorker:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self.why_ended = ""
         self.ended = asyncio.Event()
         self.assignment: Assignment | None = None
         self.told: list[str] = []
@@ -79,7 +80,7 @@ class ScriptedStarter:
         self.wanted: list[bool] = []
         self._room = room
 
-    async def start(self) -> ScriptedWorker:
+    async def start(self, *, brings_code: bool) -> ScriptedWorker:
         if len(self.workers) == self._room:
             raise FailedPreconditionError("there is no room for a worker", reason="WORKER_NOT_STARTED")
         self.workers.append(ScriptedWorker(100 + len(self.workers)))
@@ -179,7 +180,8 @@ async def no_wait(seconds: float) -> None:
 class ScriptedStub:
     """The methods of a registry's stub: their names stand for themselves."""
 
-    Register, Deregister, Heartbeat, AdvertiseArtifacts = (
+    CheckReachability, Register, Deregister, Heartbeat, AdvertiseArtifacts = (
+        "CheckReachability",
         "Register",
         "Deregister",
         "Heartbeat",

@@ -1,6 +1,7 @@
 """The agent's service over scripted workers: what is accepted, started, told and refused."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from peerloom.errors import (
 from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
+from peerloom.services.node_agent.tunnels.worker_ports import WorkerPorts
 from peerloom.v1.common_pb2 import MachineSpeed
 from peerloom.v1.node_agent_pb2 import (
     GetWorkerLogsRequest,
@@ -38,6 +40,10 @@ JOB = "job-1"
 CONTEXT: Any = None  # the servicer asks nothing of a call's context
 
 
+async def _reached_at(port: int, host: str, is_open: Callable[[], bool]) -> str:
+    return f"10.0.0.2:{port}"
+
+
 class Bench(World):
     """The service itself."""
 
@@ -56,6 +62,9 @@ class Bench(World):
             logs=self.logs,
             artifacts=ArtifactStore(folder / "artifacts", 1000),
             inference=None,
+            is_plain=True,
+            worker_ports=WorkerPorts(_reached_at, self.pool.running, lambda: self.status.node_id),
+            relay=None,
             trainers=ListedTrainers(self._list_trainers, self.clock),
             available_bytes=self.meter.available_bytes,
             clock=self.clock,

@@ -134,6 +134,13 @@ def test_a_trainer_in_doubt_gets_nothing_and_hears_why() -> None:
     assert decision.reason == "The registry lists no trainer at that address."
 
 
+def test_a_node_behind_nat_whose_gradients_would_be_plain_says_that_it_cannot_train() -> None:
+    decision = decide(REQUEST, replace(NODE, plain_via="open"))
+    assert (decision.slots, decision.refusal) == (0, Refusal.REFUSAL_NO_COMPUTE)
+    assert "reach this node through open only" in decision.reason
+    assert "--join TOKEN" in decision.reason
+
+
 def test_files_that_the_owner_does_not_lend_are_refused_with_the_setting_that_would() -> None:
     decision = decide(REQUEST, replace(NODE, foreign_paths={"data": "/etc/shadow"}))
     assert (decision.slots, decision.refusal) == (0, Refusal.REFUSAL_OWNER_LIMITS)

@@ -10,6 +10,7 @@ import pytest
 from memory_registry import KEY, TIMING, MemoryRegistry
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit.dialing import Dialer
 from peerloom.services.registry.servicer import RegistryServicer
 from peerloom.v1 import registry_pb2 as pb
 from peerloom.v1.common_pb2 import MachineSpeed, SlotCount
@@ -19,7 +20,7 @@ LIMIT_S = 60.0
 
 @pytest.fixture
 def servicer(registry: MemoryRegistry) -> RegistryServicer:
-    return RegistryServicer(registry.core, random.Random(1))
+    return RegistryServicer(registry.core, Dialer(), random.Random(1))
 
 
 def registration(name: str = "ada", **spec: Any) -> pb.RegisterRequest:

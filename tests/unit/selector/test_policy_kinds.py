@@ -40,14 +40,23 @@ def chosen(columns: NodeColumns, policy: str, seed: int = 1, **request: int) -> 
 
 
 def test_hazard_acceptance_and_speed_by_hand() -> None:
-    """A day online in two sessions that broke off, two trainings at 80, one refusal; seen as it ends."""
+    """A day online in two sessions that broke off, two trainings at 80, one refusal; seen as it ends.
+
+    Two sessions and half a typical one of 12 h: the logarithms' mean is ln(43,201), their variance 0.5 * 2^2
+    / 2.5 = 0.8, so the shape is pi / sqrt(3 * 0.8) = 2.0279. None is open. On this node, which is the
+    typical one, the job lasts its 1,800 s.
+    """
     life = Life("10.0.0.1:1").session(DAY_S / 2, 0.0, notice=False).session(DAY_S / 2, 0.0, notice=False)
     life.works(2, 1, gflops=80.0)
     seen = candidates_of(columns_of([life]), np.arange(1), END_S, 1e15)
-    view = outlook(seen, Priors(), 1800.0)
-    # (1 + 2) / (4 h + 24 h), with the fading over half a day of a fortnight's half-life left in.
-    assert view.hazard[0] * 3600 == pytest.approx(3 / 28, rel=0.03)
-    assert view.acceptance[0] == pytest.approx((2 + 2) / (3 + 3), rel=0.01)
+    view = outlook(seen, Priors(spread=2.0), 1800.0)
+    shape = math.pi / math.sqrt(2.4)
+    risk = math.log1p((1801 / 43_201) ** shape) - math.log1p((1 / 43_201) ** shape)
+    assert view.lasts_s[0] == pytest.approx(1800.0)
+    assert view.hazard[0] == pytest.approx(risk / 1800, rel=0.05)  # the first has faded half a day
+    # The last one was refused: it has turned with a chance of 1 / (1 + e^1.5 / 8), and would meet a tenth.
+    turned = 8 / (8 + math.exp(1.5))
+    assert view.acceptance[0] == pytest.approx((1 - turned) * (2 + 2) / (3 + 3) + turned * 0.1, rel=0.01)
     assert view.speed[0] == pytest.approx(80.0)
 
 
@@ -60,10 +69,10 @@ NUMBERS = st.lists(
 
 @settings(max_examples=150)
 @given(NUMBERS, st.integers(1, 4), st.sampled_from([0, 3]))
-def test_a_set_without_hazard_is_the_best_of_all_sets_and_else_not_far_from_it(
+def test_a_set_is_not_far_from_the_best_of_all_sets(
     nodes: list[tuple[float, int, float, float]], budget: int, slots: int
 ) -> None:
-    for hazard_factor, worst in ((1e-6, 1.0 - 1e-6), (1.0, 0.9)):
+    for hazard_factor, worst in ((1e-6, 0.95), (1.0, 0.85)):
         view = _view(nodes, hazard_factor)
         gang = best_gang(view, np.ones(len(nodes), np.bool_), budget, slots)
         sets = itertools.chain.from_iterable(
@@ -77,14 +86,17 @@ def test_a_set_without_hazard_is_the_best_of_all_sets_and_else_not_far_from_it(
 def _view(nodes: list[tuple[float, int, float, float]], hazard_factor: float) -> Outlook:
     pace, slots, acceptance, hazard = (np.array(column, np.float64) for column in zip(*nodes, strict=True))
     zero = np.zeros(len(nodes))
-    return Outlook(hazard * hazard_factor, acceptance, pace, zero, zero, pace, slots, 600.0, 60.0)
+    return Outlook(hazard * hazard_factor, acceptance, pace, zero, zero, pace, slots, zero + 600.0, 60.0)
 
 
 def _value(view: Outlook, members: tuple[int, ...], slots: int) -> float:
     rows = list(members)
     gain = view.gain[rows].sum()
     return float(
-        view.pace[rows].min() * (min(gain, slots) if slots else gain) / (1 + view.losses[rows].sum())
+        view.pace[rows].min()
+        * (min(gain, slots) if slots else gain)
+        * (1 - view.fails[rows].prod())
+        / (1 + view.losses[rows].sum())
     )
 
 
@@ -108,7 +120,7 @@ def test_survival_says_for_each_node_why() -> None:
 def test_priors_that_are_no_numbers_or_make_the_score_unbounded_are_refused_with_the_formula(
     name: str, value: float
 ) -> None:
-    with pytest.raises(ConfigurationError, match=r"hazard = \(ends") as refused:
+    with pytest.raises(ConfigurationError, match="the hazard of sessions") as refused:
         replace(Priors(), **{name: value}).check()
     assert name in refused.value.message
 

@@ -12,8 +12,12 @@ from memory_selector import KINDS, MemorySelector, fact
 
 import peerloom.services.selector as package
 from peerloom.errors import ConfigurationError
+from peerloom.kit.ownership import owner_of
 from peerloom.services.selector import tables
 from peerloom.services.selector.belief.track import (
+    FAILED,
+    MET,
+    MOST_SUSPICION,
     TRACK,
     Track,
     check_half_life,
@@ -21,7 +25,7 @@ from peerloom.services.selector.belief.track import (
     open_exposure_s,
     worth,
 )
-from peerloom.services.selector.catalog.entries import owner_of
+from peerloom.services.selector.policies.survival_model import Priors
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_INTERRUPTION,
     EVIDENCE_KIND_SESSION_ENDED,
@@ -87,7 +91,9 @@ def test_the_order_in_which_facts_arrive_changes_nothing(facts: list[tuple], cha
         track = Track()
         for kind, time_s, online_s in told:
             track = seen(track, kind, time_s, online_s=online_s, speed_gflops=3.0, slots=online_s)
-        return [getattr(track, name) for name in TRACK]
+        # Suspicion and the newest speeds are of an order: what came last weighs most.
+        unordered = [name for name in TRACK if name != "suspicion" and not name.startswith("recent")]
+        return [getattr(track, name) for name in unordered]
 
     shuffled = list(facts)
     chance.shuffle(shuffled)
@@ -101,19 +107,22 @@ def test_a_half_life_under_which_sums_are_unbounded_is_refused_with_the_formula(
 
 
 @pytest.mark.parametrize(
-    ("address", "labels", "owner"),
+    ("address", "labels", "certified", "owner"),
     [
-        ("10.0.0.1:7402", {}, "host 10.0.0.1"),
-        ("10.0.0.1:9999", {"owner": "somebody else"}, "host 10.0.0.1"),
-        ("127.0.0.1:1", {}, "node node-1"),
-        ("127.0.0.1:1", {"owner": "ann"}, "label ann"),
-        ("", {}, "node node-1"),
+        ("10.0.0.1:7402", {}, "", "host 10.0.0.1"),
+        ("10.0.0.1:9999", {"owner": "somebody else"}, "", "host 10.0.0.1"),
+        ("127.0.0.1:1", {}, "", "node node-1"),
+        ("127.0.0.1:1", {"owner": "ann"}, "", "label ann"),
+        ("", {}, "", "node node-1"),
+        ("10.0.0.1:7402", {}, "ann", "owner ann"),
+        ("10.0.0.1:7402", {}, "registry", "node node-1"),
+        ("127.0.0.1:1", {"owner": "bob"}, "ann", "owner ann"),
     ],
 )
-def test_an_owner_is_the_host_and_a_node_s_own_word_cannot_split_it(
-    address: str, labels: dict[str, str], owner: str
+def test_an_owner_is_whom_the_certificate_says_or_the_host_and_a_node_s_own_word_cannot_split_it(
+    address: str, labels: dict[str, str], certified: str, owner: str
 ) -> None:
-    assert owner_of("node-1", address, labels) == owner
+    assert owner_of("node-1", address, labels, certified) == owner
 
 
 async def test_the_service_keeps_tracks_over_a_restart_and_reporters_from_the_future_age_nobody() -> None:
@@ -168,3 +177,44 @@ def _migrate(engine: sa.Engine, to: str) -> None:
         )
         with Operations.context(context):
             context.run_migrations()
+
+
+def test_newest_speeds_forget_by_the_measurement_and_sessions_keep_their_logarithms() -> None:
+    track = seen(Track(), EVIDENCE_KIND_TRAINING, 0.0, speed_gflops=100.0)
+    track = seen(track, EVIDENCE_KIND_TRAINING, 0.0, speed_gflops=10.0)
+    # 0.6 * 100 + 10 over 0.6 + 1, where all together have a mean of 55
+    assert track.recent_speed_total / track.recent_speeds == pytest.approx(70 / 1.6)
+    assert track.machine_gflops == pytest.approx(55)
+    for online_s in (math.e - 1, math.e**3 - 1):
+        track = seen(track, EVIDENCE_KIND_SESSION_ENDED, 0.0, online_s=online_s)
+    assert (track.session_logs, track.session_log_squares) == pytest.approx((1 + 3, 1 + 9))
+
+
+WORK = st.lists(st.booleans(), max_size=60)
+
+
+def _after(met: list[bool]) -> Track:
+    track = Track()
+    for one in met:
+        track = seen(track, EVIDENCE_KIND_TRAINING if one else EVIDENCE_KIND_UNFINISHED, 0.0)
+    return track
+
+
+@given(WORK)
+def test_two_failures_in_a_row_are_a_change_whatever_came_before(before: list[bool]) -> None:
+    """From any record they leave more than the prior and ln(9): it has turned with a chance of 0.9."""
+    assert Priors().doubted + math.log(9) < 2 * FAILED
+    assert _after([*before, False, False]).suspicion >= 2 * FAILED - 1e-9
+
+
+@given(WORK)
+def test_suspicion_is_bounded_and_six_requests_met_end_it(before: list[bool]) -> None:
+    assert 0 <= _after(before).suspicion <= MOST_SUSPICION
+    assert 6 * MET > MOST_SUSPICION
+    assert _after([*before, *[True] * 6]).suspicion == 0
+
+
+@given(WORK)
+def test_one_failure_more_never_lowers_suspicion_and_one_request_met_never_raises_it(met: list[bool]) -> None:
+    now = _after(met).suspicion
+    assert _after([*met, False]).suspicion >= now >= _after([*met, True]).suspicion

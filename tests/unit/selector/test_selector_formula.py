@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from memory_selector import KINDS
 
 from peerloom.errors import ConfigurationError
+from peerloom.kit.limits import LIE_PRICE
 from peerloom.services.selector.belief.formula import Reputation, Terms, Weights, check_weights, update
 from peerloom.v1.selector_pb2 import (
     EVIDENCE_KIND_INTERRUPTION,
+    EVIDENCE_KIND_LIE,
     EVIDENCE_KIND_SESSION_ENDED,
     EVIDENCE_KIND_TRAINING,
     EVIDENCE_KIND_TRANSFER,
@@ -71,6 +73,8 @@ def test_a_newcomer_is_believed_in_with_zero() -> None:
 
 
 SECONDS = st.floats(0, 1e9)
+HONEST = [kind for kind in KINDS if kind != EVIDENCE_KIND_LIE]
+HONEST_FACTS = st.lists(st.tuples(st.sampled_from(HONEST), SECONDS, SECONDS, SECONDS), max_size=30)
 FACTS = st.lists(st.tuples(st.sampled_from(KINDS), SECONDS, SECONDS, SECONDS), max_size=30)
 NUMBERS = st.floats(-100, 100)
 WEIGHTS = st.builds(
@@ -105,7 +109,8 @@ def again(t: Terms) -> float:
     time_score = min(w.time_score_cap, t.ended_online_log + math.log(t.open_online_s + 1))
     score_reduce = t.interruptions + t.unfinished - time_score
     assert (score_new, time_score, score_reduce) == (t.score_new, t.time_score, t.score_reduce)
-    return score_new + time_score - score_reduce
+    belief = score_new + time_score - score_reduce
+    return min(belief, -1_000_000 * t.lies) if t.lies else belief
 
 
 @given(facts=FACTS, weights=WEIGHTS)
@@ -122,7 +127,7 @@ def test_uptime_earns_from_zero_to_the_ceiling(facts: list[Fact]) -> None:
     assert all(0 <= terms.time_score <= PRINTED.time_score_cap for terms in live(facts)[1])
 
 
-@given(facts=FACTS, online_s=SECONDS)
+@given(facts=HONEST_FACTS, online_s=SECONDS)
 def test_an_interruption_costs_one_more_than_a_goodbye(facts: list[Fact], online_s: float) -> None:
     before, _ = live(facts)
     polite, _ = update(before, EVIDENCE_KIND_SESSION_ENDED, PRINTED, online_s=online_s)
@@ -138,6 +143,7 @@ def test_a_belief_stays_within_what_the_weights_allow(facts: list[Fact], weights
     count = len(facts)
     step = (abs(weights.transmission) + abs(weights.train) + 1) * count
     step += abs(weights.delay) * 1e9 + 2 * weights.time_score_cap
+    step += LIE_PRICE * reputation.lies
     assert abs(reputation.belief) <= step / (1 - abs(weights.score_old)) * (1 + 1e-9)
 
 

@@ -28,7 +28,7 @@ from peerloom.v1.selector_pb2 import EVIDENCE_KIND_INTERRUPTION, EVIDENCE_KIND_S
         ({"node_id": "n1"}, "node_id"),
         ({"node_id": ""}, "node_id"),
         ({"kind": 0}, "kind"),
-        ({"kind": 6}, "kind"),
+        ({"kind": 8}, "kind"),
         ({"kind": EVIDENCE_KIND_SESSION_ENDED}, "kind"),
         ({"kind": EVIDENCE_KIND_INTERRUPTION}, "kind"),
         ({"delay_s": -0.1}, "delay_s"),

@@ -11,9 +11,9 @@ import pytest
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.simulator.chance import uniform, uniforms, weibulls
 from peerloom.simulator.figures import gini, mean_with_interval
-from peerloom.simulator.hosts import ATTACKERS, Behaviour, Host
+from peerloom.simulator.host_sessions import Sessions
+from peerloom.simulator.hosts import ATTACKERS, Behaviour, SimulatedHost
 from peerloom.simulator.populations import SYBILS, population
-from peerloom.simulator.sessions import Sessions
 from peerloom.simulator.trace import read_trace
 
 
@@ -38,15 +38,15 @@ def test_weibull_lengths_have_their_mean(shape: float) -> None:
 
 
 def test_equal_sessions_are_equal_and_degrading_ones_get_shorter() -> None:
-    even = Host(Behaviour.FLAPPING, 0, up_s=30.0, down_s=30.0, shape=math.inf)
-    worse = Host(Behaviour.DEGRADING, 1, shape=math.inf)
+    even = SimulatedHost(Behaviour.FLAPPING, 0, up_s=30.0, down_s=30.0, shape=math.inf)
+    worse = SimulatedHost(Behaviour.DEGRADING, 1, shape=math.inf)
     sessions = Sessions([even, worse], 1)
     assert {sessions.length_s(0, number, 1e4) for number in range(5)} == {30.0}
     assert sessions.length_s(1, 0, 10 * 86_400) == pytest.approx(sessions.length_s(1, 0, 0.0) / 4)
 
 
 def test_a_diurnal_host_comes_once_a_day() -> None:
-    host = Host(Behaviour.DIURNAL, 0, up_s=36_000.0)
+    host = SimulatedHost(Behaviour.DIURNAL, 0, up_s=36_000.0)
     sessions, now_s, starts = Sessions([host], 3), 0.0, []
     for number in range(8):
         start_s = sessions.start_s(0, number, now_s)

@@ -7,13 +7,13 @@ from click.testing import CliRunner
 from testbed_files import RIGHT, changed
 
 from peerloom.cli.main import cli
-from peerloom.testbed import names, record
+from peerloom.testbed import names, testbed_record
 
 
 @pytest.fixture(autouse=True)
 def no_testbeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None but this test's own."""
-    for module in (names, record):
+    for module in (names, testbed_record):
         monkeypatch.setattr(module, "RUN_FOLDER", tmp_path / "run")
 
 

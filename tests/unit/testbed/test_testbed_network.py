@@ -112,7 +112,20 @@ def test_services_and_agents_speak_at_addresses_of_the_emulated_network() -> Non
     assert {programs[name].host for name in ("registry", "selector", "trainer")} == {"control"}
     agent = " ".join(programs["host-3"].command)
     assert "--listen 10.77.0.50:7410 --registry 10.77.0.1:7400 --state /s/nodes/host-3" in agent
-    assert "--allow-plain" in agent
+    assert "--join-listen 10.77.0.1:7399" in " ".join(programs["registry"].command)
+    assert not [one for one in programs.values() if "--allow-plain" in one.command]
+
+
+def test_a_testbed_without_a_door_is_plain_throughout_and_keeps_its_state_apart() -> None:
+    programs = service_programs(
+        plan(changed("version: 1\n", "version: 1\ndoor: false\n")), Path("/s"), "info"
+    )
+    assert all("--allow-plain" in one.command for one in programs)
+    assert not [one for one in programs if "--join-listen" in one.command]
+    assert {one.command[one.command.index("--state") + 1] for one in programs} == {
+        f"/s/plain/{name}"
+        for name in ("registry", "selector", "trainer", *(f"nodes/host-{number}" for number in (1, 2, 3)))
+    }
 
 
 def test_without_the_extras_a_testbed_can_be_planned_and_tells_what_to_install() -> None:

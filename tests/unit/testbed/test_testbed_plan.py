@@ -53,6 +53,7 @@ WRONG = {
     "a key that is there twice": ("mtu: 1500", "mtu: 1500\n  mtu: 9000", 8, "twice"),
     "slots that are no number": ("slots: 2", "slots: many", 9, "a whole number"),
     "a truth value for a number": ("slots: 2", "slots: true", 9, "a whole number"),
+    "NAT without a relay": ("node: 2", "node: 2, nat: true", 10, "relay: true"),
     "a group's hardware address": ("node: 2", 'node: 2, mac: "01:00:5e:00:00:01"', 10, "must be even"),
 }
 
@@ -64,6 +65,21 @@ def test_what_is_wrong_is_told_with_its_line(old: str, new: str, line: int, told
     assert f"three.yaml, line {line}: " in caught.value.message
     assert told in caught.value.message
     assert caught.value.metadata["line"] == str(line)
+
+
+def test_a_host_behind_nat_needs_a_door_and_a_network_that_is_not_its_own() -> None:
+    relay = changed("slots: 2}", "slots: 2, relay: true}")
+    right = changed("node: 2}", "node: 2, nat: true}", relay)
+    assert [(host.own_address, host.nat, host.relay) for host in plan(right).hosts] == [
+        ("10.77.0.11", False, True),
+        ("192.168.7.2", True, False),
+        ("10.77.0.50", False, False),
+    ]
+    with pytest.raises(ConfigurationError, match=r"line 10.*needs the door"):
+        plan(right + "door: false\n")
+    wide = changed("mtu: 1500", "mtu: 1500\n  subnet: 192.168.0.0/16", right)
+    with pytest.raises(ConfigurationError, match=r"line 8.*overlaps 192\.168\.7\.0/24"):
+        plan(changed(", address: 10.77.0.50", "", wide))
 
 
 @pytest.mark.parametrize("text", ["", "[", "just words", "version: 1", "version: 1\nhosts: []"])

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from peerloom.errors import FailedPreconditionError, NotFoundError
-from peerloom.testbed import names, note, record
+from peerloom.testbed import names, note, testbed_record
 from peerloom.testbed.backends import Stats
 from peerloom.testbed.names import Names
-from peerloom.testbed.record import Entry, Record, dead_records, is_up, read_entries, start_time_of
-from peerloom.testbed.watch import LINE_LIMIT, Samples
+from peerloom.testbed.testbed_record import Entry, Record, dead_records, is_up, read_entries, start_time_of
+from peerloom.testbed.watch import LINE_LIMIT, SampleFile
 
 
 @pytest.fixture(autouse=True)
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Records of this test alone."""
-    for module in (names, record):
+    for module in (names, testbed_record):
         monkeypatch.setattr(module, "RUN_FOLDER", tmp_path / "run")
     return tmp_path / "run"
 
@@ -97,7 +97,7 @@ def test_a_note_counts_only_while_its_testbed_is_up(tmp_path: Path) -> None:
 
 def test_the_file_of_samples_never_grows_beyond_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "traffic.jsonl"
-    samples = Samples(path)
+    samples = SampleFile(path)
     for second in range(3 * LINE_LIMIT):
         samples.add(Stats(float(second), None, None, None, ()))
     lines = path.read_text().splitlines()

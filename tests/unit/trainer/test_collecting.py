@@ -26,7 +26,7 @@ def room() -> Room:
 @pytest.fixture
 def record(room: Room) -> JobRecord:
     """A job with a worker on each of three nodes, at step 30."""
-    record = room.new_record()
+    record = room.new_record(task="another:Task")  # which isn't evaluated
     record.step_committed(StepProgress(step=30, epoch=1, samples=10))
     for number, name in enumerate(("ada", "bob", "cyd"), 1):
         record.answered(NodeAnswer(node=ranked(name), accepted_slots=1))

@@ -15,8 +15,8 @@ from peerloom.kit.clock import ManualClock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.services.trainer.models.distributing import Distributor
-from peerloom.services.trainer.nodes.evidence import Witness
-from peerloom.services.trainer.nodes.logs import JobLogs
+from peerloom.services.trainer.nodes.evidence_outbox import Witness
+from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder, FetchArtifactRequest, FetchArtifactResponse
 from peerloom.v1.node_agent_pb2 import GetWorkerLogsResponse
 from peerloom.v1.registry_pb2 import ListNodesResponse, Node, NodeSpec

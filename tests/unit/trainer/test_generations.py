@@ -54,7 +54,7 @@ def test_forms_the_first_generation_without_moving_state() -> None:
     decision = decide(workers(Idle(), Idle(), Idle()), 0, LIMITS, 0.0)
     assert isinstance(decision, g.Form)
     assert decision.worker_ids == ("w0", "w1", "w2")
-    assert (decision.first_step, decision.transfer_state) == (0, False)
+    assert (decision.first_step, decision.newcomers) == (0, 0)
 
 
 def test_the_most_advanced_worker_becomes_rank_0_and_gives_its_state() -> None:
@@ -62,7 +62,7 @@ def test_the_most_advanced_worker_becomes_rank_0_and_gives_its_state() -> None:
     decision = decide(pool, 1, LIMITS, 0.0)
     assert isinstance(decision, g.Form)
     assert decision.worker_ids == ("w1", "w0")
-    assert (decision.state_rank, decision.first_step, decision.transfer_state) == (0, 8, True)
+    assert (decision.first_step, decision.newcomers) == (8, 1)
 
 
 def test_of_equally_advanced_workers_a_member_gives_its_state_to_one_that_was_left_behind() -> None:
@@ -71,13 +71,13 @@ def test_of_equally_advanced_workers_a_member_gives_its_state_to_one_that_was_le
     decision = decide(pool, 2, LIMITS, 0.0)
     assert isinstance(decision, g.Form)
     assert decision.worker_ids == ("w1", "w0")
-    assert (decision.first_step, decision.transfer_state) == (8, True)
+    assert (decision.first_step, decision.newcomers) == (8, 1)
 
 
 def test_members_that_are_equally_advanced_send_no_state() -> None:
     decision = decide(workers(Idle(is_member=True), Idle(is_member=True), step=8), 2, LIMITS, 0.0)
     assert isinstance(decision, g.Form)
-    assert not decision.transfer_state
+    assert decision.newcomers == 0
 
 
 @pytest.mark.parametrize("gone", GONE)
@@ -90,7 +90,7 @@ def test_a_member_that_is_gone_breaks_the_generation_for_the_others_at_once(gone
 
 def joins(*worker_ids: str) -> g.Form:
     """These, of whom the last is new, meet while the others work on from step 9."""
-    return g.Form(worker_ids, 0, 9, True, f"a worker joins: {len(worker_ids)} workers meet", beside=True)
+    return g.Form(worker_ids, 9, 1, f"a worker joins: {len(worker_ids)} workers meet", beside=True)
 
 
 def test_a_newcomer_meets_the_others_while_they_work_and_joins_at_a_step_boundary() -> None:
@@ -130,7 +130,7 @@ def test_a_newcomer_joins_at_a_step_boundary_where_meeting_stops_the_others() ->
     decision = decide(idle, 1, LIMITS, 0.0)
     assert isinstance(decision, g.Form)
     assert decision.worker_ids == ("w0", "w1", "new")
-    assert decision.transfer_state
+    assert decision.newcomers == 1
 
 
 def test_a_newcomer_that_still_starts_holds_nobody_up() -> None:
@@ -358,7 +358,7 @@ def test_every_decision_makes_sense(
             assert all(w.is_departing for w in left)
             assert not left or any(isinstance(w.phase, Working) for w in formed)
             assert not any(isinstance(w.phase, Lost) and w.is_member for w in pool)
-            assert form.transfer_state
+            assert form.newcomers == sum(isinstance(w.phase, Idle) for w in formed)
             assert len([w for w in formed if not w.is_departing]) <= 4
         case g.Enter():
             working = [w for w in alive.values() if isinstance(w.phase, Working)]

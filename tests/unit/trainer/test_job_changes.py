@@ -68,6 +68,13 @@ async def test_votes_go_to_the_owners_in_certificates() -> None:
             assert list((await worker.hear("configure")).configure.owners) == ["grace"] * 2
 
 
+async def test_nodes_of_whoever_runs_the_registry_vote_each_for_itself() -> None:
+    async with Site(owner="registry").serving() as site:
+        await site.submit()
+        worker = await site.worker()
+        assert list((await worker.hear("configure")).configure.owners) == ["node-ada"]
+
+
 async def test_a_replacement_meets_beside_the_training_and_the_departing_worker_is_let_go() -> None:
     """Nobody stops: the next generation is entered two steps ahead of the last that was committed."""
     async with Site().serving() as site:
@@ -221,7 +228,7 @@ async def test_a_worker_that_its_job_does_not_know_is_told_when_the_job_is_over(
     async with Site().serving() as site:
         job_id = await site.submit()
         worker = await site.working()
-        site.room.router.admit(job_id, {"worker-9": "9" * 64})
+        site.room.router.admit(job_id, {"worker-9": "9" * 64}, "node-9")
         unknown = ScriptedWorker(site.room.router, "worker-9", job_id, "9" * 64)
         unknown.connect()
         finish(worker)

@@ -45,7 +45,9 @@ async def test_a_job_becomes_a_model() -> None:
             "state_change",
             *["step"] * 4,
             "epoch",
-            *["state_change"] * 3,
+            "state_change",
+            "evaluation",
+            *["state_change"] * 2,
         ]
         facts = [(fact.node_id, fact.speed_gflops, fact.slots) for fact in site.room.neighbours.evidence]
         assert facts == [("node-ada", 2.0, 1)]
@@ -203,7 +205,7 @@ async def test_a_worker_that_breaks_off_begins_the_next_generation() -> None:
         aborted = WorkerAborted(generation=1, committed_step=2, reason="a collective failed")
         worker.say(WorkerSessionRequest(aborted=aborted))
         configure = (await worker.hear("configure")).configure
-        assert (configure.generation, configure.first_step, configure.transfer_state) == (2, 2, False)
+        assert (configure.generation, configure.first_step, configure.newcomers) == (2, 2, 0)
 
 
 async def test_jobs_go_on_where_they_were_when_the_trainer_comes_back() -> None:

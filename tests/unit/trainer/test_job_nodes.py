@@ -11,12 +11,13 @@ from peerloom.errors import UnavailableError
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.nodes.replacing import JobNodes
+from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Lost
 from peerloom.v1.node_agent_pb2 import Refusal
-from peerloom.v1.trainer_pb2 import Backend, JobState
+from peerloom.v1.trainer_pb2 import Backend, JobState, LiarDismissed, WatchJobResponse
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Parts:
 class Sessions(WorkerSessions):
     """Nobody writes here, so a worker is let in before its secret is stored."""
 
-    async def admit(self, worker_ids: Sequence[str]) -> list[str]:
+    async def admit(self, worker_ids: Sequence[str], node_id: str) -> list[str]:
         return ["5" * 64 for _ in worker_ids]
 
 
@@ -42,7 +43,9 @@ def parts(*agents: Agent, **spec: object) -> Parts:
     witness = room.witness(record)
     pool = WorkerPool(record, room.router, witness, room.clock)
     checkpoints = CheckpointKeeper(record, room.collector)
-    sessions = Sessions(record, pool, checkpoints, room.router, Rendezvous(pool.send), room.clock, 10.0)
+    audits = AuditKeeper(record, pool, witness)
+    rendezvous = Rendezvous(pool.send)
+    sessions = Sessions(record, pool, checkpoints, room.router, rendezvous, audits, room.clock, 10.0)
     return Parts(room, record, JobNodes(record, pool, sessions, room.recruiter, witness), pool)
 
 
@@ -141,6 +144,23 @@ async def test_a_node_whose_agent_is_away_is_watched_again() -> None:
     watching.cancel()
 
 
+async def test_a_node_that_is_reached_elsewhere_is_watched_there_and_the_record_says_so() -> None:
+    """It has another relay."""
+    ada = Agent("ada", 1)
+    made = parts(ada)
+    await made.nodes.recruit()
+    watching = asyncio.create_task(made.nodes.watch_forever())
+    async with asyncio.timeout(DEADLINE_S):
+        await ada.watched.wait()
+        neighbours = made.room.neighbours
+        moved = neighbours.agents["elsewhere"] = Agent("ada", 1)
+        neighbours.moved["ada"] = "elsewhere"
+        ada.ends.put_nowait(UnavailableError("the relay is gone"))
+        await moved.watched.wait()
+    assert made.record.nodes()["node-ada"].address == "elsewhere"
+    watching.cancel()
+
+
 async def test_a_bug_in_a_watch_comes_out_at_its_owner() -> None:
     ada = Agent("ada", 1)
     made = parts(ada)
@@ -190,6 +210,15 @@ async def test_a_worker_lost_before_the_first_generation_is_replaced_once_the_jo
     await until(lambda: bob.started)
     reinforcing.cancel()
     await asyncio.gather(reinforcing, return_exceptions=True)
+
+
+async def test_a_node_that_lied_is_not_asked_again_for_the_job() -> None:
+    ada, bob = Agent("ada", 1), Agent("bob", 1)
+    made = parts(ada, bob, max_workers=1)
+    dismissed = LiarDismissed(node_id="node-ada", node_name="ada", reason="it lied")
+    made.record.audit_entered(WatchJobResponse(liar_dismissed=dismissed))
+    await made.nodes.recruit()
+    assert (ada.asked, len(bob.started)) == ([], 1)
 
 
 async def test_who_wants_to_go_need_not_wait_where_no_replacement_is_to_be_had() -> None:

@@ -10,15 +10,19 @@ from peerloom.services.trainer.jobs.sample_ledger import judge
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import (
+    Accusation,
     Backend,
     Checkpoint,
     EpochProgress,
+    Evaluation,
+    EvaluationVerdict,
     Job,
     JobResult,
     JobState,
     NetworkTraffic,
     NodeAnswer,
     StepProgress,
+    WatchJobResponse,
 )
 
 READING = {"job", "job_id", "generation", "nodes", "worker", "living_nodes", "take_change"}
@@ -106,6 +110,18 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         lambda j: [(each.ended, each.end_reason) for each in j.workers],
         [(False, ""), (True, "its owner is back")],
     ),
+    "audit_entered": (
+        lambda r: r.audit_entered(WatchJobResponse(accusation=Accusation(owner="ada", node_id="node-bob"))),
+        "accusation",
+        lambda j: [(each.owner, each.node_id) for each in j.audits.accusations],
+        [("ada", "node-bob")],
+    ),
+    "audits_made": (
+        lambda r: r.audits_made("worker-1", 3),
+        None,
+        lambda j: (j.audits.made, j.workers[0].audits),
+        (3, 3),
+    ),
     "generation_begun": (
         lambda r: r.generation_begun(["worker-1"], 5, "1 worker goes on", False),
         "generation_formed",
@@ -143,11 +159,23 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         lambda j: (j.checkpoint.step, j.HasField("previous_checkpoint"), j.state_reason),
         (2, False, "it is damaged; going on from the one of step 2"),
     ),
+    "model_evaluated": (
+        lambda r: r.model_evaluated(Evaluation(verdict=EvaluationVerdict.EVALUATION_VERDICT_AGREES)),
+        "evaluation",
+        lambda j: j.evaluation.verdict,
+        EvaluationVerdict.EVALUATION_VERDICT_AGREES,
+    ),
     "result_kept": (
         lambda r: r.result_kept(JobResult(model=Artifact(digest="a" * 64))),
         None,
         lambda j: j.result.model.digest,
         "a" * 64,
+    ),
+    "node_moved": (
+        lambda r: r.node_moved("node-ada", "10.0.0.9:1"),
+        None,
+        lambda j: [each.node.address for each in j.answers],
+        ["10.0.0.9:1"],
     ),
     "traffic_recorded": (
         lambda r: r.traffic_recorded(NetworkTraffic(backend="ns3")),

@@ -10,7 +10,7 @@ from trainer_site import SPEC, Site, finish
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.paging import encode_token
-from peerloom.services.trainer.nodes.logs import JobLogs
+from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.services.trainer.servicer import LINK_LIMIT, TrainerServicer
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,

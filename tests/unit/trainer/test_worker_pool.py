@@ -6,6 +6,7 @@ import pytest
 from trainer_room import Room, prepared_for, worker
 
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
+from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import FLOOR_S
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
@@ -69,9 +70,9 @@ class Streams:
 class Job:
     """A job's pool, with a clock and streams that tests move."""
 
-    def __init__(self) -> None:
+    def __init__(self, **spec: Any) -> None:
         self.room = Room()
-        self.record = self.room.new_record(batch_size=10)
+        self.record = self.room.new_record(batch_size=10, **spec)
         self.streams: Any = Streams()
         self.witness = self.room.witness(self.record)
         self.pool = WorkerPool(self.record, self.streams, self.witness, self.room.clock)
@@ -81,8 +82,9 @@ class Job:
     def listen(self) -> None:
         """Begins to hear of the pool's workers."""
         self.rendezvous = Rendezvous(self.pool.send)
+        hears = (self.rendezvous, AuditKeeper(self.record, self.pool, self.witness))
         self.sessions = WorkerSessions(
-            self.record, self.pool, self.checkpoints, self.streams, self.rendezvous, self.room.clock, 10.0
+            self.record, self.pool, self.checkpoints, self.streams, *hears, self.room.clock, 10.0
         )
 
     def hello(self, number: int, step: int = 0, generation: int = 0) -> None:

@@ -8,7 +8,9 @@ from trainer_room import settle, until
 from trainer_site import SPEC, Site, finish
 
 from peerloom.errors import InvalidArgumentError, PermissionDeniedError
+from peerloom.kit.interceptors import Caller, caller
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.kit.principal import Principal, Role
 from peerloom.v1.trainer_pb2 import (
     JobState,
     WorkerFailed,
@@ -46,6 +48,24 @@ async def test_nobody_speaks_for_a_worker_without_its_secret() -> None:
         assert site.job(job_id).state not in ENDED_STATES
         assert [worker.ended for worker in site.job(job_id).workers] == [False, False]
         assert all(site.room.router.is_connected(worker.worker_id) for worker in (one, other))
+
+
+async def test_a_certificate_speaks_for_a_worker_of_its_own_node_only() -> None:
+    """Another node of the same owner has the secret too, and a certificate for a worker of that name."""
+    async with Site(owner="grace").serving() as site:
+        job_id = await site.submit()
+        worker = await site.worker()
+        hello = WorkerHello(worker_id=worker.worker_id, job_id=job_id, secret=worker.secret)
+        for node in ("node-eve", ""):
+            shown = Principal(Role.WORKER, worker.worker_id, "grace", node, job_id)
+            token = caller.set(Caller(shown, ""))
+            try:
+                assert await refusal_of(site, hello) == "NOT_THIS_WORKER"
+            finally:
+                caller.reset(token)
+        await settle()
+        assert site.room.router.is_connected(worker.worker_id)
+        assert site.job(job_id).state not in ENDED_STATES
 
 
 async def test_a_worker_that_comes_again_takes_its_own_place_and_the_older_stream_counts_no_more() -> None:

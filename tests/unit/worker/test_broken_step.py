@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
+from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
@@ -50,7 +51,8 @@ def trained(task: Line, groups: list[Group]) -> Training:
 
 def train(training: Training, group: Group) -> None:
     joining, balance = Joining(group, training.state), Balance([1], is_fixed=True)
-    train_generation(training, group, joining, balance, lambda progress: None, lambda step: None)
+    auditor = Auditor(lambda message: None)
+    train_generation(training, group, joining, balance, lambda progress: None, lambda step: None, auditor)
 
 
 def new_group(generation: int) -> Group:

@@ -4,13 +4,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
-from peerloom.worker.group.process_group import Group
-from peerloom.worker.loop import Training, _local_loss
+from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.schedule import samples_of, split_batch
-from peerloom.worker.store_entries import StoreEntries
+from peerloom.worker.step_share import StepShare
 from peerloom.worker.sync.alone import Alone
 from peerloom.worker.task import Samples, Split, Task
+from peerloom.worker.training import Training
 
 BATCH = 24
 
@@ -30,13 +29,11 @@ class Lines(Task):
 
 def gradients(training: Training, counts: list[int], rank: int) -> list[torch.Tensor]:
     """What the worker of this rank has to add to the sum."""
-    entries = StoreEntries(0, lambda entry: None)
-    group = Group(ConfigureGeneration(rank=rank, world_size=len(counts)), training.device, entries)
     indices = samples_of(training.order(0)[: sum(counts)], counts, rank)
     model = training.state.model
     model.zero_grad()
     sync = Alone(model)
-    sync.backward(_local_loss(training, group, sync, 0, indices, sum(counts)), counts)
+    sync.backward(StepShare(0, rank, indices, sum(counts)).loss(training, sync.forward), counts)
     return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
 
 

@@ -65,6 +65,7 @@ class BulkServer:
         self._accepting: asyncio.Task[None] | None = None
         self._socket: socket.socket | None = None
         self.port = 0
+        self.told_port = 0  # where others reach it: another one behind NAT
         self.sent_bytes = 0  # of chunks
 
     def start(self, host: str) -> int:
@@ -74,7 +75,7 @@ class BulkServer:
         except OSError as error:
             raise UnavailableError(f"can't listen on {host} for bulk transfers: {error}") from error
         self._socket.setblocking(False)
-        self.port = int(self._socket.getsockname()[1])
+        self.port = self.told_port = int(self._socket.getsockname()[1])
         self._accepting = asyncio.create_task(self._accept(self._socket))
         return self.port
 

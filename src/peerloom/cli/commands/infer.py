@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
-from peerloom.client.types.inference import Inference, Mode
+from peerloom.client.types.inference import Inference, Mode, OpinionMode
 from peerloom.errors import InvalidArgumentError
 
 _SHOWN = 20
@@ -28,6 +28,13 @@ _COLUMNS = (
 @click.option("--nodes", type=int, default=1, metavar="N", help="So many nodes answer; combined.")
 @click.option("--aggregate", type=click.Choice(["mean", "vote"]), default="mean", help="How to combine.")
 @click.option("--stages", type=int, default=0, metavar="N", help="Stages of a split model; 0: as is fastest.")
+@click.option(
+    "--second-opinion",
+    type=click.Choice(get_args(OpinionMode)),
+    default="auto",
+    help="Ask another owner's node the same now and then: after the answer is given, or before; auto: in the "
+    "background where a door tells owners apart.",
+)
 @click.option(
     "--timeout", "timeout_s", type=float, default=60.0, metavar="S", help="Seconds to wait at most."
 )
@@ -93,6 +100,10 @@ def _facts(answer: Inference) -> list[tuple[str, str]]:
     if answer.disagreement is not None:
         apart = f"; apart from the others: {', '.join(answer.deviating)}" if answer.deviating else ""
         facts.append(("disagreement", f"{answer.disagreement:.4f}{apart}"))
+    if answer.disagreement is None and answer.deviating:
+        facts.append(("answered otherwise", ", ".join(answer.deviating)))
+    if answer.confirmed_by:
+        facts.append(("confirmed by", ", ".join(answer.confirmed_by)))
     if answer.hedged:
         facts.append(("hedged", "the first node was late, a second one answered"))
     if answer.replaced:

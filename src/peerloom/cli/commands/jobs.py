@@ -137,12 +137,26 @@ def _print_job(job: Job) -> None:
             ("backend", str(job.backend or "")),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),
+            ("audits", _audits(job)),
+            ("evaluation", str(job.evaluation) if job.evaluation else ""),
             ("network", _network(job)),
             ("submitted", human_age(job.submit_time)),
             ("first step", _after(job.submit_time, first)),
             ("ended", _after(job.submit_time, end)),
         ]
     )
+
+
+def _audits(job: Job) -> str:
+    if job.audits is None:
+        return ""
+    found = job.audits
+    said = [f"{plural(found.made, 'share')} computed again"]
+    accused = ", ".join(dict.fromkeys(one.node_name for one in found.accusations))
+    if accused:
+        said.append(f"{plural(len(found.accusations), 'accusation')} that didn't suffice, of {accused}")
+    said += [f"dismissed {one.node_name}: {one.reason}" for one in found.dismissals]
+    return "; ".join([*said, *(f"none on {one}" for one in found.off)])
 
 
 def _network(job: Job) -> str:

@@ -34,7 +34,7 @@ COLUMNS = (
     Column("FREE", free_of, right=True),
     Column("DEVICE", lambda node: device_of(node)),
     Column("ONLINE", lambda node: human_duration(node.online_s) if node.online_s else "-", right=True),
-    Column("ADDRESS", lambda node: node.address),
+    Column("ADDRESS", lambda node: f"{node.address} via {node.via}" if node.via else node.address),
 )
 _MEASURING_POLICY = "survival"
 _SEEN_COLUMNS = (
@@ -154,6 +154,8 @@ def _print_node(node: Node) -> None:
             ("id", node.id),
             ("owner", node.owner),
             ("address", node.address),
+            ("reached", f"through {node.via}" if node.via else ""),
+            ("relay", "passes connections on to nodes behind NAT" if node.relay else ""),
             ("state", f"{state_of(node)}: {node.reason}" if node.reason else state_of(node)),
             ("not lent", node.withheld),
             ("slots", f"{free_of(node)} free"),

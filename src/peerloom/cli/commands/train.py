@@ -42,7 +42,7 @@ from peerloom.client.types import Backend, RobustRule
     type=choice_of(RobustRule),
     default="off",
     show_default=True,
-    help="Beside workers that lie; auto: trimmed-mean from five nodes on, else only NaN is refused.",
+    help="Beside workers that lie, who are found and dismissed; auto: a rule from five nodes on.",
 )
 @click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")

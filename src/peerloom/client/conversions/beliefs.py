@@ -59,6 +59,7 @@ def _terms(message: selector_pb2.BeliefTerms) -> BeliefTerms:
         time_score=message.time_score,
         score_reduce=message.score_reduce,
         weights=BeliefWeights(w.score_old, w.transmission, w.train, w.delay, w.time_score_cap),
+        lies=message.lies,
     )
 
 
@@ -74,4 +75,5 @@ def _evidence(message: selector_pb2.Evidence) -> Evidence:
         job_id=message.job_id or None,
         detail=message.detail,
         time=time_of(message, "time"),
+        reporter=message.reporter or None,
     )

@@ -1,11 +1,18 @@
 """Events of a job."""
 
+from peerloom.client.conversions.audits import accusation_of, dismissal_of
+from peerloom.client.conversions.evaluations import evaluation_of
 from peerloom.client.conversions.jobs import answer_of, backend_of, state_of, worker_of
 from peerloom.client.conversions.words import time_of
 from peerloom.client.types import (
+    AuditsOff,
     EpochFinished,
     GenerationFormed,
+    GradientsRefused,
     JobEvent,
+    LiarDismissed,
+    ModelEvaluated,
+    NodeAccused,
     NodeAnswered,
     StateChanged,
     StepCommitted,
@@ -37,6 +44,19 @@ def event_of(message: WatchJobResponse) -> JobEvent | None:
         case "worker_lost":
             lost = message.worker_lost
             return WorkerLost(*at, worker_of(lost.worker), lost.reason)
+        case "accusation":
+            return NodeAccused(*at, accusation_of(message.accusation))
+        case "liar_dismissed":
+            return LiarDismissed(*at, dismissal_of(message.liar_dismissed))
+        case "audits_off":
+            return AuditsOff(*at, message.audits_off.node_name, message.audits_off.reason)
+        case "gradients_refused":
+            refused = message.gradients_refused
+            return GradientsRefused(
+                *at, refused.generation, refused.step, refused.node_name, refused.worker_id
+            )
+        case "evaluation":
+            return ModelEvaluated(*at, evaluation_of(message.evaluation))
     return None
 
 

@@ -2,6 +2,8 @@
 
 from typing import cast
 
+from peerloom.client.conversions.audits import audits_of
+from peerloom.client.conversions.evaluations import evaluation_of
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
     FINAL_STATES,
@@ -45,6 +47,8 @@ def job_of(message: trainer_pb2.Job) -> Job:
         checkpoint_step=message.checkpoint.step if message.HasField("checkpoint") else None,
         ledger=_ledger(message.ledger) if message.ledger.verdict and message.ledger.stretches else None,
         traffic=_traffic(message.traffic) if message.HasField("traffic") else None,
+        audits=audits_of(message.audits) if message.HasField("audits") else None,
+        evaluation=evaluation_of(message.evaluation) if message.HasField("evaluation") else None,
     )
 
 

@@ -26,6 +26,8 @@ def node_of(message: registry_pb2.Node) -> Node:
         online_s=message.online_s or None,
         withheld=message.withheld,
         owner=spec.owner,
+        relay=spec.relay,
+        via=spec.via,
     )
 
 

@@ -2,9 +2,20 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
-EvidenceKind = Literal["transfer", "training", "unfinished", "session_ended", "interruption", "unknown"]
+from peerloom.kit.limits import LIE_PRICE
+
+EvidenceKind = Literal[
+    "transfer",
+    "training",
+    "unfinished",
+    "session_ended",
+    "interruption",
+    "lie",
+    "wrong_answer",
+    "unknown",
+]
 
 
 @dataclass(frozen=True)
@@ -22,6 +33,8 @@ class BeliefWeights:
 class BeliefTerms:
     """Every term of one update of a belief; `str()` writes the formulas (1) to (4) out in figures.
 
+    After proven `lies` the belief is what (4) gives or -lie_price * lies, whatever is less.
+
     Delay and online times are in seconds; `ended_online_log` is the sum of ln(length + 1) over the sessions
     that have ended.
     """
@@ -38,9 +51,13 @@ class BeliefTerms:
     time_score: float
     score_reduce: float
     weights: BeliefWeights
+    lies: int = 0
+    lie_price: ClassVar[float] = LIE_PRICE
 
     def __str__(self) -> str:
         w = self.weights
+        printed = self.score_new + self.time_score - self.score_reduce
+        lied = f"\nbelief = min({printed:g}, -{self.lie_price:g}*{self.lies})" if self.lies else ""
         return (
             f"score_new = {w.score_old:g}*{self.score_old:g} + {w.transmission:g}*{self.transmissions}"
             f" + {w.train:g}*{self.trainings} - {w.delay:g}*{self.delay_s:g} = {self.score_new:g}\n"
@@ -49,13 +66,16 @@ class BeliefTerms:
             f"score_reduce = {self.interruptions} + {self.unfinished} - {self.time_score:g}"
             f" = {self.score_reduce:g}\n"
             f"belief = {self.score_new:g} + {self.time_score:g} - {self.score_reduce:g}"
-            f" = {self.score_new + self.time_score - self.score_reduce:g}"
+            f" = {printed:g}{lied}"
         )
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A fact that moved a belief. Delay and online time are in seconds, None where they don't apply."""
+    """A fact that moved a belief. Delay and online time are in seconds, None where they don't apply.
+
+    `reporter` is the owner, the trainer or, without a door, the host that told of it; None: the registry did.
+    """
 
     id: str
     node_id: str
@@ -66,6 +86,7 @@ class Evidence:
     job_id: str | None
     detail: str
     time: datetime | None
+    reporter: str | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from peerloom.client.types.job_records import Accusation, Dismissal, Evaluation
 from peerloom.client.types.jobs import FINAL_STATES, Backend, JobState, NodeAnswer, Worker
 
 
@@ -102,3 +103,62 @@ class WorkerLost(JobEvent):
 
     def __str__(self) -> str:
         return f"lost {self.worker.id} on {self.worker.node_name}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class NodeAccused(JobEvent):
+    """An owner found for the first time that a node sent something else than its work gives."""
+
+    accusation: Accusation
+
+    def __str__(self) -> str:
+        one = self.accusation
+        return (
+            f"{one.owner} says that {one.node_name} lied in step {one.step}: {one.difference:.2g} apart from "
+            "what its share gives"
+        )
+
+
+@dataclass(frozen=True)
+class LiarDismissed(JobEvent):
+    """A node was let go, as most owners found that it lied."""
+
+    dismissal: Dismissal
+
+    def __str__(self) -> str:
+        return f"dismissed {self.dismissal.node_name}, which lied: {self.dismissal.reason}"
+
+
+@dataclass(frozen=True)
+class AuditsOff(JobEvent):
+    """Work can't be computed again on a node, or, where `node_name` is empty, in the whole job."""
+
+    node_name: str
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.node_name} makes no audits" if self.node_name else "no audits"
+        return f"{where}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class GradientsRefused(JobEvent):
+    """What a node sent isn't finite, as another worker says, and was left out; told once a generation."""
+
+    generation: int
+    step: int
+    node_name: str
+    worker_id: str
+
+    def __str__(self) -> str:
+        return f"left out what {self.node_name} sent in step {self.step}: it isn't finite"
+
+
+@dataclass(frozen=True)
+class ModelEvaluated(JobEvent):
+    """The trainer has looked at the job's model, or says why it hasn't."""
+
+    evaluation: Evaluation
+
+    def __str__(self) -> str:
+        return f"model {self.evaluation}"

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "remote", "split", "local"]
 Combination = Literal["mean", "vote"]
+OpinionMode = Literal["auto", "off", "background", "wait"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Inference:
     compared. `hedged`: a second node was asked because the first was late. `replaced` counts stages that were
     lost on the way and replaced. `disagreement`, where several nodes were asked: the mean over samples of
     the largest difference between a node's answer and the combined one, 0 to 1; `deviating` names nodes
-    that stood apart from the others.
+    that stood apart from the others. `confirmed_by`, where a second opinion was waited for: who gave the same
+    answer, "here" for this machine; empty where nobody was asked, or nobody agreed.
     """
 
     outputs: "npt.NDArray[Any]"
@@ -43,6 +45,7 @@ class Inference:
     replaced: int = 0
     disagreement: float | None = None
     deviating: tuple[str, ...] = ()
+    confirmed_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 """What is kept of a job beside its progress: the samples it used, and what its network carried."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+EvaluationVerdict = Literal["agrees", "differs", "not evaluated"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,44 @@ class Ledger:
 
 
 @dataclass(frozen=True)
+class Accusation:
+    """The first word of an owner that a node lied: its share of `step` was computed again on another node.
+
+    `difference` is how far apart what was sent and what was computed are, as a part of the latter's norm.
+    """
+
+    worker_id: str
+    owner: str
+    node_id: str
+    node_name: str
+    step: int
+    difference: float
+
+
+@dataclass(frozen=True)
+class Dismissal:
+    """A node whose workers were let go, and which isn't asked again for the job: most owners accused it."""
+
+    node_id: str
+    node_name: str
+    reason: str
+    accusations: tuple[Accusation, ...]
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What came of computing shares again: how many were, who was accused of a lie, and who was dismissed.
+
+    `accusations` are those of nodes that weren't dismissed; `off` says where work can't be computed again.
+    """
+
+    made: int
+    accusations: tuple[Accusation, ...]
+    dismissals: tuple[Dismissal, ...]
+    off: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class LinkTraffic:
     """What passed between a node of an emulated network and its host; `host` is empty where none is."""
 
@@ -63,3 +104,26 @@ class NetworkTraffic:
     lag_worst_s: float | None
     lag_bound_s: float
     links: tuple[LinkTraffic, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The trainer's own look at a finished job's model: the metric that it found beside the workers'.
+
+    "differs" failed the job; "not evaluated" leaves the metric the workers' word, and `reason` says why.
+    `reason_code` is for programs, empty where it agrees. `told`, `found` and `metric_name` are None where
+    there was none. The two may be `tolerance` apart, as rounding turns samples near a tie.
+    """
+
+    verdict: EvaluationVerdict
+    reason: str
+    reason_code: str
+    told: float | None
+    found: float | None
+    metric_name: str | None
+    test_samples: int
+    tolerance: float
+    evaluation_s: float
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.reason.removeprefix('not evaluated: ')}"

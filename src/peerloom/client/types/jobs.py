@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from peerloom.client.types.artifacts import Artifact
-from peerloom.client.types.job_records import Ledger, NetworkTraffic
+from peerloom.client.types.job_records import AuditReport, Evaluation, Ledger, NetworkTraffic
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.v1.trainer_pb2 import JobState as JobStateNumber
@@ -173,7 +173,8 @@ class Job:
     collective library was chosen; `result` is set once the job has ended, however it ended;
     `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one; `ledger` is
     None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
-    testbed counted it.
+    testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
+    found of its model, None before it has looked.
     """
 
     id: str
@@ -192,6 +193,8 @@ class Job:
     checkpoint_step: int | None = None
     ledger: Ledger | None = None
     traffic: NetworkTraffic | None = None
+    audits: AuditReport | None = None
+    evaluation: Evaluation | None = None
 
     @property
     def ended(self) -> bool:

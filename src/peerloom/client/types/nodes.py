@@ -42,7 +42,8 @@ class Node:
     `slots` is what it lends in all, `free_slots` what was free at its last heartbeat. `online_s` is the
     length of its open session in seconds, None when it has none. `reason` says why it is in its state,
     `withheld` why its owner's limits lend nothing just now ("": they do lend). `owner` is whose it is, by its
-    certificate ("" where there are none).
+    certificate ("" where there are none). With `relay` it passes connections on to those that nobody reaches;
+    `via` is the name of the one that does so for this node ("": it is reached directly).
     """
 
     id: str
@@ -62,6 +63,8 @@ class Node:
     online_s: float | None
     withheld: str = ""
     owner: str = ""
+    relay: bool = False
+    via: str = ""
 
     def __str__(self) -> str:
         free = "" if self.free_slots is None else f", {self.free_slots} free"

@@ -13,6 +13,8 @@ _EVIDENCE = {
     "unfinished": ("v", "refused, or not finished"),
     "session_ended": ("s", "left with notice"),
     "interruption": ("X", "interrupted"),
+    "lie": ("*", "proven to have lied"),
+    "wrong_answer": ("P", "a wrong answer"),
 }
 _OTHER = ("d", "other evidence")
 

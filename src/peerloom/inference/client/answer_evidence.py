@@ -7,7 +7,14 @@ from contextlib import suppress
 from peerloom.errors import PeerloomError
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import SelectorPeer
-from peerloom.kit.evidence import EvidenceReporter, MemoryOutbox, detailed, transferred, unfinished
+from peerloom.kit.evidence import (
+    EvidenceReporter,
+    MemoryOutbox,
+    answered_wrongly,
+    detailed,
+    transferred,
+    unfinished,
+)
 
 PAUSE_S = 2.0
 _KEPT = 200
@@ -36,6 +43,12 @@ class AnswerEvidence:
     def unfinished(self, node_id: str, detail: str) -> None:
         """A node that was asked gave no answer, a wrong one, or one that stands apart."""
         fact = unfinished("", node_id, self._clock.wall_s())
+        self._outbox.add(detailed(fact, f"inference: {detail}"))
+        self._report_later()
+
+    def answered_wrongly(self, node_id: str, detail: str) -> None:
+        """Most of those who were asked the same answered otherwise."""
+        fact = answered_wrongly("", node_id, self._clock.wall_s())
         self._outbox.add(detailed(fact, f"inference: {detail}"))
         self._report_later()
 

@@ -72,15 +72,16 @@ class Estimator:
         remote, first = _remote(request, wholes)
         estimates = (
             remote,
-            self._of_local(digest, samples, guess_s, model_bytes, fastest_s),
+            self._of_local(description, samples, guess_s, model_bytes, fastest_s),
             _split(request, description, replicas, places, micro_batches),
         )
         return estimates, first
 
     def _of_local(
-        self, digest: str, samples: int, guess_s: float, model_bytes: int, bytes_per_s: float
+        self, model: ModelDescription, samples: int, guess_s: float, model_bytes: int, bytes_per_s: float
     ) -> Estimate:
-        if reason := self._local.why_not():
+        digest = model.digest
+        if reason := self._local.why_not(model.task):
             return Estimate("local", None, reason)
         fetch_s, ready_s = self._local.ready_s(digest, model_bytes, bytes_per_s)
         sample_s = self._local.times(digest, guess_s).predict_s(samples) / samples

@@ -5,7 +5,7 @@ import importlib.util
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from peerloom.client.remote_services import Services
 from peerloom.errors import FailedPreconditionError
 from peerloom.inference.client.costs import BatchTimes
 from peerloom.inference.client.replica import BUILD_GUESS_S
+from peerloom.inference.trusted_modules import BY_USER, TrustedModules
 from peerloom.kit.clock import Clock
 
 if TYPE_CHECKING:
@@ -28,10 +29,13 @@ _KEPT = 4
 
 
 class LocalRoute:
-    """Models in this process: their files in the user's cache folder, the last 4 in memory."""
+    """Models in this process: their files in the user's cache folder, the last 4 in memory.
+
+    Besides those of built-in tasks, models of own tasks in the modules that the user trusts are built.
+    """
 
     def __init__(self, services: Services, clock: Clock) -> None:
-        self._services, self._clock = services, clock
+        self._services, self._modules, self._clock = services, trusted_by_user(os.environ), clock
         self._models: OrderedDict[str, LocalModel] = OrderedDict()
         self._times: dict[str, BatchTimes] = {}
         self._loading = asyncio.Lock()
@@ -43,11 +47,11 @@ class LocalRoute:
         """How long the model takes here."""
         return self._times.setdefault(digest, BatchTimes(guess_s))
 
-    def why_not(self) -> str:
-        """Why no model can be run here; empty when it can."""
+    def why_not(self, task: str = "") -> str:
+        """Why no model, or none of this task, can be run here; empty when it can."""
         if importlib.util.find_spec("torch") is None or importlib.util.find_spec("safetensors") is None:
             return "torch and safetensors aren't installed here: pip install peerloom[train]"
-        return ""
+        return self._modules.why_not(task)
 
     def ready_s(self, digest: str, size_bytes: int, bytes_per_s: float) -> tuple[float, float]:
         """Seconds that fetching and making ready would take: 0 and 0 for a model in memory."""
@@ -73,7 +77,9 @@ class LocalRoute:
                 path = cached_path(digest)
                 if not path.is_file():
                     await self._fetch(digest, path)
-                self._models[digest] = await asyncio.to_thread(_load, path, digest, self._clock)
+                self._models[digest] = await asyncio.to_thread(
+                    _load, path, digest, self._modules, self._clock
+                )
             self._models.move_to_end(digest)
             while len(self._models) > _KEPT:
                 self._models.popitem(last=False)
@@ -95,14 +101,20 @@ class LocalRoute:
         await AsyncArtifacts(self._services).get(digest, path)
 
 
+def trusted_by_user(environment: Mapping[str, str]) -> TrustedModules:
+    """The modules that PEERLOOM_MODULES names, separated by commas."""
+    named = environment.get("PEERLOOM_MODULES", "").split(",")
+    return TrustedModules([module.strip() for module in named if module.strip()], BY_USER)
+
+
 def cached_path(digest: str) -> Path:
     """Where a model's file lies in the user's cache folder ($XDG_CACHE_HOME, else ~/.cache)."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(root) / "peerloom" / "models" / f"{digest}.safetensors"
 
 
-def _load(path: Path, digest: str, clock: Clock) -> "LocalModel":
+def _load(path: Path, digest: str, modules: TrustedModules, clock: Clock) -> "LocalModel":
     from peerloom.inference.client.local_model import LocalModel
 
     os.utime(path)
-    return LocalModel(path, digest, clock)
+    return LocalModel(path, digest, modules, clock)

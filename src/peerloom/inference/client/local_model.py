@@ -8,18 +8,22 @@ import torch
 
 from peerloom.inference.server.building import Part, build, read_blueprint, run_part
 from peerloom.inference.server.torch_tensors import check_inputs
+from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.clock import Clock
 
 Array = npt.NDArray[Any]
 
 
 class LocalModel:
-    """A model in this process, on its first CUDA device if there is one."""
+    """A model in this process, on its first CUDA device if there is one.
 
-    def __init__(self, path: Path, digest: str, clock: Clock) -> None:
+    Raises FailedPreconditionError for one that only a module which isn't among `modules` can build.
+    """
+
+    def __init__(self, path: Path, digest: str, modules: TrustedModules, clock: Clock) -> None:
         self._clock = clock
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self._blueprint = read_blueprint(path, digest)
+        self._blueprint = read_blueprint(path, digest, modules)
         self._part = build(self._blueprint, 0, len(self._blueprint.layers), device)
 
     @property

@@ -16,7 +16,7 @@ from peerloom.errors import (
 )
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.hedging import hedge_after_s, may_hedge, silent_after_s
-from peerloom.inference.client.replica import Replica
+from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.inference.client.replicas import Replicas
 from peerloom.kit.clock import Clock
 from peerloom.kit.tensors import LIMIT_BYTES, array_of, check_finite, message_of
@@ -28,10 +28,13 @@ ATTEMPTS = 4
 
 @dataclass(frozen=True, eq=False)
 class RemoteAnswer:
-    """What a node answered, and whether it was the second one asked because the first was late."""
+    """What nodes answered, and whether it was the second one asked because the first was late.
+
+    `served_by` is one node, or more where the inputs were too large for one message.
+    """
 
     outputs: Array
-    node: str
+    served_by: tuple[ReplicaNode, ...]
     model_s: float
     queue_s: float
     hedged: bool
@@ -55,7 +58,7 @@ class RemoteRoute:
         answers = [await self._one(digest, part, timeout_s, hedge=hedge, first=first) for part in parts]
         return RemoteAnswer(
             np.concatenate([answer.outputs for answer in answers]),
-            answers[-1].node,
+            tuple({node: None for answer in answers for node in answer.served_by}),
             sum(answer.model_s for answer in answers),
             sum(answer.queue_s for answer in answers),
             any(answer.hedged for answer in answers),
@@ -76,7 +79,7 @@ class RemoteRoute:
         network_s = max(0.0, self._clock.monotonic_s() - started_s - answer.model_s - answer.queue_s)
         moved_bytes = len(sent.content) + len(answer.outputs.content)
         self._evidence.answered(replica.node.node_id, network_s, moved_bytes)
-        return RemoteAnswer(outputs, replica.node.name, answer.model_s, answer.queue_s, False)
+        return RemoteAnswer(outputs, (replica.node,), answer.model_s, answer.queue_s, False)
 
     async def _one(
         self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, first: str

@@ -37,13 +37,14 @@ _CALLS_REMEMBERED = 9
 
 @dataclass(frozen=True)
 class ReplicaNode:
-    """What registry and selector say of a node."""
+    """What registry and selector say of a node; `owner` is a key (kit/ownership.py)."""
 
     node_id: str
     name: str
     agent_address: str
     belief: float
     gflops: float
+    owner: str
 
 
 class Replica:

@@ -9,6 +9,8 @@ from peerloom.client.remote_services import Services
 from peerloom.errors import DeadlineError, NotFoundError, PeerloomError, UnavailableError
 from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.kit.clock import Clock
+from peerloom.kit.limits import LIE_PRICE
+from peerloom.kit.ownership import owner_of
 from peerloom.v1.artifact_pb2 import ArtifactHolder
 from peerloom.v1.registry_pb2 import NODE_STATE_ALIVE, ListHoldersRequest, ListNodesRequest
 from peerloom.v1.selector_pb2 import ListBeliefsRequest
@@ -36,6 +38,7 @@ class Replicas:
         self._memory: dict[str, tuple[float, object]] = {}
         self._asking: dict[str, asyncio.Task[PeerloomError | None]] = {}
         self._failed_until_s: dict[str, float] = {}
+        self._distrusted: dict[str, str] = {}
 
     async def known(self, digest: str, excluded: Sequence[str] = (), first: str = "") -> list[Replica]:
         """All that may be asked, best first; some may not have been met yet. Raises a PeerloomError.
@@ -46,7 +49,8 @@ class Replicas:
         now_s = self._clock.monotonic_s()
         # What failed just now comes last: it may be back, and there may be nobody else.
         failed = {node_id for node_id, until_s in self._failed_until_s.items() if until_s > now_s}
-        replicas = [self._server(node) for node in nodes if node.name not in excluded]
+        usable = [n for n in nodes if n.name not in excluded and n.node_id not in self._distrusted]
+        replicas = [self._server(node) for node in usable]
         return sorted(
             replicas,
             key=lambda replica: (
@@ -68,15 +72,29 @@ class Replicas:
         failures: list[PeerloomError] = []
         while replicas and len(found) < count:
             tried, replicas = replicas[: count - len(found)], replicas[count - len(found) :]
-            results = await asyncio.gather(*(self._make_ready(one, digest) for one in tried))
+            results = await asyncio.gather(*(self.make_ready(one, digest) for one in tried))
             for replica, failure in zip(tried, results, strict=True):
                 if failure is None:
                     found.append(replica)
                 else:
                     failures.append(failure)
         if not found:
-            raise _nobody(digest, failures)
+            raise _nobody(digest, failures, list(self._distrusted.values()))
         return found
+
+    async def holding(self, digest: str) -> list[Replica]:
+        """Those of `known` that have the model already, and didn't fail just now."""
+        holders, now_s = await self._holder_ids(digest), self._clock.monotonic_s()
+        return [
+            replica
+            for replica in await self.known(digest)
+            if (digest in replica.loaded or replica.node.node_id in holders)
+            and self._failed_until_s.get(replica.node.node_id, now_s) <= now_s
+        ]
+
+    def distrust(self, node: ReplicaNode) -> None:
+        """This client never asks the node again: it answered wrongly."""
+        self._distrusted[node.node_id] = node.name
 
     async def holders(self) -> list[ArtifactHolder]:
         """Who holds every model beside the nodes: the trainer. Empty while it is away."""
@@ -118,7 +136,8 @@ class Replicas:
             await replica.close()
         self._met.clear()
 
-    async def _make_ready(self, replica: Replica, digest: str) -> PeerloomError | None:
+    async def make_ready(self, replica: Replica, digest: str) -> PeerloomError | None:
+        """Has the whole model ready at a replica; what is in the way, or None."""
         try:
             await replica.open()
             if digest not in replica.loaded:
@@ -154,6 +173,7 @@ class Replicas:
                 node.spec.address,
                 beliefs.get(node.node_id, 0.0),
                 node.spec.speed.matmul_gflops,
+                owner_of(node.node_id, node.spec.address, dict(node.spec.labels), node.spec.owner),
             )
             for node in found
             if not node.draining
@@ -214,9 +234,10 @@ class Replicas:
         return None
 
 
-def _rank(replica: Replica, digest: str, holders: set[str]) -> tuple[bool, bool, float, float]:
+def _rank(replica: Replica, digest: str, holders: set[str]) -> tuple[bool, bool, bool, float, float]:
     away_s = replica.round_trip_s + replica.queue_s
     return (
+        replica.node.belief <= -LIE_PRICE,  # a proven liar, when there is nobody else
         digest not in replica.loaded,
         replica.node.node_id not in holders,
         round(away_s / SAME_S) * SAME_S,
@@ -224,13 +245,15 @@ def _rank(replica: Replica, digest: str, holders: set[str]) -> tuple[bool, bool,
     )
 
 
-def _nobody(digest: str, failures: Sequence[PeerloomError]) -> PeerloomError:
+def _nobody(digest: str, failures: Sequence[PeerloomError], distrusted: Sequence[str]) -> PeerloomError:
     if failures and all(isinstance(failure, NotFoundError) for failure in failures):
         return failures[0]
     lasting = [failure for failure in failures if not isinstance(failure, AWAY)]
     if lasting:
         return lasting[0]
     said = "; ".join(failure.message for failure in failures[:3]) or "no node is alive that takes work"
+    if distrusted:
+        said += f" ({', '.join(distrusted)} answered this client wrongly and is not asked again)"
     return UnavailableError(
         f"No node can answer with the model {digest[:12]}: {said} See: peerloom nodes list",
         reason="NO_INFERENCE_NODE",

@@ -1,14 +1,16 @@
 """The three routes to an answer, and the choice among them."""
 
 import asyncio
-from typing import Any
+import random
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from peerloom.client.models import find_digest
 from peerloom.client.remote_services import Services
-from peerloom.client.types.inference import Combination, Estimate, Inference, Mode
+from peerloom.client.types.inference import Combination, Estimate, Inference, Mode, OpinionMode
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.costs import choose
@@ -16,26 +18,28 @@ from peerloom.inference.client.ensemble import combine
 from peerloom.inference.client.estimator import Estimates, Estimator
 from peerloom.inference.client.local import LocalRoute
 from peerloom.inference.client.remote import RemoteAnswer, RemoteRoute
+from peerloom.inference.client.replica import ReplicaNode
 from peerloom.inference.client.replicas import AWAY, Replicas
+from peerloom.inference.client.second_opinions import CheckedAnswer, SecondOpinions
 from peerloom.inference.client.split import SplitRoute
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
-_MODES = ("auto", "remote", "split", "local")
 
 
 class InferenceRouter:
     """Inference for one client: what it has met, measured and learned. Belongs to one event loop."""
 
-    def __init__(self, services: Services, clock: Clock) -> None:
+    def __init__(self, services: Services, clock: Clock, chance: random.Random) -> None:
         self._services, self.clock = services, clock
         self.local = LocalRoute(services, clock)
         self.replicas = Replicas(services, self.local.idle, clock)
         self.evidence = AnswerEvidence(services.selector.peer, clock)
         self.remote = RemoteRoute(self.replicas, self.evidence, clock)
         self.split = SplitRoute(self.replicas, self.evidence, clock)
+        self.opinions = SecondOpinions(self.replicas, self.local, self.evidence, self.remote.ask, chance)
         self._estimator = Estimator(self.replicas, self.local, clock)
         self._descriptions: dict[str, ModelDescription] = {}
         self._digests: dict[str, str] = {}
@@ -52,10 +56,11 @@ class InferenceRouter:
         stages: int = 0,
         micro_batches: int = 8,
         hedge: bool = True,
+        second_opinion: OpinionMode = "auto",
     ) -> Inference:
         """The outputs and how they came about; see AsyncClient.infer."""
         started_s = self.clock.monotonic_s()
-        _check(mode, timeout_s, nodes, stages, micro_batches)
+        _check(mode, timeout_s, nodes, stages, micro_batches, second_opinion)
         digest = await self.digest(model)
         batch = await self._as_batch(digest, inputs, mode)
         if not batch.ndim or not len(batch):
@@ -70,23 +75,24 @@ class InferenceRouter:
             mode, reason = choose(estimates)
         if mode == "remote":
             answer = await self.remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
-            return _of_remote(answer, reason, estimates, self.clock.monotonic_s() - started_s)
+            found = _of_remote(answer, reason, estimates, self.clock.monotonic_s() - started_s)
+            return await self._checked(
+                found,
+                CheckedAnswer(digest, batch, answer.outputs, answer.served_by),
+                second_opinion,
+                timeout_s,
+            )
         if mode == "split":
             description = await self.description(digest)
             split = await self.split.infer(description, batch, timeout_s, stages, micro_batches)
             seconds = self.clock.monotonic_s() - started_s
             why = split.reason if reason == "you asked for it" else reason
-            return Inference(
-                split.outputs,
-                mode,
-                why,
-                split.nodes,
-                seconds,
-                split.model_s,
-                0.0,
-                estimates,
-                False,
-                split.replaced,
+            names = _names(split.served_by)
+            found = Inference(
+                split.outputs, mode, why, names, seconds, split.model_s, 0.0, estimates, False, split.replaced
+            )
+            return await self._checked(
+                found, CheckedAnswer(digest, batch, split.outputs, split.served_by), second_opinion, timeout_s
             )
         outputs, model_s = await self.local.infer(digest, batch)
         return Inference(
@@ -125,8 +131,32 @@ class InferenceRouter:
                 return found
         raise failure
 
+    async def _checked(
+        self, found: Inference, answer: CheckedAnswer, second_opinion: OpinionMode, timeout_s: float
+    ) -> Inference:
+        """The same, or what most say where a second opinion was due and is waited for."""
+        if second_opinion == "auto":
+            # Without a door nobody knows whose nodes are, and every machine is trusted.
+            second_opinion = "background" if self._services.dialer.identity is not None else "off"
+        if second_opinion == "off" or not self.opinions.is_due(answer.nodes):
+            return found
+        if second_opinion == "background":
+            self.opinions.check_later(answer)
+            return found
+        started_s = self.clock.monotonic_s()
+        opinion = await self.opinions.check(answer, max(0.001, timeout_s - found.seconds))
+        return replace(
+            found,
+            outputs=opinion.outputs,
+            nodes=opinion.nodes,
+            seconds=found.seconds + self.clock.monotonic_s() - started_s,
+            confirmed_by=opinion.confirmed_by,
+            deviating=opinion.deviating,
+        )
+
     async def close(self) -> None:
         """Hands over the last evidence and closes all channels."""
+        await self.opinions.close()
         await self.split.close()
         await self.evidence.close()
         await self.replicas.close()
@@ -160,7 +190,7 @@ class InferenceRouter:
             *(self.remote.ask(replica, digest, batch, timeout_s) for replica in replicas),
             return_exceptions=True,
         )
-        answers = {each.node: each for each in results if isinstance(each, RemoteAnswer)}
+        answers = {each.served_by[0].name: each for each in results if isinstance(each, RemoteAnswer)}
         if len(answers) < 2:
             failed = next((each for each in results if isinstance(each, BaseException)), None)
             raise UnavailableError(
@@ -195,7 +225,7 @@ def _of_remote(
         answer.outputs,
         "remote",
         reason,
-        (answer.node,),
+        _names(answer.served_by),
         seconds,
         answer.model_s,
         answer.queue_s,
@@ -204,9 +234,19 @@ def _of_remote(
     )
 
 
-def _check(mode: str, timeout_s: float, nodes: int, stages: int, micro_batches: int) -> None:
-    if mode not in _MODES:
-        raise InvalidArgumentError.of_field("mode", mode, ", ".join(_MODES))
+def _names(nodes: tuple[ReplicaNode, ...]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
+
+
+def _check(
+    mode: str, timeout_s: float, nodes: int, stages: int, micro_batches: int, second_opinion: str
+) -> None:
+    for name, value, words in (
+        ("mode", mode, get_args(Mode)),
+        ("second_opinion", second_opinion, get_args(OpinionMode)),
+    ):
+        if value not in words:
+            raise InvalidArgumentError.of_field(name, value, ", ".join(words))
     check_range("timeout_s", timeout_s, 0.001, 1e6)
     check_range("nodes", nodes, 1, 100)
     check_range("stages", stages, 0, 1000)

@@ -12,7 +12,7 @@ from peerloom.errors import DeadlineError, NotFoundError, PeerloomError, Unavail
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.idle_pipelines import IdlePipelines
 from peerloom.inference.client.pipeline import Pipeline
-from peerloom.inference.client.replica import Replica
+from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.inference.client.replicas import Replicas
 from peerloom.inference.client.stage import Placement
 from peerloom.inference.cut import LayerCost, StageNode, cut
@@ -32,7 +32,7 @@ class SplitAnswer:
     """Outputs, the nodes of the stages, what the last stage computed, lost stages, and why it was cut so."""
 
     outputs: Array
-    nodes: tuple[str, ...]
+    served_by: tuple[ReplicaNode, ...]
     model_s: float
     replaced: int
     reason: str
@@ -62,7 +62,8 @@ class SplitRoute:
             self._idle.end(pipeline)
             raise
         self._idle.keep(pipeline)
-        return SplitAnswer(np.concatenate(outputs), pipeline.nodes, model_s, pipeline.replaced, reason)
+        served_by = tuple(placement.replica.node for placement in pipeline.placements)
+        return SplitAnswer(np.concatenate(outputs), served_by, model_s, pipeline.replaced, reason)
 
     async def _drive(
         self, pipeline: Pipeline, parts: Sequence[Array], window: int, deadline_s: float, timeout_s: float

@@ -1,6 +1,5 @@
 """From an artifact's file to layers in memory, of which only the wanted ones take any; and what they cost."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PeerloomError
 from peerloom.inference.server.layers import IncrementalModel, Layer, layers_of, run_layers
+from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
 from peerloom.kit.safetensors_file import HEADER_LIMIT_BYTES
@@ -49,12 +49,12 @@ class Part:
         return sum(layer.parameter_bytes for layer in self.layers)
 
 
-def read_blueprint(path: Path, digest: str, modules: Collection[str] | None = None) -> Blueprint:
-    """What the artifact says of itself; of own tasks only those in `modules` are imported (None: in any).
+def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprint:
+    """What the artifact says of itself; of own tasks only those in `modules` are imported.
 
     Raises DataLossError for a file that isn't safetensors or has no origin, InvalidArgumentError for a header
     or origin beyond its limits, and FailedPreconditionError when the task that builds it may not, or can't,
-    be made on this node.
+    be made here.
     """
     try:
         _check_header(path)
@@ -62,8 +62,7 @@ def read_blueprint(path: Path, digest: str, modules: Collection[str] | None = No
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
         raise DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.") from error
-    if modules is not None:
-        _check_module(origin, digest, modules)
+    _check_module(origin, digest, modules)
     with torch.device("meta"):
         model = _model_of(origin, digest)
     layers = tuple(layers_of(model))
@@ -156,13 +155,10 @@ def _check_header(path: Path) -> None:
         check_range("header's size", header_bytes, 2, HEADER_LIMIT_BYTES)
 
 
-def _check_module(origin: ModelOrigin, digest: str, modules: Collection[str]) -> None:
-    # Whoever wrote the file chose the name, and importing a module runs it.
-    module, colon, _ = origin.task.partition(":")
-    if colon and module not in modules:
+def _check_module(origin: ModelOrigin, digest: str, modules: TrustedModules) -> None:
+    if reason := modules.why_not(origin.task):
         raise FailedPreconditionError(
-            f"The model {digest[:12]} is of the task {origin.task!r}, and this node's owner answers with "
-            f"models of built-in tasks and of none in {module!r} (--inference-modules).",
+            f"The model {digest[:12]} is not built: {reason}.",
             reason="MODEL_NOT_BUILDABLE",
             metadata={"task": origin.task},
         )
@@ -173,7 +169,7 @@ def _model_of(origin: ModelOrigin, digest: str) -> nn.Module:
         return load_task(origin.task, origin.arguments).model()
     except PeerloomError as error:
         raise FailedPreconditionError(
-            f"The model {digest[:12]} can't be built on this node: {error.message}",
+            f"The model {digest[:12]} can't be built here: {error.message}",
             reason="MODEL_NOT_BUILDABLE",
             metadata={"task": origin.task},
         ) from error

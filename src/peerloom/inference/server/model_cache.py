@@ -13,6 +13,7 @@ from peerloom.errors import ResourceExhaustedError
 from peerloom.inference.server.batching import to_drop
 from peerloom.inference.server.building import Blueprint, Part, build, check_part, read_blueprint
 from peerloom.inference.server.executor import TorchExecutor
+from peerloom.inference.trusted_modules import BY_NODE_OWNER, TrustedModules
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import ArtifactHolder
@@ -53,7 +54,7 @@ class ModelCache:
         modules: Collection[str] = (),
     ) -> None:
         self._fetch, self._folder, self._device = fetch, folder, device
-        self._modules = modules
+        self._modules = TrustedModules(modules, BY_NODE_OWNER)
         self._executor, self._clock = executor, clock
         self.limit_bytes = limit_bytes
         self._blueprints: OrderedDict[str, Blueprint] = OrderedDict()

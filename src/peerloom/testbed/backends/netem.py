@@ -17,7 +17,7 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 from peerloom.errors import FailedPreconditionError
 from peerloom.testbed import names
 from peerloom.testbed.backends import NodeCount, Stats
-from peerloom.testbed.lab import index_of, with_netlink
+from peerloom.testbed.lab import cabled, index_of, with_netlink
 from peerloom.testbed.names import HOST_INTERFACE, Names
 from peerloom.testbed.plan import Link, Plan
 
@@ -203,7 +203,7 @@ class Netem:
         up, down = up_and_down(self._plan, link)
         mtu, host = self._plan.network.mtu_bytes, self._hosts[node]
         for space, interface, side in (
-            (self._names.host(host.name), HOST_INTERFACE, up),
+            (cabled(host, self._names), HOST_INTERFACE, up),
             (self._names.lab, names.port(node), down),
         ):
             disciplines = shaping_of(side, mtu, netem)

@@ -79,7 +79,7 @@ class PeerMeeting:
                 limit: Any = timedelta(seconds=config.collective_timeout_s)
                 how = self._options(limit) if self._host else limit
                 group = ProcessGroupGloo(self._store, config.rank, config.world_size, how)
-                if config.transfer_state:
+                if config.newcomers:
                     self.bytes_per_s = self._measure(group)
             except (RuntimeError, ValueError) as error:
                 self._group.set_exception(error)

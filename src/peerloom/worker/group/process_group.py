@@ -24,7 +24,8 @@ from peerloom.worker.store_entries import StoreEntries
 
 
 class Group:
-    """Membership in one generation. `rank`, `world_size` and `owners` by rank as the trainer gave them.
+    """Membership in one generation. `rank`, `world_size`, and by rank `owners` and `node_ids`, as the trainer
+    gave them; `audits`: it wants shares of others computed again.
 
     Members find each other by their `entries`. Connections to the `spared_addresses` (host:port) survive a
     break. With a `relay` all that gloo sends travels by TLS; NCCL's can't.
@@ -42,6 +43,8 @@ class Group:
         self.world_size: int = config.world_size
         self.generation: int = config.generation
         self.owners: Sequence[str] = list(config.owners) or [str(rank) for rank in range(config.world_size)]
+        self.node_ids: Sequence[str] = list(config.node_ids) or [str(rank) for rank in range(self.world_size)]
+        self.audits: bool = config.audits
         self.device = device
         self._spared_ports = {_port(address) for address in spared_addresses}
         self._before = set(open_sockets())
@@ -56,6 +59,7 @@ class Group:
         self._waits = Waits()
         self._entries = entries
         self.tls = relay.tls if relay is not None else None
+        self.forward = relay.forward if relay is not None else None
         self._relayed: RelayedGeneration | None = None
         limit_s: float = config.collective_timeout_s
         if relay is not None and not self._is_nccl:
@@ -96,7 +100,7 @@ class Group:
             pg_options=None if self._is_nccl else self._meeting.connect(),
         )
         self.bytes_per_s = self._meeting.bytes_per_s
-        if self._is_nccl and self._config.transfer_state:
+        if self._is_nccl and self._config.newcomers:
             self.bytes_per_s = measure_bytes_per_s(
                 lambda t: self.wait(dist.all_reduce(t, async_op=True)), self._config, str(self.device)
             )

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import torch
 
+from peerloom.errors import UnavailableError
 from peerloom.kit.logs import get_logger
 from peerloom.worker.group.process_group import Group, all_gather_rows
-from peerloom.worker.group.relay.tls import JobTls
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.joining.broadcast import plan_transfer, take_newest_state
 from peerloom.worker.joining.catch_up import CatchUp, CatchUpState
@@ -143,17 +143,20 @@ def begin_joining(
     state: TrainingState,
     schedule: Schedule,
     group: Group,
+    newcomers: int,
     host: str,
     step_s: float,
     on_admitted: Callable[[], None],
 ) -> Joining:
-    """Finds out who lacks the newest state, and begins to give it to them; `host` is where
-    to listen for them.
+    """Finds out who lacks the state that counts, and begins to give it to them; `host` is where to listen for
+    them.
 
-    `step_s` is what a step has taken here, 0 if unknown. Raises RuntimeError when a peer is lost,
-    GenerationBrokenError when the group breaks.
+    So many of the last ranks lack it even if they are as far, `newcomers`: who was left behind may have made
+    its last steps in an older generation, with other shares, and have other last digits. `step_s` is what a
+    step has taken here, 0 if unknown. Raises RuntimeError when a peer is lost, GenerationBrokenError when the
+    group breaks.
     """
-    donor = _open_donor(host, group.tls) if state.step else None
+    donor = _open_donor(host, group) if state.step else None
     try:
         plan = plan_transfer(state.size_bytes(), group.bytes_per_s, step_s)
         own = [state.step, state.evaluated, int(plan.catches_up)]
@@ -162,19 +165,20 @@ def begin_joining(
         _close(donor)
         raise
     newest = max(row[0] for row in rows)
-    members = [rank for rank, row in enumerate(rows) if row[0] == newest]
-    newcomers = frozenset(range(group.world_size)) - set(members)
+    furthest = [rank for rank, row in enumerate(rows) if row[0] == newest]
+    members = [rank for rank in furthest if rank < group.world_size - newcomers] or furthest
+    lacking = frozenset(range(group.world_size)) - set(members)
     # The last ones give first: rank 0 also writes checkpoints.
-    gives = {rank: members[-1 - i % len(members)] for i, rank in enumerate(sorted(newcomers))}
+    gives = {rank: members[-1 - i % len(members)] for i, rank in enumerate(sorted(lacking))}
     addresses = {rank: bytes(int(n) for n in rows[giver][3:]).rstrip(b"\0") for rank, giver in gives.items()}
-    if newcomers and group.rank == members[0]:  # whose state is taken decides
+    if lacking and group.rank == members[0]:  # whose state is taken decides
         _log.info("transfer_planned", catches_up=plan.catches_up, reason=plan.reason)
     # Without a step to come there would be nothing to record.
     catches_up = bool(rows[members[0]][2]) and newest < schedule.total_steps and all(addresses.values())
-    if not newcomers or not catches_up or group.rank not in gives.values():
+    if not lacking or not catches_up or group.rank not in gives.values():
         _close(donor)
         donor = None
-    if not newcomers:
+    if not lacking:
         return Joining(group, state)
     if not catches_up:
         take_newest_state(state, group, members[0])
@@ -182,16 +186,16 @@ def begin_joining(
     if donor is not None:
         donor.give(state.copy())
     catch_up = None
-    if group.rank in newcomers:
+    if group.rank in lacking:
         receiver = StateReceiver(addresses[group.rank], group.tls)
         catch_up = CatchUp(state, schedule, receiver, int(newest), int(rows[members[0]][1]))
-    return Joining(group, state, newcomers, catch_up, donor, on_admitted)
+    return Joining(group, state, lacking, catch_up, donor, on_admitted)
 
 
-def _open_donor(host: str, tls: JobTls | None) -> StateDonor | None:
+def _open_donor(host: str, group: Group) -> StateDonor | None:
     try:
-        return StateDonor(host, tls)
-    except OSError as error:
+        return StateDonor(host, group.tls, group.forward)
+    except (OSError, UnavailableError) as error:
         _log.warning("donor_not_opened", host=host, reason=str(error))
         return None
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load
 
+from peerloom.errors import UnavailableError
 from peerloom.kit.logs import get_logger
 from peerloom.worker.group.relay.tls import JobTls, TlsLink
 
@@ -26,18 +27,29 @@ _log = get_logger()
 class StateDonor:
     """Offers one copy of the state to those who know the token, once it is given; with `tls` by that."""
 
-    def __init__(self, host: str, tls: JobTls | None = None) -> None:
-        """Listens on `host`, a free port. Raises OSError when it can't."""
+    def __init__(
+        self, host: str, tls: JobTls | None = None, forward: Callable[[int], str] | None = None
+    ) -> None:
+        """Listens on `host`, a free port; `forward` asks where others reach that, None: there.
+
+        Raises OSError when it can't listen, UnavailableError when nobody reaches it.
+        """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.create_server((host.strip("[]"), 0), family=family)
         self._tls = tls
         self._token = secrets.token_bytes(16)
         self._closed = False
+        host, port = self._listener.getsockname()[:2]
+        try:
+            address = f"{host}:{port}" if forward is None else forward(port)
+        except UnavailableError:
+            self._listener.close()
+            raise
+        self._reached = address.rpartition(":")[0].strip("[]"), int(address.rpartition(":")[2])
 
     def address(self) -> bytes:
         """Where to connect, and the token: at most 128 bytes, which only the group gets to know."""
-        host, port = self._listener.getsockname()[:2]
-        return json.dumps([host, port, self._token.hex()]).encode()
+        return json.dumps([*self._reached, self._token.hex()]).encode()
 
     def give(self, make: Callable[[], bytes]) -> None:
         """Gives to whoever calls what `make` returns, which is called in a thread."""

@@ -4,7 +4,7 @@ The loss that a worker differentiates is the sum over its own samples divided by
 gradient of the unsplit batch is the plain SUM of the workers' gradients, however unequal their shares.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from peerloom.kit.robust_rules import OFF
+from peerloom.worker.sync.robust.common_coin import CommonCoin
 
 TensorFuture = torch.futures.Future[torch.Tensor | str]
 
@@ -61,8 +62,18 @@ class Synchroniser(Protocol):
         """Takes its hooks off the model."""
 
 
-def synchroniser(model: torch.nn.Module, collectives: Collectives, robust: str) -> Synchroniser:
-    """The synchronisation for a group; `robust` as in `kit.robust_rules`."""
+def synchroniser(
+    model: torch.nn.Module,
+    collectives: Collectives,
+    robust: str,
+    on_refused: Callable[[Sequence[int]], None] = lambda ranks: None,
+    coin: CommonCoin | None = None,
+) -> Synchroniser:
+    """The synchronisation for a group; `robust` as in `kit.robust_rules`.
+
+    With all but `off`, `on_refused` hears of ranks whose gradients aren't finite, and a `coin`, if all have
+    one, is thrown with each step.
+    """
     from peerloom.worker.sync.all_reduce import AllReduce
     from peerloom.worker.sync.alone import Alone
     from peerloom.worker.sync.robust.exchange import RobustReduce
@@ -71,4 +82,4 @@ def synchroniser(model: torch.nn.Module, collectives: Collectives, robust: str) 
         return Alone(model)
     if robust == OFF:
         return AllReduce(model, collectives)
-    return RobustReduce(model, collectives.owners, robust, collectives)
+    return RobustReduce(model, collectives.owners, robust, collectives, on_refused, coin)

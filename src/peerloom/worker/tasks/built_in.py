@@ -15,7 +15,8 @@ class TaskEntry:
 
     `path` is "module:Class"; `epochs`, `batch_size` (samples a step over all workers) and `learning_rate`
     are the task's defaults; `arguments` maps the name of each argument to its help, and `required` names
-    those that can't be left out; `paths` names those that are files or folders of the node.
+    those that can't be left out; `paths` names those that are files or folders of the node. Where the data
+    that it uses without any may differ between machines, `own_data_vary` says so, in a sentence.
     """
 
     name: str
@@ -27,6 +28,7 @@ class TaskEntry:
     arguments: Mapping[str, str] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
     paths: frozenset[str] = frozenset()
+    own_data_vary: str = ""
 
 
 BUILT_IN: Mapping[str, TaskEntry] = {
@@ -83,6 +85,7 @@ BUILT_IN: Mapping[str, TaskEntry] = {
                 "heads": "Heads of a block's attention, 4 unless given; a divisor of width.",
             },
             paths=frozenset({"data"}),
+            own_data_vary="Python's own reference is another text in each version of Python",
         ),
     )
 }

@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import suppress
+from ipaddress import ip_address
 
 from peerloom.worker.group.relay.tls import TlsLink
 
@@ -11,8 +12,15 @@ LINGER_S = 10.0  # for the other direction, once gloo has closed one
 
 
 def quick(connection: socket.socket) -> None:
-    """Sends what is written at once: gloo waits for small messages too."""
+    """Sends what is written at once: gloo waits for small messages too.
+
+    Within this machine there is no path whose pace has to be found, and a system's BBR, which paces, takes a
+    fifth of the throughput: Reno, which every Linux has, doesn't.
+    """
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with suppress(OSError):  # the peer may be gone already
+        if hasattr(socket, "TCP_CONGESTION") and ip_address(connection.getpeername()[0]).is_loopback:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
 def shut(connection: socket.socket) -> None:

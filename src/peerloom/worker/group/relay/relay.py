@@ -10,6 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from peerloom.artifacts.fetch.connection_table import ConnectionTable
@@ -18,6 +19,7 @@ from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.group.relay.link import RelayLink, quick, shut
+from peerloom.worker.group.relay.reached import forwarded
 from peerloom.worker.group.relay.tls import HANDSHAKE_S, JobTls, TlsLink
 
 STRANGERS, STRANGERS_OF_HOST = 256, 64  # connections that haven't proved yet who they are
@@ -52,17 +54,18 @@ def open_relay(assignment: Assignment) -> "Relay | None":
     if not assignment.identity or assignment.plain_collectives:
         return None
     tls = JobTls(Identity(Path(assignment.identity)), assignment.job_id)
-    return Relay(host_of(assignment.agent_address, assignment.interface), tls)
+    forward = partial(forwarded, assignment) if assignment.is_relayed else None
+    return Relay(host_of(assignment.agent_address, assignment.interface), tls, forward)
 
 
 class Relay:
     """Listens at a free port of `host` for relays of the same job. `address` is host:port.
 
-    Raises UnavailableError when it can't listen there.
+    `forward` asks where others reach a port of ours; None: here. Raises UnavailableError if it can't listen.
     """
 
-    def __init__(self, host: str, tls: JobTls) -> None:
-        self.tls = tls
+    def __init__(self, host: str, tls: JobTls, forward: Callable[[int], str] | None = None) -> None:
+        self.tls, self.forward = tls, forward
         self._lock = threading.Lock()
         self._generations: dict[int, RelayedGeneration] = {}
         self._strangers = ConnectionTable[socket.socket](STRANGERS, STRANGERS_OF_HOST)
@@ -76,10 +79,14 @@ class Relay:
 
     def open(self, generation: int, rank: int, nodes: Sequence[str]) -> "RelayedGeneration":
         """This worker's part in a generation, until it is closed; `nodes` has the node of each rank."""
-        opened = RelayedGeneration(rank, generation, nodes, self.address, self.tls, self._forget)
+        opened = RelayedGeneration(rank, generation, nodes, self.reached_at, self.tls, self._forget)
         with self._lock:
             self._generations[generation] = opened
         return opened
+
+    def reached_at(self) -> str:
+        """Where the others' relays reach this one. Raises UnavailableError while nobody does."""
+        return self.address if self.forward is None else self.forward(int(self.address.rpartition(":")[2]))
 
     def close(self) -> None:
         """Lets nobody in any more; links go on."""
@@ -131,7 +138,8 @@ class Relay:
 class RelayedGeneration:
     """One generation's links: those that others dial, and those that our gloo opens to others.
 
-    Gloo listens at `host`, and the others' relays reach ours at `address`. `nodes` has the node of each rank.
+    Gloo listens at `host`, and `reached_at` says where the others' relays reach ours. `nodes` has the node of
+    each rank.
     """
 
     def __init__(
@@ -139,12 +147,12 @@ class RelayedGeneration:
         rank: int,
         generation: int,
         nodes: Sequence[str],
-        address: str,
+        reached_at: Callable[[], str],
         tls: JobTls,
         forget: Callable[[int], object],
     ) -> None:
         self._nodes = list(nodes)
-        self.rank, self.address, self.host = rank, address, loopback_of(rank)
+        self.rank, self.reached_at, self.host = rank, reached_at, loopback_of(rank)
         self._generation, self._tls, self._forget = generation, tls, forget
         self._lock = threading.Lock()
         self._open: set[socket.socket | RelayLink] = set()

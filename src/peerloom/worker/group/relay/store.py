@@ -4,6 +4,7 @@ import re
 import socket
 import struct
 
+from peerloom.errors import PeerloomError
 from peerloom.worker.group.relay.relay import RelayedGeneration, loopback_of
 from peerloom.worker.group.session_store import SessionStore
 from peerloom.worker.store_entries import StoreEntries
@@ -23,11 +24,15 @@ class RelayedStore(SessionStore):
         self._ports: dict[str, int] = {}
 
     def set(self, key: str, value: bytes | str) -> None:
-        """Tells all members, and where our relay is."""
+        """Tells all members, and where our relay is. Raises RuntimeError while nobody could reach it."""
         content = value.encode() if isinstance(value, str) else bytes(value)
         start = _port_in(content, self._relayed.rank)
         self._relayed.serve(_PORT.unpack_from(content, start)[0])
-        super().set(_relay_key(self._relayed.rank), self._relayed.address)
+        try:
+            address = self._relayed.reached_at()
+        except PeerloomError as error:  # gloo passes this kind on
+            raise RuntimeError(error.message) from error
+        super().set(_relay_key(self._relayed.rank), address)
         super().set(key, content)
 
     def get(self, key: str) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from peerloom.kit.robust_rules import AUTO, CENTRED_CLIPPING, KRUM, MEDIAN, TRIMMED_MEAN
+from peerloom.kit.robust_rules import CENTRED_CLIPPING, KRUM, MEDIAN
 from peerloom.worker.sync.robust import vote_rules as rules
 from peerloom.worker.sync.robust.votes import Votes
 
@@ -23,7 +23,7 @@ def rule_for(asked: str, owners: int, voters: int) -> str:
         return MEAN
     if voters < LEAST_OWNERS:
         return MEDIAN
-    return TRIMMED_MEAN if asked == AUTO else asked
+    return asked
 
 
 def needs_distances(rule: str) -> bool:
@@ -38,6 +38,18 @@ def of_part(rule: str, votes: Votes) -> torch.Tensor:
     if rule == MEDIAN:
         return rules.median(votes.values)
     return rules.trimmed_mean(votes.values, rules.tolerated(len(votes.values)))
+
+
+def of_part_without(apart: Sequence[str], votes: Votes) -> torch.Tensor:
+    """The gradient [d] of a part by `auto`: the trimmed mean of all but the owners who stand `apart`.
+
+    Each that is left out is one liar less to trim, so a coordinate stays within what honest owners say as
+    long as no honest one was left out in the place of a liar.
+    """
+    every = range(len(votes.owners))
+    kept = [place for place in every if votes.owners[place] not in apart] or list(every)
+    left_out = len(votes.owners) - len(kept)
+    return rules.trimmed_mean(votes.values[kept], max(0, rules.tolerated(len(votes.owners)) - left_out))
 
 
 def part_products(votes: Votes, names: Sequence[str]) -> torch.Tensor:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 import torch
 
 NONE, SIGN_FLIP, SCALING, NOISE = "none", "sign flip", "scaling", "noise"
-LABEL_FLIP, ALIE = "label flip", "ALIE"
-ATTACKS = (NONE, SIGN_FLIP, SCALING, NOISE, LABEL_FLIP, ALIE)
+LABEL_FLIP, ALIE, INNER_PRODUCT = "label flip", "ALIE", "inner product"
+ATTACKS = (NONE, SIGN_FLIP, SCALING, NOISE, LABEL_FLIP, ALIE, INNER_PRODUCT)
 SCALE = 100.0
 # ALIE (Baruch, Baruch, Goldberg, NeurIPS 2019) lies by so many deviations of the honest votes that it hides
 # among them. The paper's bound is less than half of it for so few workers: this is a bolder lie.
 LITTLE = 1.5
+# Inner product manipulation (Xie, Koyejo, Gupta, UAI 2019): so much of the honest mean, the other way.
+AGAINST = 0.5
 NOISE_DEVIATION = 1.0  # of each coordinate of a mean gradient; honest ones are some hundredths
 
 
@@ -30,7 +32,8 @@ def attacked(
         said[rows] = SCALE * votes[rows]
     elif attack == NOISE:
         said[rows] = NOISE_DEVIATION * torch.randn(len(rows), votes.shape[1], generator=chance)
-    elif attack == ALIE and rows:
+    elif attack in (ALIE, INNER_PRODUCT) and rows:
         honest = votes[[row for row in range(len(votes)) if row not in rows]]
-        said[rows] = honest.mean(0) - LITTLE * honest.std(0)
+        mean = honest.mean(0)
+        said[rows] = mean - LITTLE * honest.std(0) if attack == ALIE else -AGAINST * mean
     return said

@@ -8,11 +8,14 @@ whatever their processors.
 
 A worker that follows the protocol is all that is needed for its own part. One that doesn't can put anything
 into it, 1 / n of the gradient: nobody checks that.
+
+What a rank gets in the first exchange can be kept for an audit. With the second one the ranks throw a common
+coin (`common_coin`) that says whether there is one: each has said by then what it contributes.
 """
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +26,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.logs import get_logger
+from peerloom.kit.robust_rules import AUTO
 from peerloom.worker.sync import Collectives, SyncTraffic, TensorFuture
 from peerloom.worker.sync.robust import aggregation
+from peerloom.worker.sync.robust.common_coin import CommonCoin
+from peerloom.worker.sync.robust.histories import Histories
+from peerloom.worker.sync.robust.recomputing import Gradients, Layout
 from peerloom.worker.sync.robust.votes import Votes, collect, voters
 
 _log = get_logger()
@@ -43,18 +50,32 @@ class _Exchange:
 class _Bucket:
     gradients: torch.Tensor
     parts: _Exchange
+    layout: Layout | None
 
 
 class RobustReduce:
     """DDP around a living model, its sum of gradients replaced by a rule over votes.
 
-    `owners` of the ranks; `rule` as in `kit.robust_rules`.
+    `owners` of the ranks; `rule` as in `kit.robust_rules`. `on_refused` hears of ranks whose gradients aren't
+    finite, of each once. A `coin`, which all ranks have or none, is thrown with each step.
     """
 
     def __init__(
-        self, model: torch.nn.Module, owners: Sequence[str], rule: str, collectives: Collectives
+        self,
+        model: torch.nn.Module,
+        owners: Sequence[str],
+        rule: str,
+        collectives: Collectives,
+        on_refused: Callable[[Sequence[int]], None] = lambda ranks: None,
+        coin: CommonCoin | None = None,
     ) -> None:
         self.traffic = SyncTraffic()
+        self.thrown: bytes | None = None  # the coin of the last step
+        self._coin = coin
+        self._histories = Histories()
+        self._on_refused = on_refused
+        self._keeps = False
+        self._kept: list[tuple[Layout, torch.Tensor]] = []
         self._owners = list(owners)
         self._asked = rule
         self._collectives = collectives
@@ -81,11 +102,26 @@ class RobustReduce:
     def close(self) -> None:
         self._ddp = None  # type: ignore[assignment]  # DDP's hooks leave the model with it
         self._buckets.clear()
+        self._kept.clear()
+
+    def keep(self, keeps: bool) -> None:
+        """Whether what all ranks send in the next steps stays for `said_by`, until this is called again."""
+        self._keeps = keeps
+        self._kept.clear()
+
+    def said_by(self, rank: int) -> list[torch.Tensor]:
+        """This rank's part of the gradient that `rank` sent in the last step, one tensor a bucket."""
+        return [rows[rank] for _, rows in self._kept]
+
+    def part_of(self, gradients: Gradients, rank: int) -> list[torch.Tensor]:
+        """What `said_by` gives on `rank` of a rank that has these gradients."""
+        return [layout.part(gradients, rank, len(self._owners)) for layout, _ in self._kept]
 
     def _send_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         gradients, ranks = bucket.buffer(), len(self._owners)
         padded = pad(gradients, (0, -gradients.numel() % ranks))
-        self._buckets.append(_Bucket(gradients, self._exchange(padded)))
+        layout = Layout.of(bucket) if self._keeps else None
+        self._buckets.append(_Bucket(gradients, self._exchange(padded), layout))
         unchanged: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         unchanged.set_result(gradients)
         return unchanged
@@ -107,20 +143,34 @@ class RobustReduce:
     def _apply_rule(self, counts: Sequence[int]) -> None:
         names = voters(self._owners, counts)
         rule = aggregation.rule_for(self._asked, len(set(self._owners)), len(names))
-        found = [collect(self._rows(bucket.parts), self._owners, counts) for bucket in self._buckets]
+        came = [self._rows(bucket.parts) for bucket in self._buckets]
+        self._kept = [(b.layout, rows) for b, rows in zip(self._buckets, came, strict=True) if b.layout]
+        found = [collect(rows, self._owners, counts) for rows in came]
         self._name_refused(found)
-        if aggregation.needs_distances(rule):
+        if rule == AUTO:
+            self._histories.add(found)
+            apart = self._histories.apart()
+            results = [aggregation.of_part_without(apart, votes) for votes in found]
+        elif aggregation.needs_distances(rule):
             weights = self._agree_on_weights(rule, found, names)
             results = [aggregation.of_part_by(weights, votes, names) for votes in found]
         else:
             results = [aggregation.of_part(rule, votes) for votes in found]
-        arriving = [
-            self._to_all(result.to(bucket.gradients.dtype))
-            for bucket, result in zip(self._buckets, results, strict=True)
-        ]
-        for bucket, parts in zip(self._buckets, arriving, strict=True):
-            bucket.gradients.copy_(self._rows(parts).flatten()[: bucket.gradients.numel()])
+        self._give([result.to(b.gradients.dtype) for b, result in zip(self._buckets, results, strict=True)])
         self._buckets.clear()
+
+    def _give(self, results: list[torch.Tensor]) -> None:
+        """Sends this rank's part of each bucket to all, the coin behind the last, and takes theirs."""
+        sizes = [result.numel() for result in results]
+        if self._coin is not None:
+            said = self._coin.say().to(results[-1].device).view(results[-1].dtype)
+            results[-1] = torch.cat([results[-1], said])
+        arriving = [self._to_all(result) for result in results]
+        for bucket, size, exchange in zip(self._buckets, sizes, arriving, strict=True):
+            parts = self._rows(exchange)
+            bucket.gradients.copy_(parts[:, :size].flatten()[: bucket.gradients.numel()])
+        if self._coin is not None:
+            self.thrown = self._coin.throw(parts[:, size:].contiguous().view(torch.uint8).cpu())
 
     def _agree_on_weights(self, rule: str, found: Sequence[Votes], names: Sequence[str]) -> torch.Tensor:
         products = torch.stack([aggregation.part_products(votes, names) for votes in found]).sum(0)
@@ -134,6 +184,7 @@ class RobustReduce:
             ranks = sorted(refused - self._named)
             self._named |= refused
             _log.warning("gradients_refused", ranks=ranks, owners=[self._owners[rank] for rank in ranks])
+            self._on_refused(ranks)
         if not all(votes.owners for votes in found):
             raise FailedPreconditionError(
                 "No worker's gradient is finite: the training has diverged. Submit the job again with a "

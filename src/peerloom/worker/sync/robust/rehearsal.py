@@ -6,18 +6,23 @@ whole here.
 """
 
 import json
+import random
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from peerloom.kit.robust_rules import OFF
+from peerloom.kit.robust_rules import AUTO, OFF
 from peerloom.worker.schedule import Schedule, samples_of, split_batch
 from peerloom.worker.sync.robust import aggregation
 from peerloom.worker.sync.robust.attacks import LABEL_FLIP, attacked
+from peerloom.worker.sync.robust.histories import Histories
+from peerloom.worker.sync.robust.rehearsed_audits import RehearsedAudits
 from peerloom.worker.sync.robust.votes import Votes
 from peerloom.worker.task import Split
 from peerloom.worker.tasks.digits import Digits
@@ -32,7 +37,8 @@ CLASSES = 10
 class Rehearsal:
     """One training of `workers` owners, of whom `hostile` attack; `rule` as in `kit.robust_rules`.
 
-    The rule is used whatever the number of owners is.
+    The rule is used whatever the number of owners is. With `audits` shares are computed again, and whoever
+    lied is dismissed.
     """
 
     workers: int
@@ -41,9 +47,10 @@ class Rehearsal:
     attack: str
     seed: int
     epochs: int = EPOCHS
+    audits: bool = False
 
-    def run(self) -> dict[str, float]:
-        """Trains; returns the accuracy, and seconds a step in the rule."""
+    def run(self) -> dict[str, Any]:
+        """Trains; returns the accuracy, seconds a step in the rule, and what came of audits."""
         task = Digits()
         train, test = task.data()
         torch.manual_seed(self.seed)
@@ -56,21 +63,31 @@ class Rehearsal:
         places = torch.randperm(self.workers, generator=chance).tolist()
         shares = [SPEEDS[place % len(SPEEDS)] for place in places]
         hostile = torch.randperm(self.workers, generator=chance).tolist()[: self.hostile]
-        rule_s = 0.0
+        audits = RehearsedAudits(self.workers, hostile, random.Random(self.seed)) if self.audits else None
+        aggregator, rule_s = Aggregator(self.rule), 0.0
         for step in range(schedule.total_steps):
             first, end = schedule.bounds(step)
             positions = schedule.order(schedule.epoch_of(step))[first:end]
+            if audits is not None:
+                shares = [0 if rank in audits.dismissed else share for rank, share in enumerate(shares)]
             counts = split_batch(end - first, shares)
-            votes = self._votes(model, train, positions, counts, hostile)
-            votes = attacked(self.attack, votes, hostile, chance)
+            liars = hostile if audits is None else audits.liars()
+            honest = partial(self._votes, model, train, positions, counts, [])
+            votes = self._votes(model, train, positions, counts, liars)
+            there = [rank for rank, share in enumerate(shares) if share]
+            lying = [there.index(rank) for rank in liars]
+            votes[there] = attacked(self.attack, votes[there], lying, chance)
+            if audits is not None:
+                audits.after_step(votes, counts, honest)
             started_s = time.perf_counter()
-            gradient = aggregate(self.rule, votes, counts)
+            gradient = aggregator.gradient(votes[there], there, [counts[rank] for rank in there])
             rule_s += time.perf_counter() - started_s
             _put(model, gradient)
             optimiser.step()
         with torch.no_grad():
             right = (model(test.inputs).argmax(1) == test.targets).double().mean()
-        return {"accuracy": float(right), "rule_s": rule_s / schedule.total_steps}
+        found = {"accuracy": float(right), "rule_s": rule_s / schedule.total_steps}
+        return found if audits is None else {**found, **_report(audits, schedule.total_steps)}
 
     def _votes(
         self,
@@ -104,16 +121,50 @@ class Rehearsal:
         return torch.cat([found[name].flatten(1) for name in parameters], dim=1)
 
 
-def aggregate(rule: str, values: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """The gradient [d] of whole votes [n, d]; OFF: their mean by samples."""
-    names = tuple(str(rank) for rank in range(len(values)))
-    votes = Votes(values, names, tuple(counts), ())
-    if rule == OFF:
-        return aggregation.of_part(aggregation.MEAN, votes)
-    if not aggregation.needs_distances(rule):
-        return aggregation.of_part(rule, votes)
-    weights = aggregation.weights_of(rule, aggregation.part_products(votes, names))
-    return aggregation.of_part_by(weights, votes, names)
+def _report(audits: RehearsedAudits, steps: int) -> dict[str, Any]:
+    hostile = sorted(audits.hostile)
+    return {
+        "accused_at": [audits.accused.get(rank) for rank in hostile],
+        "dismissed_at": [audits.dismissed.get(rank) for rank in hostile],
+        "honest_accused": len(audits.accused.keys() - set(hostile)),
+        "honest_dismissed": len(audits.dismissed.keys() - set(hostile)),
+        "audited_steps": audits.audited_steps / steps,
+    }
+
+
+class Aggregator:
+    """A rule of whole votes over the steps of a training; OFF: their mean by samples."""
+
+    def __init__(self, rule: str) -> None:
+        self._rule = rule
+        self._there: list[int] = []
+        self._histories: list[Histories] = []
+
+    def gradient(self, values: torch.Tensor, there: list[int], counts: list[int]) -> torch.Tensor:
+        """The gradient [d] of the votes [n, d] of the ranks that are there."""
+        names = tuple(str(rank) for rank in there)
+        if self._rule == AUTO:
+            return self._of_parts(values, there, names, counts)
+        votes = Votes(values, names, tuple(counts), ())
+        if self._rule == OFF:
+            return aggregation.of_part(aggregation.MEAN, votes)
+        if not aggregation.needs_distances(self._rule):
+            return aggregation.of_part(self._rule, votes)
+        weights = aggregation.weights_of(self._rule, aggregation.part_products(votes, names))
+        return aggregation.of_part_by(weights, votes, names)
+
+    def _of_parts(
+        self, values: torch.Tensor, there: list[int], names: tuple[str, ...], counts: list[int]
+    ) -> torch.Tensor:
+        """As each rank has a part and histories of its own, anew in each generation."""
+        if there != self._there:
+            self._there, self._histories = list(there), [Histories() for _ in there]
+        results = []
+        for histories, part in zip(self._histories, values.tensor_split(len(there), dim=1), strict=True):
+            votes = Votes(part, names, tuple(counts), ())
+            histories.add([votes])
+            results.append(aggregation.of_part_without(histories.apart(), votes))
+        return torch.cat(results)
 
 
 def _put(model: torch.nn.Module, gradient: torch.Tensor) -> None:

@@ -1,0 +1,75 @@
+"""A rank's gradient computed again, and laid out as DDP's buckets send it, to be compared with what came."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.func import functional_call
+from torch.nn.functional import pad
+
+from peerloom.kit.audit_rules import relative_difference
+
+Gradients = Mapping[torch.Tensor, torch.Tensor]  # by parameter
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the gradients of a bucket's parameters stand in it: size, stride and offset of each."""
+
+    length: int
+    places: tuple[tuple[torch.Tensor, torch.Size, tuple[int, ...], int], ...]
+
+    @classmethod
+    def of(cls, bucket: dist.GradBucket) -> "Layout":
+        """A bucket's layout; DDP makes others after the first step."""
+        buffer = bucket.buffer()
+        views = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        places = tuple(
+            (parameter, view.size(), view.stride(), int(view.storage_offset() - buffer.storage_offset()))
+            for parameter, view in views
+        )
+        return cls(buffer.numel(), places)
+
+    def part(self, gradients: Gradients, rank: int, ranks: int) -> torch.Tensor:
+        """The `rank`-th of `ranks` parts of the bucket, if the gradients were these."""
+        flat = torch.zeros(self.length, dtype=self.places[0][0].dtype, device=self.places[0][0].device)
+        for parameter, size, stride, offset in self.places:
+            flat.as_strided(size, stride, offset).copy_(gradients[parameter])
+        return pad(flat, (0, -self.length % ranks)).view(ranks, -1)[rank]
+
+
+def gradients_of(
+    model: torch.nn.Module,
+    buffers: Mapping[str, torch.Tensor],
+    loss_of: Callable[[Callable[[torch.Tensor], torch.Tensor]], torch.Tensor],
+) -> Gradients:
+    """The gradients of `loss_of(forward)` by all parameters that learn; the model is left as it is.
+
+    The forward pass begins with copies of `buffers`, which it may change.
+    """
+    parameters = dict(model.named_parameters())
+    copies = {name: value.detach().requires_grad_(value.requires_grad) for name, value in parameters.items()}
+    state = {**copies, **{name: value.clone() for name, value in buffers.items()}}
+
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = functional_call(model, state, (inputs,))
+        return outputs
+
+    learning = {name: value for name, value in copies.items() if value.requires_grad}
+    found = torch.autograd.grad(loss_of(forward), list(learning.values()), allow_unused=True)
+    return {
+        parameters[name]: torch.zeros_like(value) if gradient is None else gradient
+        for (name, value), gradient in zip(learning.items(), found, strict=True)
+    }
+
+
+def norm_of(parts: Sequence[torch.Tensor]) -> float:
+    """The length of a vector that comes in parts."""
+    return float(torch.stack([torch.linalg.vector_norm(part.double()) for part in parts]).norm())
+
+
+def difference(said: Sequence[torch.Tensor], computed: Sequence[torch.Tensor], largest: float) -> float:
+    """How far apart two such vectors are, as a part of the second; `largest` as in `relative_difference`."""
+    apart = [one.double() - other.double() for one, other in zip(said, computed, strict=True)]
+    return relative_difference(norm_of(apart), norm_of(computed), largest)

@@ -1,0 +1,28 @@
+"""Jobs on the digits at a pace that leaves the cores to others, and waits for their epochs."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from peerloom import EpochFinished, JobEvent
+
+_TASK = """
+import threading
+from peerloom.worker.tasks.digits import Digits
+class Paced(Digits):
+    def batch(self, split, indices):
+        threading.Event().wait(%r)
+        return super().batch(split, indices)
+"""
+
+
+def put_paced_task(folder: Path, pause_s: float) -> None:
+    """Puts `paced:Paced` there, which waits so long before each batch."""
+    (folder / "paced.py").write_text(_TASK % pause_s)
+
+
+async def next_epoch(events: AsyncIterator[JobEvent]) -> None:
+    """Waits for the end of the epoch that is under way."""
+    async for event in events:
+        if isinstance(event, EpochFinished):
+            return
+    raise AssertionError("the job ended")
