@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
 from peerloom.worker.group.breaking import open_sockets, shut_down
+from peerloom.worker.group.followed import FollowedGroup
 from peerloom.worker.group.meeting import CONNECTED, PeerMeeting, measure_bytes_per_s
 from peerloom.worker.group.relay.relay import Relay, RelayedGeneration
 from peerloom.worker.group.relay.store import RelayedStore
@@ -57,6 +58,7 @@ class Group:
         self._config = config
         self._is_nccl: bool = config.backend == Backend.BACKEND_NCCL
         self._waits = Waits()
+        self._followed: FollowedGroup | None = None
         self._entries = entries
         self.tls = relay.tls if relay is not None else None
         self.forward = relay.forward if relay is not None else None
@@ -99,11 +101,18 @@ class Group:
             device_id=self.device if self._is_nccl else None,
             pg_options=None if self._is_nccl else self._meeting.connect(),
         )
+        if not self._is_nccl:
+            self._followed = FollowedGroup(_world(), self._waits)
         self.bytes_per_s = self._meeting.bytes_per_s
         if self._is_nccl and self._config.newcomers:
             self.bytes_per_s = measure_bytes_per_s(
                 lambda t: self.wait(dist.all_reduce(t, async_op=True)), self._config, str(self.device)
             )
+
+    @property
+    def process_group(self) -> dist.ProcessGroup:
+        """For a library that waits for collectives by itself; those waits, too, end with the group."""
+        return self._followed or _world()  # NCCL's abort ends what is under way
 
     def follow(self, work: dist.Work | None) -> TensorFuture:
         """A future of a collective's tensor; waiting for it ends with the group, at once."""
@@ -142,7 +151,7 @@ class Group:
             if self._closed:
                 return
             if dist.is_initialized() and self._is_nccl:
-                dist.group.WORLD.abort()  # type: ignore[union-attr]  # initialised, so it is there
+                _world().abort()
         self._meeting.leave(reason)
         self._entries.close(reason)
         if self._relayed is not None:
@@ -187,7 +196,9 @@ class Group:
             self._relayed.end()
         if dist.is_initialized():
             # The last one to let go of a group waits for its collectives: a thread that may.
-            left = [dist.group.WORLD]
+            left = [_world()]
+            if self._followed is not None:
+                self._followed.leave()
             dist.destroy_process_group()
             arguments = (left, self._waits.quiet)
             threading.Thread(target=_let_go, args=arguments, name="left-group", daemon=True).start()
@@ -207,7 +218,12 @@ def all_gather_rows(group: Group, own: Sequence[float], kind: torch.dtype) -> li
     return said
 
 
-def _let_go(left: list[object], quiet: threading.Event) -> None:
+def _world() -> dist.ProcessGroup:
+    assert dist.group.WORLD is not None, "the group was formed"
+    return dist.group.WORLD
+
+
+def _let_go(left: list[dist.ProcessGroup], quiet: threading.Event) -> None:
     quiet.wait()
     left.clear()
 

@@ -36,6 +36,10 @@ class Collectives(Protocol):
     def owners(self) -> Sequence[str]:
         """The owner of each rank's node."""
 
+    @property
+    def process_group(self) -> dist.ProcessGroup:
+        """For DDP, which starts some collectives by itself; waits for those end with the group too."""
+
     def follow(self, work: dist.Work | None) -> TensorFuture:
         """A future of a collective's tensor, or of the reason why there is none."""
 

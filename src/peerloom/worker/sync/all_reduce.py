@@ -19,7 +19,12 @@ class AllReduce:
         self._collectives = collectives
         self._last_bucket_s = 0.0
         # Workers agree before: same seed, or a state transfer. So nothing need be sent at the start.
-        self._ddp = DistributedDataParallel(model, init_sync=False, gradient_as_bucket_view=True)
+        self._ddp = DistributedDataParallel(
+            model,
+            process_group=collectives.process_group,
+            init_sync=False,
+            gradient_as_bucket_view=True,
+        )
         self._ddp.register_comm_hook(None, self._sum_bucket)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:

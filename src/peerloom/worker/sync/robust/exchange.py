@@ -81,7 +81,12 @@ class RobustReduce:
         self._collectives = collectives
         self._buckets: list[_Bucket] = []
         self._named: set[int] = set()
-        self._ddp = DistributedDataParallel(model, init_sync=False, gradient_as_bucket_view=True)
+        self._ddp = DistributedDataParallel(
+            model,
+            process_group=collectives.process_group,
+            init_sync=False,
+            gradient_as_bucket_view=True,
+        )
         self._ddp.register_comm_hook(None, self._send_bucket)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
