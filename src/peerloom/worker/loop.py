@@ -122,7 +122,7 @@ def _step(
     schedule, step = training.schedule, joining.step
     first, end = schedule.bounds(step)
     epoch = schedule.epoch_of(step)
-    counts = split_batch(end - first, joining.shares(balance.shares))
+    counts = split_batch(end - first, joining.shares(balance.shares), training.least_samples)
     share = share_of(training, step, counts, group.rank)
     if joining.catch_up is None:  # who still catches up has other parameters
         audits.choose(counts)

@@ -52,17 +52,32 @@ class Schedule:
         return first, min(first + self.batch_size, self.samples)
 
 
-def split_batch(count: int, shares: Sequence[int]) -> list[int]:
+def split_batch(count: int, shares: Sequence[int], least: int = 1) -> list[int]:
     """How many of `count` samples each rank takes: in proportion to `shares`, each sample once.
 
     D'Hondt's method, which makes the largest count / share as small as whole samples allow, and so the
-    step as short: one sample too many costs a slow worker most. Ties to the lower rank.
+    step as short: one sample too many costs a slow worker most. Ties to the lower rank. Nobody takes fewer
+    than `least`, but none at all, unless the whole batch is smaller.
     """
     total, sharing = sum(shares), [rank for rank, share in enumerate(shares) if share]
     counts = [count * share // total for share in shares]
     for _ in range(count - sum(counts)):
         counts[min(sharing, key=lambda rank: (counts[rank] + 1) / shares[rank])] += 1
+    if count >= least:
+        for rank in sharing:
+            _fill_or_empty(counts, rank, least)
     return counts
+
+
+def _fill_or_empty(counts: list[int], rank: int, least: int) -> None:
+    # From the rank that has most, or else to it.
+    others = [other for other in range(len(counts)) if other != rank]
+    if not 0 < counts[rank] < least or not others:
+        return
+    missing, most = least - counts[rank], max(others, key=lambda other: counts[other])
+    moved = missing if counts[most] - missing >= least else -counts[rank]
+    counts[rank] += moved
+    counts[most] -= moved
 
 
 def samples_of(positions: torch.Tensor, counts: Sequence[int], rank: int) -> torch.Tensor:

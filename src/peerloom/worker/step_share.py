@@ -33,8 +33,8 @@ class StepShare:
         (seed_torch if training.robust == OFF else seed_all)(training.device, self.seed(training))
         # A rank without a sample in a small last batch still takes part, with a loss that weighs nothing.
         weight = 1.0 if len(self.indices) else 0.0
-        # Two, as batch normalisation can't train on one.
-        chosen = self.indices if len(self.indices) else torch.zeros(2, dtype=torch.long)
+        nothing = torch.zeros(training.least_samples, dtype=torch.long)
+        chosen = self.indices if len(self.indices) else nothing
         inputs, targets = training.task.batch(training.train, chosen)
         outputs = forward(inputs.to(training.device))
         losses = sample_losses(training.task, outputs, targets.to(training.device))

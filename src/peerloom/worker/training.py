@@ -1,6 +1,7 @@
 """What a worker keeps over the generations of a job."""
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import JobSpec
@@ -8,6 +9,8 @@ from peerloom.worker.schedule import Schedule
 from peerloom.worker.task import Task, load_data
 from peerloom.worker.training_state import TrainingState
 
+# Batch normalisation can't train on the mean and deviation of one sample.
+LEAST_NORMALISED = 2
 SPEED_GAIN = 0.1  # weight of the newest step in the measured speed
 
 
@@ -22,6 +25,7 @@ class Training:
         model = task.model().to(device)
         self.state = TrainingState(model, task.optimiser(model.parameters(), spec.learning_rate))
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
+        self.least_samples = least_samples(model)
         self.seed: int = spec.seed
         self.robust: str = spec.robust or OFF
         self.training_s = 0.0
@@ -43,3 +47,8 @@ class Training:
         if self._order is None or self._order[0] != epoch:
             self._order = (epoch, self.schedule.order(epoch))
         return self._order[1]
+
+
+def least_samples(model: torch.nn.Module) -> int:
+    """The fewest samples of a batch that a worker can train the model on, if it has any."""
+    return LEAST_NORMALISED if any(isinstance(m, _BatchNorm) for m in model.modules()) else 1

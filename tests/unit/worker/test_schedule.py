@@ -44,6 +44,23 @@ def test_a_spare_sample_goes_where_it_costs_least() -> None:
     assert split_batch(12, [209, 31]) == [11, 1]
 
 
+def test_nobody_takes_one_sample_where_two_are_the_fewest() -> None:
+    """57 over 94:6:100 are 26.8, 1.7, 28.5, so 27, 1, 29: one of the 29 goes to the slow one."""
+    assert split_batch(57, [94, 6, 100]) == [27, 1, 29]
+    assert split_batch(57, [94, 6, 100], least=2) == [27, 2, 28]
+    assert split_batch(4, [1, 1, 1, 1], least=2) == [0, 2, 0, 2]
+    assert split_batch(3, [1, 1, 1], least=2) == [0, 3, 0]
+    assert split_batch(1, [1, 1], least=2) == [1, 0]
+
+
+@given(st.integers(2, 200), st.lists(st.integers(0, 50), min_size=1, max_size=12).filter(any))
+def test_everybody_takes_enough_or_nothing(count: int, shares: list[int]) -> None:
+    counts = split_batch(count, shares, least=2)
+    assert sum(counts) == count
+    assert all(got == 0 or got >= 2 for got in counts)
+    assert all(share or not got for got, share in zip(counts, shares, strict=True))
+
+
 @given(st.integers(0, 500), st.lists(st.integers(1, 50), min_size=1, max_size=12))
 def test_shares_are_exact_in_sum_and_no_step_is_shorter(count: int, shares: list[int]) -> None:
     """A sample moved from the worker that ends last to another would make that one end as late, or later."""
