@@ -155,7 +155,10 @@ class NodeAgentServicer(NodeAgentServiceServicer):
     async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
         check_name("job_id", request.job_id)
         check_range("grace_s", request.grace_s, 0, 600)
-        stopped = await self._agent.pool.stop(request.job_id, request.grace_s or _DEFAULT_GRACE_S)
+        for worker_id in request.worker_ids:
+            check_name("worker_ids", worker_id)
+        grace_s = request.grace_s or _DEFAULT_GRACE_S
+        stopped = await self._agent.pool.stop(request.job_id, grace_s, set(request.worker_ids))
         return StopWorkersResponse(stopped=stopped)
 
     async def WatchWorkers(

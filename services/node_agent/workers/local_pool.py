@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,10 +102,15 @@ class LocalWorkerPool:
         starting = self._start(reservation_id, secrets, now_s)
         return await asyncio.shield(self._own(asyncio.create_task(starting)))
 
-    async def stop(self, job_id: str, grace_s: float) -> int:
-        """Ends a job's workers and frees its slots; returns how many were running. Goes on if cancelled."""
-        self._slots.cancel(job_id)
+    async def stop(self, job_id: str, grace_s: float, only: Set[str] = frozenset()) -> int:
+        """Ends a job's workers and frees its slots; returns how many were running. Goes on if cancelled.
+
+        Of `only` some of the workers, by id, the others and what is reserved stay as they are.
+        """
+        if not only:
+            self._slots.cancel(job_id)
         running = self._jobs[job_id].running if job_id in self._jobs else []
+        running = [worker for worker in running if not only or worker.worker_id in only]
         ending = [self.end_soon(worker, grace_s) for worker in running]
         if ending:
             await asyncio.shield(asyncio.gather(*ending))

@@ -77,7 +77,7 @@ class GenerationDriver:
                 pool.leave_behind(worker_ids, former.abort(reason, is_polite=False))
             case g.GiveUpOn(worker_ids, reason):
                 for worker_id in worker_ids:
-                    pool.lose(worker_id, reason)
+                    pool.give_up_on(worker_id, reason)
             case g.Abort(worker_ids, reason, is_polite):
                 pool.leave(worker_ids, former.abort(reason, is_polite))
             case g.Dismiss(worker_ids, reason):

@@ -153,6 +153,7 @@ class JobRunner:
             self._dependencies.collector.expect(self.record)
             self._keep_up(tasks, self._nodes.watch_forever)
             self._keep_up(tasks, self._nodes.reinforce_forever)
+            self._keep_up(tasks, self._nodes.stop_forever)
             self._keep_up(tasks, self._ask_for_signs)
             while not await self._driver.act():
                 pass

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from peerloom.errors import PeerloomError
@@ -171,10 +172,13 @@ class Recruiter:
             return []
         return [Worker(worker_id=i, node_id=node.node_id, node_name=node.name) for i in ids]
 
+    async def stop_workers(self, job_id: str, address: str, worker_ids: Sequence[str] = ()) -> None:
+        """Ends these of a job's workers on a node, or all and frees its slots. Raises PeerloomError."""
+        request = StopWorkersRequest(job_id=job_id, worker_ids=worker_ids)
+        async with self.agent(address) as agent:
+            await agent.call(agent.stub.StopWorkers, request, STOP_LIMIT_S)
+
     async def stop_on(self, job_id: str, address: str) -> None:
         """Ends a job's workers on a node and frees its slots; a node that is gone needs no stopping."""
-        try:
-            async with self.agent(address) as agent:
-                await agent.call(agent.stub.StopWorkers, StopWorkersRequest(job_id=job_id), STOP_LIMIT_S)
-        except PeerloomError:
-            return
+        with suppress(PeerloomError):
+            await self.stop_workers(job_id, address)

@@ -109,6 +109,22 @@ class JobNodes:
         if state is not None and not isinstance(state.phase, Finished):
             self._pool.lose(worker_id, how)
 
+    async def stop_forever(self) -> None:
+        """Ends what is left of each worker that was given up, until cancelled: it may hang in its slot."""
+        async with asyncio.TaskGroup() as stops:
+            while True:
+                stops.create_task(self._stop(await self._pool.given_up.get()))
+
+    async def _stop(self, worker_id: str) -> None:
+        node_id = self._record.worker(worker_id).node_id
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        while True:
+            address = self._record.nodes()[node_id].address
+            try:
+                return await self._recruiter.stop_workers(self._record.job_id, address, [worker_id])
+            except PeerloomError:  # whoever watches the node tells why it can't be reached
+                await asyncio.sleep(backoff.next_pause_s())
+
     async def reinforce_forever(self) -> None:
         """Finds replacements for lost workers, or more up to max_workers, as soon as some node has a slot."""
         spec = self._record.job.spec

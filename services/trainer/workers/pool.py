@@ -51,6 +51,7 @@ class WorkerPool:
         self.failure = ""  # why no worker can go on with this job, anywhere
         self.last_loss = ""
         self.someone_departs = asyncio.Event()
+        self.given_up: asyncio.Queue[str] = asyncio.Queue()  # workers whose processes may live on
         self._record = record
         self._router = router
         self._witness = witness
@@ -191,6 +192,11 @@ class WorkerPool:
         if not tracked.state.is_departing and worker.node_id not in self._nodes_away:
             self._witness.unfinished(worker.node_id, f"{worker_id} was lost: {reason}")
         self._changed.set()
+
+    def give_up_on(self, worker_id: str, reason: str) -> None:
+        """This worker was waited for in vain; what is left of it has no more use of its slot."""
+        self.lose(worker_id, reason)
+        self.given_up.put_nowait(worker_id)
 
     def refuse(self, worker_id: str, reason: str) -> None:
         """This worker says what can't be true: it is lost, and told to end."""

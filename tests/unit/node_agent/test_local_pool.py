@@ -116,6 +116,14 @@ async def test_stopping_a_job_ends_its_workers_and_frees_what_it_holds_but_not_o
     assert await world.pool.stop("job-1", 5.0) == 0
 
 
+async def test_one_worker_can_be_ended_without_the_others_of_its_job(world: World) -> None:
+    [one, other] = await world.start("a", "b")
+    world.slots.reserve("job-1", "request-9", WORK, 1, 0, 0.0, 30.0)
+    assert await world.pool.stop("job-1", 5.0, {"a", "unknown"}) == 1
+    assert (one.told, other.told) == (["stop (5 s)"], [])
+    assert world.slots.free(0.0) == [0]
+
+
 async def test_a_start_goes_on_when_its_caller_gives_up(world: World) -> None:
     held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
     world.status.beat_due.clear()

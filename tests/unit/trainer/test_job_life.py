@@ -106,6 +106,7 @@ async def test_a_job_that_has_ended_leaves_no_task_and_no_hold_behind() -> None:
     [
         (JobNodes, "watch_forever"),
         (JobNodes, "reinforce_forever"),
+        (JobNodes, "stop_forever"),
         (WorkerPool, "ask_for_signs"),
         (WorkerPool, "send_recorded"),
     ],

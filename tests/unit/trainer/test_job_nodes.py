@@ -212,6 +212,23 @@ async def test_a_worker_lost_before_the_first_generation_is_replaced_once_the_jo
     await asyncio.gather(reinforcing, return_exceptions=True)
 
 
+async def test_what_is_left_of_a_worker_that_was_given_up_leaves_its_slot() -> None:
+    """One that hangs, Python's lock held, hears nothing of the trainer; its agent can end it."""
+    ada = Agent("ada", 2)
+    made = parts(ada)
+    await made.nodes.recruit()
+    stopping = asyncio.create_task(made.nodes.stop_forever())
+    ada.is_away = True
+    made.pool.give_up_on(ada.started[1], "it fell silent")
+    await settle()
+    assert ada.stopped == []
+    ada.is_away = False
+    await until(lambda: ada.stopped == [ada.started[1]])
+    assert isinstance(made.pool.state_of(ada.started[1]).phase, Lost)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+
+
 async def test_a_node_that_lied_is_not_asked_again_for_the_job() -> None:
     ada, bob = Agent("ada", 1), Agent("bob", 1)
     made = parts(ada, bob, max_workers=1)

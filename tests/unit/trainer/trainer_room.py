@@ -233,7 +233,7 @@ class Agent:
     asked: list[RequestWorkRequest] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
-    stopped: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)  # jobs, or single workers
     on_start: Callable[[str], object] = lambda worker_id: None
     ends: "asyncio.Queue[WatchWorkersResponse | Exception]" = field(default_factory=asyncio.Queue)
     watched: asyncio.Event = field(default_factory=asyncio.Event)
@@ -281,7 +281,7 @@ class Agent:
 
     async def _stop_workers(self, request: StopWorkersRequest) -> StopWorkersResponse:
         self._check()
-        self.stopped.append(request.job_id)
+        self.stopped += request.worker_ids or [request.job_id]
         return StopWorkersResponse()
 
     async def _watch_workers(self, request: WatchWorkersRequest) -> AsyncIterator[WatchWorkersResponse]:
