@@ -6,6 +6,7 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Command, Invocation, listing_options, system_options
+from peerloom.cli.name_completion import ARTIFACT, NODE
 from peerloom.cli.output import Column, print_document, print_fields, print_list, say
 from peerloom.cli.parameters import choice_of
 from peerloom.cli.units import human_bytes, plural
@@ -29,9 +30,9 @@ _HOLDER_COLUMNS = (
 
 def node_option(command: Command) -> Command:
     """Adds --node."""
-    return click.option("--node", default="", metavar="NAME", help="Only there; 'trainer' is one too.")(
-        command
-    )
+    return click.option(
+        "--node", type=NODE, default="", metavar="NAME", help="Only there; 'trainer' is one too."
+    )(command)
 
 
 @click.group(
@@ -73,7 +74,7 @@ def put_artifact(invocation: Invocation, file: Path, kind: str, name: str, copie
 
 
 @click.command("get")
-@click.argument("digest")
+@click.argument("digest", type=ARTIFACT)
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @system_options
 @click.pass_obj
@@ -100,7 +101,7 @@ def list_artifacts(invocation: Invocation, node: str) -> None:
 
 
 @click.command("show")
-@click.argument("digest")
+@click.argument("digest", type=ARTIFACT)
 @listing_options
 @click.pass_obj
 def show_artifact(invocation: Invocation, digest: str) -> None:
@@ -127,7 +128,7 @@ def show_artifact(invocation: Invocation, digest: str) -> None:
 
 
 @click.command("where")
-@click.argument("digest")
+@click.argument("digest", type=ARTIFACT)
 @listing_options
 @click.pass_obj
 def where_artifact(invocation: Invocation, digest: str) -> None:
@@ -138,7 +139,7 @@ def where_artifact(invocation: Invocation, digest: str) -> None:
 
 
 @click.command("pin")
-@click.argument("digest")
+@click.argument("digest", type=ARTIFACT)
 @node_option
 @system_options
 @click.pass_obj
@@ -149,7 +150,7 @@ def pin_artifact(invocation: Invocation, digest: str, node: str) -> None:
 
 
 @click.command("unpin")
-@click.argument("digest")
+@click.argument("digest", type=ARTIFACT)
 @node_option
 @system_options
 @click.pass_obj
@@ -160,7 +161,7 @@ def unpin_artifact(invocation: Invocation, digest: str, node: str) -> None:
 
 
 @click.command("rm")
-@click.argument("digest")
+@click.argument("digest", type=ARTIFACT)
 @node_option
 @system_options
 @click.pass_obj

@@ -7,6 +7,7 @@ from peerloom.cli.belief_columns import TERM_COLUMNS
 from peerloom.cli.explain import explain, where_figures_come_from
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
+from peerloom.cli.name_completion import NODE, POLICY
 from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.units import human_age, plural
 
@@ -57,7 +58,7 @@ def list_beliefs(invocation: Invocation) -> None:
 
 
 @click.command("show")
-@click.argument("node")
+@click.argument("node", type=NODE)
 @listing_options
 @click.pass_obj
 def show_belief(invocation: Invocation, node: str) -> None:
@@ -87,8 +88,10 @@ _SCORE_COLUMNS = (
 
 
 @click.command("explain")
-@click.argument("node")
-@click.option("--policy", default="", metavar="NAME", help="Whose score.  [default: the system's policy]")
+@click.argument("node", type=NODE)
+@click.option(
+    "--policy", type=POLICY, default="", metavar="NAME", help="Whose score.  [default: the system's policy]"
+)
 @listing_options
 @click.pass_obj
 def explain_belief(invocation: Invocation, node: str, policy: str) -> None:
@@ -114,7 +117,7 @@ def explain_belief(invocation: Invocation, node: str, policy: str) -> None:
 
 
 @click.command("history")
-@click.argument("node")
+@click.argument("node", type=NODE)
 @click.option(
     "--limit", type=click.IntRange(1), default=20, show_default=True, help="At most so many updates."
 )

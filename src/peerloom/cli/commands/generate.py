@@ -7,12 +7,13 @@ from typing import Any, get_args
 import click
 
 from peerloom.cli.invocation import Invocation, system_options
+from peerloom.cli.name_completion import MODEL
 from peerloom.cli.output import say
 from peerloom.client.types.inference import Mode
 
 
 @click.command("generate")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("prompt")
 @click.option("--tokens", type=int, default=100, metavar="N", help="At most so many.")
 @click.option("--temperature", type=float, default=0.0, metavar="T", help="0: the most probable each time.")

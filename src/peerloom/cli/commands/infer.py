@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.cli.invocation import Invocation, listing_options
+from peerloom.cli.name_completion import MODEL
 from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
 from peerloom.client.types.inference import Inference, Mode, OpinionMode
 from peerloom.errors import InvalidArgumentError
@@ -22,7 +23,7 @@ _COLUMNS = (
 
 
 @click.command("infer")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="auto", help="Which way; auto measures.")
 @click.option("--nodes", type=int, default=1, metavar="N", help="So many nodes answer; combined.")

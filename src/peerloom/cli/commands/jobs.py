@@ -8,6 +8,7 @@ from peerloom import Job, Worker
 from peerloom.cli.exits import code_of_job
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
+from peerloom.cli.name_completion import JOB
 from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of
 from peerloom.cli.summary import print_result
@@ -82,7 +83,7 @@ def list_jobs(invocation: Invocation, states: tuple[str, ...]) -> None:
 
 
 @click.command("show")
-@click.argument("job")
+@click.argument("job", type=JOB)
 @listing_options
 @click.pass_obj
 def show_job(invocation: Invocation, job: str) -> None:
@@ -175,7 +176,7 @@ def _after(start: datetime | None, then: datetime | None) -> str:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option(
     "--after", type=click.IntRange(0), default=0, help="Begin after the event of this sequence number."
 )
@@ -195,7 +196,7 @@ def watch(ctx: click.Context, job: str, after: int) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is printed, until the job ends.")
 @click.option("--tail", type=click.IntRange(1), help="At most so many last lines of each worker.")
 @system_options
@@ -209,7 +210,7 @@ def logs(invocation: Invocation, job: str, follow: bool, tail: int | None) -> No
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @listing_options
 @click.pass_obj
 def cancel(invocation: Invocation, job: str) -> None:
@@ -220,7 +221,7 @@ def cancel(invocation: Invocation, job: str) -> None:
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", type=JOB)
 @listing_options
 @click.pass_obj
 def resume(invocation: Invocation, job: str) -> None:

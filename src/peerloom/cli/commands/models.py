@@ -6,6 +6,7 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
+from peerloom.cli.name_completion import MODEL
 from peerloom.cli.output import Column, print_document, print_fields, print_list, say
 from peerloom.cli.units import human_age, human_bytes, metric_of
 
@@ -46,7 +47,7 @@ def list_models(invocation: Invocation) -> None:
 
 
 @click.command("show")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @listing_options
 @click.pass_obj
 def show_model(invocation: Invocation, model: str) -> None:
@@ -73,7 +74,7 @@ def show_model(invocation: Invocation, model: str) -> None:
 
 
 @click.command("get")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("path", type=click.Path(path_type=Path), required=False)
 @system_options
 @click.pass_obj

@@ -7,6 +7,7 @@ import click
 from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
+from peerloom.cli.name_completion import NODE
 from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.units import human_age, human_bytes, human_duration
@@ -90,7 +91,7 @@ def list_nodes(invocation: Invocation, states: tuple[str, ...], labels: tuple[tu
 
 
 @click.command("show")
-@click.argument("node")
+@click.argument("node", type=NODE)
 @listing_options
 @click.pass_obj
 def show_node(invocation: Invocation, node: str) -> None:
@@ -171,7 +172,7 @@ def _print_node(node: Node) -> None:
 
 
 @click.command("drain")
-@click.argument("node")
+@click.argument("node", type=NODE)
 @click.option("--undo", is_flag=True, help="Take the node back into service.")
 @listing_options
 @click.pass_obj
@@ -183,7 +184,7 @@ def drain_node(invocation: Invocation, node: str, undo: bool) -> None:
 
 
 @click.command("remove")
-@click.argument("node")
+@click.argument("node", type=NODE)
 @click.option("--force", is_flag=True, help="Also when it is there: its session is closed.")
 @click.pass_obj
 def remove_node(invocation: Invocation, node: str, force: bool) -> None:

@@ -6,6 +6,7 @@ import click
 
 from peerloom.cli.exits import code_of_job
 from peerloom.cli.invocation import listing_options
+from peerloom.cli.name_completion import POLICY
 from peerloom.cli.output import print_document, say
 from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.summary import print_result
@@ -19,7 +20,9 @@ from peerloom.client.types import Backend, RobustRule
 @click.option("--epochs", type=int, help="Passes over the training set.  [default: the task's]")
 @click.option("--batch-size", type=int, help="Samples in a step, over all workers.  [default: the task's]")
 @click.option("--learning-rate", type=float, help="Step size of the optimiser.  [default: the task's]")
-@click.option("--policy", default="", help="How to choose nodes; see 'peerloom policies'.")
+@click.option(
+    "--policy", type=POLICY, default="", metavar="NAME", help="How to choose nodes; see 'peerloom policies'."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Same workers, same seed: same model.")
 @click.option("--min-workers", type=int, help="Fewest workers to go on with.  [default: 1]")
 @click.option("--max-workers", type=int, help="Most workers to use.  [default: all that the nodes give]")
