@@ -155,11 +155,8 @@ class NodeAgentServicer(NodeAgentServiceServicer):
     async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
         check_name("job_id", request.job_id)
         check_range("grace_s", request.grace_s, 0, 600)
-        for worker_id in request.worker_ids:
-            check_name("worker_ids", worker_id)
-        grace_s = request.grace_s or _DEFAULT_GRACE_S
-        stopped = await self._agent.pool.stop(request.job_id, grace_s, set(request.worker_ids))
-        return StopWorkersResponse(stopped=stopped)
+        grace_s, only = request.grace_s or _DEFAULT_GRACE_S, set(request.worker_ids)
+        return StopWorkersResponse(stopped=await self._agent.pool.stop(request.job_id, grace_s, only))
 
     async def WatchWorkers(
         self, request: WatchWorkersRequest, context: _Context

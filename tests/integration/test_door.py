@@ -22,6 +22,9 @@ from node_agent_parts import StartService
 from peerloom.admission.certificates import Authority
 from peerloom.admission.join_string import JoinString
 from peerloom.admission.joining import enter, join_by_token
+from peerloom.client.async_client import AsyncClient
+from peerloom.client.login import log_in
+from peerloom.client.profiles import Profiles
 from peerloom.errors import (
     ConfigurationError,
     FailedPreconditionError,
@@ -103,6 +106,23 @@ async def test_nobody_gets_in_without_a_certificate_of_this_registry(
     for dialer in (Dialer(), Dialer(foreign), Dialer(Identity(tmp_path / "posing.pem"))):
         with pytest.raises(UnavailableError):
             await list_nodes(dialer, system.address)
+
+
+async def test_a_token_makes_a_profile_that_opens_the_door_where_it_is_used(
+    system: DoorSystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PEERLOOM_STATE", str(tmp_path / "alice"))
+    monkeypatch.delenv("PEERLOOM_ADDRESS", raising=False)
+    token = await system.token("user", owner="alice")
+    address, who = await asyncio.to_thread(log_in, token, "lab")
+    assert address == system.address
+    assert [(each.address, each.who) for each in Profiles().list()] == [(address, who)]
+    async with AsyncClient(profile="lab") as client:
+        assert await client.nodes() == []
+    Profiles().use("lab")
+    async with AsyncClient() as client:
+        assert client.address == address
+        assert await client.nodes() == []
 
 
 async def test_who_comes_without_an_identity_hears_of_the_door_and_of_login(

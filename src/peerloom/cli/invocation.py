@@ -21,13 +21,14 @@ class Invocation:
 
     address: str = ""
     identity: str = ""
+    profile: str = ""
     output: str = "table"
 
     def client(self) -> "Client":
         """A client of the system that the flags, the environment or the state folder name."""
         from peerloom import Client  # here, because it brings gRPC, and --help is quick without
 
-        return Client(self.address or None, identity=self.identity)
+        return Client(self.address or None, identity=self.identity, profile=self.profile)
 
 
 def default_state() -> Path:
@@ -45,20 +46,29 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], N
 
 
 def system_options(command: Command) -> Command:
-    """Adds --address and --identity."""
+    """Adds --address, --profile and --identity."""
     command = click.option(
         "--identity",
         metavar="FILE",
         expose_value=False,
         callback=_keep("identity"),
-        help="Who you are, for a system with a door.  [default: PEERLOOM_IDENTITY, else `peerloom login`'s]",
+        help="Who you are, for a system with a door.  [default: PEERLOOM_IDENTITY, else the profile's, "
+        "else `peerloom login`'s]",
+    )(command)
+    command = click.option(
+        "--profile",
+        metavar="NAME",
+        expose_value=False,
+        callback=_keep("profile"),
+        help="The system's; see 'peerloom config'.  [default: PEERLOOM_PROFILE, else the one in use]",
     )(command)
     return click.option(
         "--address",
         metavar="HOST:PORT",
         expose_value=False,
         callback=_keep("address"),
-        help="The registry.  [default: PEERLOOM_ADDRESS, else the system that is up on PEERLOOM_STATE]",
+        help="The registry.  [default: the profile's, else PEERLOOM_ADDRESS, else the profile in use, else "
+        "the system that is up on PEERLOOM_STATE]",
     )(command)
 
 

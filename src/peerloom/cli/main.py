@@ -31,6 +31,7 @@ _TABLE = {
     "token": (f"{_HERE}.token", "Make a token that admits one to a system with a door."),
     "login": (f"{_HERE}.login", "Become somebody there, with a token."),
     "logout": (f"{_HERE}.login", "Forget the login."),
+    "config": (f"{_HERE}.config", "Keep the systems that you work with, by name."),
     "door": (f"{_HERE}.door", "See who was admitted, turn somebody out, replace the authority."),
     "doctor": (f"{_HERE}.doctor", "Say what this machine can do, and what to install for the rest."),
     "completion": (f"{_HERE}.completion", "Print a completion script for your shell."),

@@ -1,4 +1,4 @@
-"""Completion of names that only the system knows: nodes, jobs, models, artifacts, policies.
+"""Completion of names that only the system knows: nodes, jobs, models, artifacts, policies, and profiles.
 
 A shell asks at each press of a key, so a system that doesn't answer is given up soon, and no error is shown.
 """
@@ -74,6 +74,12 @@ def _artifacts(client: "Client") -> Iterable[Named]:
     return [(kept.digest, kept.name) for kept in client.artifacts.list()]
 
 
+def _profiles(_: "Client") -> Iterable[Named]:
+    from peerloom.client.profiles import Profiles  # here, because it brings gRPC
+
+    return [(profile.name, profile.address) for profile in Profiles().list()]
+
+
 def _policies(client: "Client") -> Iterable[Named]:
     return [(policy.name, policy.description) for policy in client.policies()]
 
@@ -82,4 +88,5 @@ NODE = SystemName("node", _nodes)
 JOB = SystemName("job", _jobs)
 MODEL = SystemName("model", _models)
 ARTIFACT = SystemName("digest", _artifacts)
+PROFILE = SystemName("profile", _profiles)
 POLICY = SystemName("policy", _policies)

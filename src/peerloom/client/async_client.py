@@ -44,19 +44,24 @@ if TYPE_CHECKING:
 class AsyncClient:
     """A Peerloom system behind one address, the registry's; use it as an async context manager.
 
-    `address` is host:port; without one: PEERLOOM_ADDRESS, else the embedded system that runs, else the
-    one that `peerloom login` went to, else 127.0.0.1:7400. `identity` is the PEM file that the client
-    proves itself with; without one: PEERLOOM_IDENTITY, else the login, if it is to that address; else all
-    is plain. `patience_s` is how long a watch goes on trying while the trainer is away. `as_node` is the
-    name of the node for which it asks, if any: nodes that answer its inference then report that node too.
+    `address` is host:port; without one: that of the `profile`, of PEERLOOM_ADDRESS, of PEERLOOM_PROFILE or
+    the profile in use, of the embedded system that runs, of the login, or 127.0.0.1:7400. `identity` is a PEM
+    file; without one PEERLOOM_IDENTITY, or the profile's or login's for that address; else all is plain. A
+    watch tries for `patience_s` while the trainer is away; `as_node` names the node that asks, if one does.
     Nothing connects before the first call. All methods raise subclasses of PeerloomError;
     UnavailableError names the service, its address and what to start.
     """
 
     def __init__(
-        self, address: str | None = None, *, identity: str = "", patience_s: float = 60.0, as_node: str = ""
+        self,
+        address: str | None = None,
+        *,
+        identity: str = "",
+        profile: str = "",
+        patience_s: float = 60.0,
+        as_node: str = "",
     ) -> None:
-        found = find_address(address, identity)
+        found = find_address(address, identity, profile=profile)
         self.address = found.text
         self._patience_s, self._clock = patience_s, SystemClock()
         self._services = Services(found, as_node)
@@ -84,12 +89,8 @@ class AsyncClient:
     ) -> list[Node]:
         """All nodes in one of `states` (e.g. "alive"; empty: any) that carry all `labels`, by name."""
         request = registry_pb2.ListNodesRequest(states=node_states(states), labels=labels or {})
-        return [
-            node_of(each)
-            for each in await self._services.registry.pages(
-                lambda stub: stub.ListNodes, request, lambda page: page.nodes
-            )
-        ]
+        pages = self._services.registry.pages(lambda stub: stub.ListNodes, request, lambda page: page.nodes)
+        return [node_of(each) for each in await pages]
 
     async def node(self, name: str) -> Node:
         """One node by name or id. Raises NotFoundError with the nearest names."""

@@ -37,9 +37,17 @@ class Client(SyncFace[AsyncClient]):
     """
 
     def __init__(
-        self, address: str | None = None, *, identity: str = "", patience_s: float = 60.0, as_node: str = ""
+        self,
+        address: str | None = None,
+        *,
+        identity: str = "",
+        profile: str = "",
+        patience_s: float = 60.0,
+        as_node: str = "",
     ) -> None:
-        core = AsyncClient(address, identity=identity, patience_s=patience_s, as_node=as_node)
+        core = AsyncClient(
+            address, identity=identity, profile=profile, patience_s=patience_s, as_node=as_node
+        )
         super().__init__(core, LoopThread())
         self.artifacts = Artifacts(core.artifacts, self._loop)
         self.door = Door(core.door, self._loop)

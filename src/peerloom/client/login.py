@@ -1,4 +1,4 @@
-"""Who this machine's user is in a system that has a door: a login, in the user's state folder."""
+"""Who this machine's user is in a system that has a door: the login, or a profile, in a state folder."""
 
 import asyncio
 import os
@@ -6,25 +6,29 @@ import shutil
 
 from peerloom.admission.join_string import JoinString
 from peerloom.admission.joining import join_by_token
-from peerloom.client.address import LOGIN_ADDRESS, login_folder
+from peerloom.client.address import ADDRESS_FILE, LOGIN_FOLDER, PROFILES_FOLDER, state_folder
+from peerloom.kit.checks import check_name
 from peerloom.kit.identity import FILE_NAME, Identity, write_private
 
 
-def log_in(token: str) -> tuple[str, str]:
+def log_in(token: str, profile: str = "") -> tuple[str, str]:
     """Joins with a token's whole string; the registry's address, and in words who one is there.
 
-    Raises InvalidArgumentError for what is no token, PermissionDeniedError for one that is refused,
-    UnavailableError when the join port can't be reached.
+    What it gets becomes the login, or the `profile` of that name. Raises InvalidArgumentError for what is no
+    token or no name, PermissionDeniedError for one that is refused, UnavailableError when the join port can't
+    be reached.
     """
-    folder = login_folder(os.environ)
+    if profile:
+        check_name("profile", profile)
+    folder = state_folder(os.environ) / (f"{PROFILES_FOLDER}/{profile}" if profile else LOGIN_FOLDER)
     address = asyncio.run(join_by_token(JoinString.parse(token), folder / FILE_NAME))
-    write_private(folder / LOGIN_ADDRESS, f"{address}\n".encode())
+    write_private(folder / ADDRESS_FILE, f"{address}\n".encode())
     return address, str(Identity(folder / FILE_NAME).principal)
 
 
 def log_out() -> bool:
     """Forgets the login; False when there was none."""
-    folder = login_folder(os.environ)
+    folder = state_folder(os.environ) / LOGIN_FOLDER
     was_in = folder.exists()
     shutil.rmtree(folder, ignore_errors=True)
     return was_in
