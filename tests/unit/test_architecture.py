@@ -15,19 +15,20 @@ ROOMS = ("__init__", "__main__", "config", "servicer")
 STORED = ("registry", "selector", "trainer")
 # Beside these rooms a service has its subjects, folders and a few files, and nothing else.
 SUBJECTS = {
-    "registry": ("admission", "answers", "core", "discovery", "events", "membership"),
-    "selector": ("belief", "catalog", "choosing", "messages", "policies"),
+    "registry": ("admission", "answers", "core", "discovery", "events", "membership", "registry_metrics"),
+    "selector": ("belief", "catalog", "choosing", "messages", "policies", "selector_metrics"),
     "node_agent": (
         "artifact_exchange",
         "agent_runtime",
         "inference_process",
         "membership",
+        "node_metrics",
         "owner",
         "tunnels",
         "work_requests",
         "workers",
     ),
-    "trainer": ("generations", "jobs", "models", "nodes", "workers"),
+    "trainer": ("generations", "jobs", "models", "nodes", "trainer_metrics", "workers"),
 }
 # What several parts have on purpose: the rooms of services, and what two of them do alike.
 SHARED_NAMES = {
