@@ -28,6 +28,7 @@ DURATION = Metric(
     "How long gRPC calls with one answer took.",
     ("method",),
 )
+_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 STREAMS = Metric(
     "peerloom_grpc_streams_open",
     MetricKind.GAUGE,
@@ -125,8 +126,6 @@ def _code_of(kind: type[BaseException] | None, context: Any) -> str:
         return "CANCELLED"
     if kind is not None and not issubclass(kind, aio.AbortError):
         return "UNKNOWN"
-    return _NAMES.get(context.code(), "OK")
-
-
-# gRPC's contexts tell the number of a status that was set, and None or 0 where none was.
-_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+    # gRPC's contexts tell the status that was set, or its number; None or 0 where none was.
+    code = context.code() or grpc.StatusCode.OK
+    return code.name if isinstance(code, grpc.StatusCode) else _NAMES[code]

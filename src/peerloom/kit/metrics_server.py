@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Iterable
 from socketserver import TCPServer
@@ -94,7 +95,13 @@ class _SourcesCollector(Collector):
 
     async def _read(self) -> list[Family]:
         # Made here, on the loop: it copies what may change as soon as the loop goes on.
-        return [family_of(told) for source in self.sources for told in await source.collect()]
+        families: list[Family] = []
+        for source in self.sources:
+            try:
+                families += [family_of(told) for told in await source.collect()]
+            except Exception as error:  # what the others tell is worth having all the same
+                _log.error("metrics_not_read", source=type(source).__name__, exc_info=error)
+        return families
 
 
 class _Handler(WSGIRequestHandler):
@@ -132,7 +139,7 @@ class _BoundedServer(ThreadingWSGIServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.info("metrics_not_sent", exc_info=True)
+        _log.info("metrics_not_sent", reason=repr(sys.exception()))
 
 
 class _BoundedServer6(_BoundedServer):

@@ -114,6 +114,11 @@ class Server:
             self._metrics.observe(source)
 
     @property
+    def metrics_address(self) -> str:
+        """host:port where Prometheus reads metrics; empty: nowhere."""
+        return self._metrics.address if self._metrics is not None else ""
+
+    @property
     def running_tasks(self) -> Mapping[str, asyncio.Task[None]]:
         """The background tasks by name."""
         return self._tasks.running
@@ -183,7 +188,7 @@ class Server:
         # Whoever started this process reads it to learn that, and where, it can be reached.
         if not self._has_said_address:
             self._has_said_address = True
-            metrics = f" metrics={self._metrics.address}" if self._metrics is not None else ""
+            metrics = f" metrics={self.metrics_address}" if self.metrics_address else ""
             print(f"address={self.address}{metrics}", flush=True)
 
     async def _listen(self) -> None:
