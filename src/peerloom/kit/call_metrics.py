@@ -19,20 +19,20 @@ UNKNOWN_METHOD = "other"
 CALLS = Metric(
     "peerloom_grpc_calls_total",
     MetricKind.COUNTER,
-    "gRPC calls that have ended, by method and status code; CANCELLED: the caller went, or had a deadline.",
+    "Calls by gRPC that have ended, by method and status; CANCELLED: the caller went, or its deadline passed.",
     ("method", "code"),
 )
 DURATION = Metric(
     "peerloom_grpc_call_duration_seconds",
     MetricKind.HISTOGRAM,
-    "How long gRPC calls with one answer took.",
+    "How long calls with one answer took.",
     ("method",),
 )
 _NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 STREAMS = Metric(
     "peerloom_grpc_streams_open",
     MetricKind.GAUGE,
-    "gRPC calls with a stream of answers that are open now.",
+    "Calls with a stream of answers that are open now.",
     ("method",),
 )
 
