@@ -19,7 +19,7 @@ UNKNOWN_METHOD = "other"
 CALLS = Metric(
     "peerloom_grpc_calls_total",
     MetricKind.COUNTER,
-    "Calls by gRPC that have ended, by method and status; CANCELLED: the caller went, or its deadline passed.",
+    "Calls that have ended, by method and status code; CANCELLED: the caller went, or its deadline passed.",
     ("method", "code"),
 )
 DURATION = Metric(
