@@ -22,10 +22,11 @@ SHOWN_FUNCTIONS = 20
 
 @dataclass(frozen=True)
 class Running:
-    """A started process and the address that it printed."""
+    """A started process and the addresses that it printed; `metrics` is empty without `--metrics`."""
 
     address: str
     process: psutil.Process
+    metrics: str = ""
 
     def processor_s(self) -> float:
         """Processor time that it has used so far, in seconds."""
@@ -59,7 +60,8 @@ def running(module: str, *arguments: str, core: int, interpreter: Sequence[str] 
             if not line.startswith("address="):
                 log.seek(0)
                 raise SystemExit(f"{module} did not start: {log.read().decode(errors='replace')}")
-            yield Running(line.removeprefix("address="), psutil.Process(process.pid))
+            address, _, metrics = line.removeprefix("address=").partition(" metrics=")
+            yield Running(address, psutil.Process(process.pid), metrics)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -34,6 +34,7 @@ from peerloom.services.node_agent.membership.node_key import (
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.membership.reachability import advertised_address, interface_of
 from peerloom.services.node_agent.membership.registration import Registration
+from peerloom.services.node_agent.node_metrics import NodeMetrics
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
 from peerloom.services.node_agent.owner.inventory import LentMachine, lent_cores, usable_cores
 from peerloom.services.node_agent.owner.measuring import Measuring
@@ -56,7 +57,6 @@ from peerloom.services.node_agent.workers.starter import WorkerStarter
 from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
-from peerloom.v1.common_pb2 import SlotCount
 from peerloom.v1.node_agent_pb2_grpc import add_NodeAgentServiceServicer_to_server
 from peerloom.v1.registry_pb2 import NodeSpec
 from peerloom.worker.assignment import Assignment, Work
@@ -73,7 +73,11 @@ async def main() -> None:
         identity = await enter(config.state_folder(), config.join, SystemClock())
         runtime = await look_at_machine(config, identity)
         check_sandbox(config, runtime.sandbox)
-        await serve(config, Server(Endpoint(config.listen, identity, config.allow_plain), SERVICES), runtime)
+        await serve(
+            config,
+            Server(Endpoint(config.listen, identity, config.allow_plain, config.metrics), SERVICES),
+            runtime,
+        )
 
 
 async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> None:
@@ -85,19 +89,18 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     clock, machine, state = runtime.clock, runtime.machine, config.state_folder()
     spec = _spec_of(config, runtime, advertised_address(config.advertise, server.address, config.registry))
     status, pending, directory = NodeStatus(), PendingChanges(), Directory(runtime.dialer, config.registry)
-    slots = SlotTable(machine.slots, on_change=status.beat_due.set)
+    slots, now_s = SlotTable(machine.slots, on_change=status.beat_due.set), clock.monotonic_s
     children = ChildIdentities(runtime.dialer, config.registry, clock)
     store = await asyncio.to_thread(open_store, config, pending)
-    uses = UseKeeper(store, lambda job_id: slots.is_held_for(job_id, clock.monotonic_s()), clock)
+    uses = UseKeeper(store, lambda job_id: slots.is_held_for(job_id, now_s()), clock)
     artifacts = open_artifacts(config, runtime.dialer, directory, store, pending, status, clock)
     tunnels = open_tunnels(config, spec, server.address, runtime.dialer, directory, status, artifacts)
     logs = LogFolder(state / LOGS_FOLDER, config.log_limit_bytes, config.log_jobs)
     pool = _pool(config, runtime, spec.address, slots, logs, children, status)
     inference = _inference(config, runtime, server.address, tunnels.way_in, children)
     policy = _policy(config, runtime, pool, status, inference)
-
     contact, registry, advertiser = RegistryContact(config.registry), directory.registry, artifacts.advertiser
-    heartbeats = Heartbeats(registry, status, partial(_count, slots, clock), advertiser, contact, clock)
+    heartbeats = Heartbeats(registry, status, lambda: slots.count(now_s()), advertiser, contact, clock)
     registration = Registration(registry, load_node_key(state), spec, status, heartbeats, contact, clock)
     agent = AgentDependencies(
         config=config,
@@ -120,6 +123,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
     )
     server.add_servicer(add_NodeAgentServiceServicer_to_server, NodeAgentServicer(agent))
     server.add_servicer(add_ArtifactServiceServicer_to_server, artifacts.exchange.servicer)
+    server.observe(NodeMetrics(agent, runtime.dialer))
     async with directory, AsyncExitStack() as opened, server:
         opened.push_async_callback(artifacts.exchange.close)
         opened.push_async_callback(children.close)
@@ -159,10 +163,8 @@ def _pool(
     children: ChildIdentities,
     status: NodeStatus,
 ) -> LocalWorkerPool:
-    assign, folders = (
-        _assigner(config, runtime.machine, address, status),
-        WorkerFolders(config.state_folder() / WORKERS_FOLDER),
-    )
+    assign = _assigner(config, runtime.machine, address, status)
+    folders = WorkerFolders(config.state_folder() / WORKERS_FOLDER)
     return LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
 
 
@@ -290,10 +292,6 @@ async def _serve_until_left(
         await inference.stop(_WORKERS_GRACE_S)
     if runtime.cgroups is not None:
         await asyncio.to_thread(runtime.cgroups.close)
-
-
-def _count(slots: SlotTable, clock: Clock) -> SlotCount:
-    return slots.count(clock.monotonic_s())
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.checks import check_labels, check_name, check_range
 from peerloom.kit.config import knob
+from peerloom.kit.metrics import METRICS_HELP
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 from peerloom.services.node_agent.tunnels.relay_limits import RelayLimits, parse_ports
 
@@ -168,6 +169,7 @@ class NodeConfig:
         "the line for the owner, and slows the jobs of those behind it",
     )
     allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
+    metrics: str = knob("", METRICS_HELP)
     log_level: str = knob("info", "debug, info, warning or error")
     worker_command: tuple[str, ...] = knob(
         (sys.executable, "-m", "peerloom.worker"),

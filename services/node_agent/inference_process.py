@@ -70,6 +70,11 @@ class InferenceProcess:
         self._work = ShieldedWork()
         self._starting: asyncio.Task[float] | None = None
 
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 while none runs."""
+        return self._port if self._process is not None and self._process.returncode is None else 0
+
     async def start(self) -> tuple[str, float]:
         """Its address, and the seconds that starting it took (0: it ran).
 

@@ -20,6 +20,7 @@ from peerloom.services.registry.admission.gatekeeper import Gatekeeper
 from peerloom.services.registry.admission.opening import open_door, own_identities
 from peerloom.services.registry.config import RegistryConfig
 from peerloom.services.registry.core import RegistryLimits, load_core
+from peerloom.services.registry.registry_metrics import RegistryMetrics
 from peerloom.services.registry.servicer import RegistryServicer
 from peerloom.services.registry.store import Store
 from peerloom.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
@@ -41,7 +42,7 @@ async def main() -> None:
         own = own_identities(Path(config.state), config.certificate_hours * 3600, clock)
     runtime = Runtime(clock, Dialer(own.registry if own else None))
     database = connect_database(config.database_url(), "registry")
-    endpoint = Endpoint(config.listen, own.registry if own else None, config.allow_plain)
+    endpoint = Endpoint(config.listen, own.registry if own else None, config.allow_plain, config.metrics)
     server = Server(endpoint, (*SERVICES, ADMISSION) if own else SERVICES)
     await serve_with_lease(
         server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime, own)
@@ -64,6 +65,7 @@ async def serve(
         core = await load_core(Store(database), sql.run, limits, runtime.clock)
         servicer = RegistryServicer(core, runtime.dialer, runtime.chance)
         server.add_servicer(add_RegistryServiceServicer_to_server, servicer)
+        server.observe(RegistryMetrics(core))
         async with AsyncExitStack() as opened, server:
             if own is not None:
                 store = AdmissionStore(database)

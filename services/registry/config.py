@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from peerloom.errors import ConfigurationError, nearest
 from peerloom.kit.config import knob
+from peerloom.kit.metrics import METRICS_HELP
 from peerloom.services.registry.membership.decisions import Timing
 from peerloom.services.registry.membership.node_retention import RetentionLimits
 
@@ -81,6 +82,7 @@ class RegistryConfig:
     allow_plain: bool = knob(
         False, "serve without certificates beyond loopback; everybody on that network is then trusted"
     )
+    metrics: str = knob("", METRICS_HELP)
     log_level: str = knob("info", "debug, info, warning or error")
 
     def database_url(self) -> str:

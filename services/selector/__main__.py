@@ -26,6 +26,7 @@ from peerloom.services.selector.catalog.follower import Follower
 from peerloom.services.selector.catalog.writer import CatalogWriter
 from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.selector.policies import find_policy
+from peerloom.services.selector.selector_metrics import SelectorMetrics
 from peerloom.services.selector.servicer import SelectorServicer
 from peerloom.services.selector.store import SelectorStore
 from peerloom.v1.registry_pb2 import ServiceKind
@@ -46,7 +47,7 @@ async def main() -> None:
         make_private(state)
     runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
     database = connect_database(config.database_url(), "selector")
-    endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain)
+    endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain, config.metrics)
     server = Server(endpoint, SERVICES)
     await serve_with_lease(
         server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime)
@@ -86,6 +87,7 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
             keeping_fresh(server, runtime.dialer, config.registry, clock),
         ):
             follower = Follower(directory.registry, writer, cursor)
+            server.observe(SelectorMetrics(columns, writer, follower, servicer.chosen_s))
             server.start_task("follower", follower.follow_forever)
             with suppress(TimeoutError):
                 await asyncio.wait_for(follower.caught_up.wait(), FIRST_LOOK_LIMIT_S)

@@ -6,6 +6,7 @@ from peerloom.errors import ConfigurationError
 from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_address
 from peerloom.kit.config import knob
+from peerloom.kit.metrics import METRICS_HELP
 from peerloom.services.selector.belief.formula import Weights, check_weights
 from peerloom.services.selector.belief.movement import reporter_rate
 from peerloom.services.selector.belief.track import check_half_life
@@ -91,6 +92,7 @@ class SelectorConfig:
     allow_plain: bool = knob(
         False, "serve without certificates beyond loopback; everybody on that network is then trusted"
     )
+    metrics: str = knob("", METRICS_HELP)
     log_level: str = knob("info", "debug, info, warning or error")
 
     def database_url(self) -> str:

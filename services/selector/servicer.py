@@ -14,6 +14,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
 from peerloom.kit.interceptors import caller
 from peerloom.kit.logs import get_logger
+from peerloom.kit.metrics import Tally
 from peerloom.kit.paging import (
     byte_size,
     decode_token,
@@ -49,6 +50,7 @@ MAX_EXCLUDED = 10_000
 MAX_WANTED_SLOTS = 1_000_000
 MAX_NAME_CHARACTERS = 64
 MAX_HORIZON_S = 1e9
+CHOOSING_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 _log = get_logger()
 
 
@@ -57,7 +59,7 @@ class SelectorServicer(SelectorServiceServicer):
     """Answers from memory where it chooses, from the database where it explains.
 
     `chance` is drawn from by requests that bring no seed; `reporters` is how much of whose evidence about
-    which node counts.
+    which node counts, `chosen_s` how long the selections took.
     """
 
     columns: NodeColumns
@@ -69,6 +71,7 @@ class SelectorServicer(SelectorServiceServicer):
     default_policy: str
     policies: Mapping[str, Policy] = field(default_factory=lambda: POLICIES)
     half_life_s: float = HALF_LIFE_S
+    chosen_s: Tally = field(default_factory=lambda: Tally(CHOOSING_BOUNDS_S))
     last: LastChoices = field(default_factory=LastChoices)
     reporters: Allowances[tuple[str, str]] = field(default_factory=lambda: SelectorConfig().reporters())
 
@@ -76,11 +79,12 @@ class SelectorServicer(SelectorServiceServicer):
         wish = _wish(request)
         policy = self._policy(request.policy)
         rng = np.random.default_rng(request.seed) if request.HasField("seed") else self.chance
-        now_s = self.clock.wall_s()
+        now_s, begin_s = self.clock.wall_s(), self.clock.monotonic_s()
         choice = choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
         self.last.note(choice, policy.name, now_s, self.columns)
         until_s = now_s + BUSY_HORIZONS * wish.horizon_s
         self.columns.note_taken(choice.rows, wish.slots, now_s, until_s)
+        self.chosen_s.add(self.clock.monotonic_s() - begin_s)
         return choice_message(choice, self.columns, policy.name)
 
     async def GetBelief(self, request: pb.GetBeliefRequest, context: Any) -> pb.GetBeliefResponse:

@@ -19,6 +19,7 @@ from peerloom.services.selector.belief.transaction import (
 )
 from peerloom.services.selector.catalog.entries import CatalogEntry, Cursor, NodeEvent, evidence_of
 from peerloom.v1.registry_pb2 import NODE_EVENT_KIND_REMOVED, NODE_STATE_UNSPECIFIED
+from peerloom.v1.selector_pb2 import EvidenceKind
 
 _CURSOR_ID = 1
 
@@ -27,13 +28,18 @@ _CURSOR_ID = 1
 class CatalogChange:
     """What a transaction changed: catalog entries, records by node id, and ids of nodes that are forgotten.
 
-    `applied` is how many facts were new.
+    `kinds` has the kind of each fact that was new, as it was told.
     """
 
     entries: list[CatalogEntry]
     records: dict[str, Record]
-    applied: int = 0
+    kinds: Sequence[EvidenceKind.ValueType] = ()
     forgotten: Sequence[str] = ()
+
+    @property
+    def applied(self) -> int:
+        """How many facts were new."""
+        return len(self.kinds)
 
     @property
     def beliefs(self) -> dict[str, float]:
@@ -75,9 +81,9 @@ class SelectorStore:
                 connection, self._weights, node_ids, evidence_ids, self._half_life_s
             )
             transaction.compare(evidence)
-            applied = sum(transaction.count(one, clock_s()) for one in evidence)
+            kinds = [one.kind for one in evidence if transaction.count(one, clock_s())]
             transaction.write()
-        return _change_of(transaction, applied)
+        return _change_of(transaction, kinds)
 
     def follow(self, events: Sequence[NodeEvent], clock_s: Callable[[], float]) -> CatalogChange:
         """Applies one or more consecutive events of one registry's log, and moves the cursor behind them."""
@@ -88,16 +94,17 @@ class SelectorStore:
             transaction = BeliefTransaction(
                 connection, self._weights, node_ids, evidence_ids, self._half_life_s
             )
-            applied = 0
+            kinds = []
             for event, one in zip(events, found, strict=True):
                 if event.kind == NODE_EVENT_KIND_REMOVED:
                     transaction.remove(event.entry.node_id, clock_s())
                     continue
                 transaction.set_entry(event.entry)
-                applied += one is not None and transaction.count(one, clock_s())
+                if one is not None and transaction.count(one, clock_s()):
+                    kinds.append(one.kind)
             transaction.write()
             _move_cursor(connection, Cursor(events[-1].registry_id, events[-1].sequence))
-        return _change_of(transaction, applied)
+        return _change_of(transaction, kinds)
 
     def start_again(self) -> CatalogChange:
         """Forgets where nodes are and how far we read, since another log begins; beliefs stay."""
@@ -109,8 +116,8 @@ class SelectorStore:
         return CatalogChange([entry_from_row(row) for row in rows], {})
 
 
-def _change_of(transaction: BeliefTransaction, applied: int) -> CatalogChange:
-    return CatalogChange(transaction.entries, transaction.records, applied, transaction.forgotten)
+def _change_of(transaction: BeliefTransaction, kinds: Sequence[EvidenceKind.ValueType]) -> CatalogChange:
+    return CatalogChange(transaction.entries, transaction.records, kinds, transaction.forgotten)
 
 
 def _move_cursor(connection: sa.Connection, to: Cursor) -> None:

@@ -35,6 +35,7 @@ from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.services.trainer.nodes.recruiting import Recruiter
 from peerloom.services.trainer.servicer import TrainerServicer
 from peerloom.services.trainer.store import TrainerStore
+from peerloom.services.trainer.trainer_metrics import TrainerMetrics
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 from peerloom.v1.registry_pb2 import ListServicesRequest, ServiceKind
@@ -53,7 +54,7 @@ async def main() -> None:
     make_private(state)
     runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
     database = connect_database(config.database_url(), "trainer")
-    endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain)
+    endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain, config.metrics)
     server = Server(endpoint, SERVICES)
     host = config.listen.rpartition(":")[0]
 
@@ -80,9 +81,8 @@ async def serve(
     `bulk_host` (empty: over gRPC only); `evaluator` is closed at the end.
     """
     clock, dialer, address = runtime.clock, runtime.dialer, config.advertise or server.address
-    directory = Directory(dialer, config.registry)
+    directory, store = Directory(dialer, config.registry), TrainerStore(database)
     with SqlThread(database) as sql:
-        store = TrainerStore(database)
         reporter = EvidenceReporter(EvidenceOutbox(store, sql), directory.selector)
         queue, router = CommitQueue(store, sql, clock, reporter), SessionRouter()
         exchange = open_exchange(
@@ -101,6 +101,7 @@ async def serve(
         jobs = JobSupervisor(store, sql, queue, directory.selector, distributor, dependencies, clock)
         servicer = TrainerServicer(jobs, queue, store, sql, router, JobLogs(recruiter), server.stopping)
         server.add_servicer(add_TrainerServiceServicer_to_server, servicer)
+        server.observe(TrainerMetrics(queue))
         server.add_servicer(add_ArtifactServiceServicer_to_server, exchange.servicer)
 
         async def probe_registry() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.checks import check_range
 from peerloom.kit.config import knob
+from peerloom.kit.metrics import METRICS_HELP
 
 EVALUATE = ("auto", "off")
 
@@ -67,6 +68,7 @@ class TrainerConfig:
         "gets lies in the state folder. Empty, and nothing there: plain, on loopback only",
     )
     allow_plain: bool = knob(False, "serve without certificates beyond loopback, on a network that you trust")
+    metrics: str = knob("", METRICS_HELP)
     log_level: str = knob("info", "debug, info, warning or error")
 
     def __post_init__(self) -> None:

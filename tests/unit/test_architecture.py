@@ -15,19 +15,20 @@ ROOMS = ("__init__", "__main__", "config", "servicer")
 STORED = ("registry", "selector", "trainer")
 # Beside these rooms a service has its subjects, folders and a few files, and nothing else.
 SUBJECTS = {
-    "registry": ("admission", "answers", "core", "discovery", "events", "membership"),
-    "selector": ("belief", "catalog", "choosing", "messages", "policies"),
+    "registry": ("admission", "answers", "core", "discovery", "events", "membership", "registry_metrics"),
+    "selector": ("belief", "catalog", "choosing", "messages", "policies", "selector_metrics"),
     "node_agent": (
         "artifact_exchange",
         "agent_runtime",
         "inference_process",
         "membership",
+        "node_metrics",
         "owner",
         "tunnels",
         "work_requests",
         "workers",
     ),
-    "trainer": ("generations", "jobs", "models", "nodes", "workers"),
+    "trainer": ("generations", "jobs", "models", "nodes", "trainer_metrics", "workers"),
 }
 # What several parts have on purpose: the rooms of services, and what two of them do alike.
 SHARED_NAMES = {
@@ -271,6 +272,20 @@ def test_torch_is_used_only_where_processes_train() -> None:
     assert broken == [], listed(broken)
 
 
+def test_what_serves_metrics_is_loaded_only_where_they_are_asked_for() -> None:
+    """One module uses the library, and one function imports that."""
+    users = {
+        (source.name, name.split(".")[0])
+        for source in package()
+        for name, _ in imports_of(source)
+        if inside(name, "prometheus_client") or inside(name, "peerloom.kit.metrics_server")
+    }
+    assert users == {
+        ("src/peerloom/kit/metrics_server.py", "prometheus_client"),
+        ("src/peerloom/kit/metrics_port.py", "peerloom"),
+    }
+
+
 def test_nothing_is_unpickled() -> None:
     """Only safetensors and protobuf cross the wire."""
     broken = [
@@ -414,8 +429,9 @@ def loaded_by(statement: str) -> set[str]:
 
 
 @pytest.mark.parametrize("module", [*LIGHT, *(f"peerloom.services.{name}.__main__" for name in SERVICES[:3])])
-def test_only_training_loads_torch(module: str) -> None:
-    assert loaded_by(f"import {module}") & {"torch", "sklearn", "safetensors"} == set()
+def test_nothing_loads_what_it_may_have_to_do_without(module: str) -> None:
+    optional = {"torch", "sklearn", "safetensors", "prometheus_client"}
+    assert loaded_by(f"import {module}") & optional == set()
 
 
 def test_the_command_line_answers_help_without_loading_the_system() -> None:

@@ -1,7 +1,7 @@
 """The pool of this node's workers: started in reserved slots, watched, ended; and who is told of it."""
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +20,8 @@ T = TypeVar("T")
 _log = get_logger()
 _JOBS_REMEMBERED = 100
 _TRIM_INTERVAL_S = 1.0
+# How a worker ended: with status 0, with another, by a signal, or because it used too much of this node.
+EXITS = OK, ERROR, SIGNAL, LIMIT = "ok", "error", "signal", "limit"
 
 
 @dataclass
@@ -69,7 +71,8 @@ class _JobWorkers:
 class LocalWorkerPool:
     """Turns reservations into workers. `assign` makes a worker's assignment of what only the agent knows.
 
-    `certify` puts a certificate for a worker (its id) of a job into its folder, and says where.
+    `certify` puts a certificate for a worker (its id) of a job into its folder, and says where. `started` and
+    `ended` count workers since this process began, those that ended by how (see EXITS).
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class LocalWorkerPool:
         self._assign, self._certify = assign, certify
         self._folders = folders
         self._jobs: OrderedDict[str, _JobWorkers] = OrderedDict()
+        self.started = 0
+        self.ended: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
         self._starting = asyncio.Lock()
@@ -201,6 +206,7 @@ class LocalWorkerPool:
         job = self._job(job_id)
         job.workers[worker_id] = worker
         job.tell(PoolEvent(worker, ended=False))
+        self.started += 1
         self._own(asyncio.create_task(self._wait(worker, job)))
         _log.info("worker_started", job_id=job_id, worker_id=worker_id, slot=slot, pid=process.pid)
         return worker
@@ -208,6 +214,7 @@ class LocalWorkerPool:
     async def _wait(self, worker: PooledWorker, job: _JobWorkers) -> None:
         await worker.process.ended.wait()
         worker.exit_code, worker.why_ended = worker.process.exit_code, worker.process.why_ended
+        self.ended[_exit_of(worker)] += 1
         self._slots.end(worker.slot)
         job.tell(PoolEvent(worker, ended=True))
         ids = {"job_id": worker.job_id, "worker_id": worker.worker_id}
@@ -251,3 +258,10 @@ def _refuse_known(job_id: str, job: _JobWorkers, worker_ids: Sequence[str]) -> N
     for worker_id in worker_ids:
         if worker_id in job.workers:
             raise AlreadyExistsError(f"The job {job_id} has had a worker {worker_id} here. Choose a new id.")
+
+
+def _exit_of(worker: PooledWorker) -> str:
+    if worker.why_ended:
+        return LIMIT
+    code = worker.exit_code or 0
+    return OK if code == 0 else SIGNAL if code < 0 else ERROR

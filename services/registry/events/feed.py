@@ -6,7 +6,7 @@ events that the watcher hasn't seen, it is told to start anew.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import islice
 
@@ -24,7 +24,8 @@ class Feed:
     """The event log as watchers read it.
 
     `newest` is the last committed sequence number; of the events up to `forgotten` only the newest of each
-    node is there.
+    node is there. `published` counts the events of each kind since this process began, `watchers` who follows
+    now.
     """
 
     def __init__(
@@ -32,7 +33,8 @@ class Feed:
     ) -> None:
         self.newest = newest
         self.forgotten = forgotten
-        self._watchers = 0
+        self.watchers = 0
+        self.published: Counter[int] = Counter()
         self._read_past = read_past
         self._ring: deque[Event] = deque(maxlen=ring_events)
         self._changed = asyncio.Event()
@@ -42,6 +44,7 @@ class Feed:
         """Tells of events that were just committed, in order."""
         assert events[0].sequence == self.newest + 1, "the log has no gaps"
         self._ring.extend(events)
+        self.published.update(event.kind for event in events)
         self.newest = events[-1].sequence
         self._wake()
 
@@ -67,15 +70,15 @@ class Feed:
             raise InvalidArgumentError.of_field("after_sequence", after, limit)
         if 0 < after < self.forgotten:
             raise _forgotten(after, self.forgotten)
-        if self._watchers >= WATCHER_LIMIT:
+        if self.watchers >= WATCHER_LIMIT:
             limit = f"{WATCHER_LIMIT:,} watchers follow this registry, its limit; try again later."
             raise ResourceExhaustedError(limit, reason="WATCHER_LIMIT")
-        self._watchers += 1
+        self.watchers += 1
         try:
             async for event in self._follow(after, stop_at_present=stop_at_present):
                 yield event
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
     async def _follow(self, after: int, *, stop_at_present: bool) -> AsyncIterator[Event]:
         present, forgotten = self.newest, self.forgotten

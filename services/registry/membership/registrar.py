@@ -68,6 +68,7 @@ class Registrar:
         self._clock = clock
         self._retention = retention
         self._node_limit = node_limit
+        self.heartbeats = 0  # that were heard since this process began
 
     async def register(self, application: Application) -> OpenSession | SessionRow:
         """Opens a session, or answers a repeated attempt with the one it opened.
@@ -115,6 +116,7 @@ class Registrar:
             raise InvalidArgumentError.of_field("slots", shown, f"free <= total <= {MAX_SLOTS}")
         verdict = decisions.judge_beat(record.state, record.incarnation, incarnation)
         member.hear(stream, self._clock.monotonic_s(), slots)
+        self.heartbeats += 1
         if verdict is Beat.ADOPT:
             member.adopt(incarnation)
         return member, verdict is Beat.REFUTE

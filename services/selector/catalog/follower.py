@@ -40,6 +40,16 @@ class Follower:
         self._trouble = "not reached yet"
         self.caught_up = asyncio.Event()
 
+    @property
+    def is_following(self) -> bool:
+        """Whether the registry's log was read to its end and is being followed."""
+        return not self._trouble
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest event that was applied."""
+        return self._cursor.sequence
+
     async def probe(self) -> None:
         """Raises UnavailableError while the registry isn't followed, so that the service's health says so."""
         if self._trouble:

@@ -1,5 +1,6 @@
 """Changes of the catalog: first the database, then memory, then the answer; also when its caller gives up."""
 
+from collections import Counter
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -17,7 +18,11 @@ _log = get_logger()
 
 
 class CatalogWriter:
-    """The one way to change what the selector knows: keeps `columns` equal to what the database holds."""
+    """The one way to change what the selector knows: keeps `columns` equal to what the database holds.
+
+    `counted` is how many facts of each kind were new since this process began, `delay_s` how long after it
+    happened the registry's newest event was applied, by both machines' clocks.
+    """
 
     def __init__(self, sql: SqlThread, store: SelectorStore, columns: NodeColumns, clock: Clock) -> None:
         self._sql = sql
@@ -25,6 +30,8 @@ class CatalogWriter:
         self._columns = columns
         self._clock = clock
         self._work = ShieldedWork()
+        self.counted: Counter[int] = Counter()
+        self.delay_s = 0.0
 
     async def load(self) -> Cursor:
         """Fills the columns; returns how far the registry's log was read."""
@@ -40,6 +47,7 @@ class CatalogWriter:
     async def follow(self, events: Sequence[NodeEvent]) -> None:
         """Applies events of the registry and moves the cursor. Raises when storing fails."""
         await self._apply(self._sql.run(self._store.follow, events, self._clock.wall_s))
+        self.delay_s = max(0.0, self._clock.wall_s() - events[-1].time_s)
 
     async def start_again(self) -> None:
         """Makes nodes unknown until another log tells of them; beliefs stay. Raises when storing fails."""
@@ -60,6 +68,7 @@ class CatalogWriter:
             _log.warning("change_not_stored", reason=error.message)
             raise
         self._remember(change)
+        self.counted.update(change.kinds)
         return change
 
     def _remember(self, change: CatalogChange) -> None:

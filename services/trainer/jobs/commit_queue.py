@@ -10,6 +10,7 @@ from peerloom.kit.database import SqlThread
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.event_log import EventLog
+from peerloom.services.trainer.jobs.job_tally import JobTally
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.store import TrainerStore
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
@@ -20,7 +21,10 @@ READ_BATCH = 100  # a watcher that reads slowly takes the next ones from the dat
 
 
 class CommitQueue:
-    """All live jobs' records, and their writer; the reporter hears when evidence was stored."""
+    """All live jobs' records, and their writer; the reporter hears when evidence was stored.
+
+    `tally` counts what was committed.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class CommitQueue:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()  # two writers could make a later event durable before an earlier one
         self._live: dict[str, JobRecord] = {}
+        self.tally = JobTally()
 
     def open(self, job: Job, last_sequence: int) -> JobRecord:
         """Begins to keep a job's record; it isn't open already."""
@@ -47,6 +52,10 @@ class CommitQueue:
         record = JobRecord(job, log, self._clock)
         self._live[job.job_id] = record
         return record
+
+    def live(self) -> list[JobRecord]:
+        """The records that are open now."""
+        return list(self._live.values())
 
     async def close(self, record: JobRecord) -> None:
         """Writes the rest of a job, then forgets its record; its watchers see the end."""
@@ -83,6 +92,7 @@ class CommitQueue:
                 return
             self._backoff.succeeded()
             for log, change in taken:
+                self.tally.note(change.events)
                 await log.confirm(change)
         if any(change.evidence for _, change in taken):
             self._reporter.wake()

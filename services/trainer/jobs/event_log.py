@@ -71,6 +71,11 @@ class EventLog:
         """Whether all that was appended so far is durable."""
         return self._written >= self._appended
 
+    @property
+    def waiting(self) -> int:
+        """How much was appended and isn't durable yet."""
+        return self._appended - self._written
+
     def take(self, job: Job) -> Change | None:
         """What is to be written now, with `job` as it is now; None when there is nothing new."""
         if self._taken >= self._appended:

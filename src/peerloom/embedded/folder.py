@@ -23,11 +23,15 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True)
 class SystemNote:
-    """What STATE/system.json says of the system that is up: addresses are host:port by process name."""
+    """What STATE/system.json says of the system that is up: addresses are host:port by process name.
+
+    `metrics` has those where Prometheus reads metrics, if it may.
+    """
 
     registry: str
     pid: int
     services: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, str] = field(default_factory=dict)
 
 
 class StateFolder:

@@ -27,8 +27,8 @@ class Embedded:
 
     A context manager: `with Embedded(Path("state")) as system: Client(system.address)`. `services` chooses
     some of registry, selector and trainer; the registry must be among them. Jobs may name files below
-    `data_roots`. Nothing outlives it: leaving
-    the block stops every process in order, and a SIGKILL of this process ends them too.
+    `data_roots`. With `metrics` each process serves them to Prometheus, on loopback. Nothing outlives it:
+    leaving the block stops every process in order, and a SIGKILL of this process ends them too.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Embedded:
         services: Collection[str] = SERVICES,
         log_level: str = "info",
         data_roots: Sequence[Path] = (),
+        metrics: bool = False,
     ) -> None:
         self.folder = StateFolder(Path(state))
         plans = plan_processes(self.folder.path, slots, services, log_level, data_roots)
-        self._children = [Child(plan, self.folder.log_path(plan.name)) for plan in plans]
+        self._children = [Child(plan, self.folder.log_path(plan.name), metrics) for plan in plans]
         self._keepers: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._launching = threading.Lock()
@@ -58,6 +59,11 @@ class Embedded:
     def addresses(self) -> dict[str, str]:
         """host:port of each process by its name."""
         return {child.plan.name: child.address for child in self._children}
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """host:port of each process's metrics by its name; empty without them."""
+        return {child.plan.name: child.metrics for child in self._children if child.metrics}
 
     @property
     def pids(self) -> dict[str, int]:
@@ -78,7 +84,7 @@ class Embedded:
             self.folder.remove_note()
             self._launch_all()
             self._wait_until_ready()
-            self.folder.write_note(SystemNote(self.address, os.getpid(), self.addresses))
+            self.folder.write_note(SystemNote(self.address, os.getpid(), self.addresses, self.metrics))
         except BaseException:
             self.stop()
             raise

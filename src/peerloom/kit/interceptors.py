@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import grpc
 from grpc import aio
 
 from peerloom.errors import InternalError, InvalidArgumentError, PeerloomError
+from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.kit.principal import Principal, Role
@@ -63,11 +64,15 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
     """Sets `caller` for each call, lets in whom `kit/roles.py` allows, and turns exceptions into statuses.
 
     The only place that does. Where the server has no `identity`, nobody is known and everybody is let in.
+    `calls` counts the calls, but for gRPC's own (health, reflection); None: nobody does.
     """
 
-    def __init__(self, gate: Gate | None = None, identity: Identity | None = None) -> None:
+    def __init__(
+        self, gate: Gate | None = None, identity: Identity | None = None, calls: CallMetrics | None = None
+    ) -> None:
         self._gate = gate or Gate()
         self._identity = identity
+        self._calls = calls
 
     async def intercept_service(
         self,
@@ -76,6 +81,8 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
     ) -> Any:
         method: str = handler_call_details.method
         if self._gate.refusal is not None and not method.startswith("/grpc."):
+            if self._calls is not None:
+                self._calls.ended(method, self._gate.refusal.status)
             return _refusing(self._gate.refusal, method)
         handler = await continuation(handler_call_details)
         if handler is None or method.startswith("/grpc."):
@@ -98,27 +105,35 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
 
     def _guard_unary(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
-            try:
-                caller.set(self._admit(context, method))
-                return await behaviour(_decoded(request), context)
-            except Exception as error:
-                await _abort(context, error, method)
+            with self._counted_unary(method, context):
+                try:
+                    caller.set(self._admit(context, method))
+                    return await behaviour(_decoded(request), context)
+                except Exception as error:
+                    await _abort(context, error, method)
 
         return call
 
     def _guard_stream(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            try:
-                caller.set(self._admit(context, method))
-                async with aclosing(behaviour(_decoded(request), context)) as responses:
-                    async for response in responses:
-                        self._check_still(caller.get().principal)
-                        with _sent_in_time(method):
-                            yield response
-            except Exception as error:
-                await _abort(context, error, method)
+            with self._counted_stream(method, context):
+                try:
+                    caller.set(self._admit(context, method))
+                    async with aclosing(behaviour(_decoded(request), context)) as responses:
+                        async for response in responses:
+                            self._check_still(caller.get().principal)
+                            with _sent_in_time(method):
+                                yield response
+                except Exception as error:
+                    await _abort(context, error, method)
 
         return call
+
+    def _counted_unary(self, method: str, context: Any) -> AbstractContextManager[None]:
+        return nullcontext() if self._calls is None else self._calls.unary(method, context)
+
+    def _counted_stream(self, method: str, context: Any) -> AbstractContextManager[None]:
+        return nullcontext() if self._calls is None else self._calls.stream(method, context)
 
     def _check_still(self, principal: Principal | None) -> None:
         # A stream outlives the moment in which its caller was let in.

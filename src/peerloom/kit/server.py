@@ -1,9 +1,7 @@
 """One way to serve: health that tells the truth, reflection, certificates, signals, a graceful stop."""
 
 import asyncio
-import ipaddress
 import os
-import re
 import signal
 import sys
 import threading
@@ -18,10 +16,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
+from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.identity import Identity
 from peerloom.kit.interceptors import CallInterceptor, Gate
+from peerloom.kit.listening import check_listen, is_loopback
 from peerloom.kit.logs import get_logger
+from peerloom.kit.metrics import MetricSource
+from peerloom.kit.metrics_port import open_metrics
 from peerloom.kit.server_limits import CALLS_AT_ONCE, raise_descriptor_limit, server_options
 from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks, Work
 
@@ -31,7 +33,6 @@ _Handler: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
 Probe = Callable[[], Awaitable[None]]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-_LISTEN = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}")
 PROBE_INTERVAL_S = 1.0
 PROBE_LIMIT_S = 2.0
 STOP_GRACE_S = 5.0
@@ -42,12 +43,14 @@ ORPHAN_LIMIT_S = 20.0
 class Endpoint:
     """Where to listen, and how: with an `identity` certificates are required, without one it is plain.
 
-    Plain is for loopback, and with `allow_plain` for a network whose every machine is trusted.
+    Plain is for loopback, and with `allow_plain` for a network whose every machine is trusted. `metrics` is
+    the host:port where Prometheus reads metrics (empty: nowhere).
     """
 
     listen: str
     identity: Identity | None = None
     allow_plain: bool = False
+    metrics: str = ""
 
 
 class _Services(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
@@ -85,8 +88,9 @@ class Server:
         self._gate = Gate()
         self._tasks = BackgroundTasks(self.stop)
         self._added = _Services()
+        calls = CallMetrics() if endpoint.metrics else None
         self._grpc = aio.server(
-            interceptors=[CallInterceptor(self._gate, endpoint.identity)],
+            interceptors=[CallInterceptor(self._gate, endpoint.identity, calls)],
             options=[*KEEPALIVE, *server_options(), ("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=CALLS_AT_ONCE,
         )
@@ -96,10 +100,23 @@ class Server:
         reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], self._grpc)
         host, _, _ = endpoint.listen.rpartition(":")
         self.address = f"{host}:{self._bind()}"
+        self._metrics = open_metrics(endpoint.metrics) if endpoint.metrics else None
+        if calls is not None:
+            self.observe(calls)
 
     def add_servicer(self, add_to_server: Callable[[S, Any], None], servicer: S) -> None:
         """Serves `servicer`, by the function `add_..._to_server` that was generated for its service."""
         add_to_server(servicer, self._added)
+
+    def observe(self, source: MetricSource) -> None:
+        """Tells Prometheus of `source` too, if it is told anything."""
+        if self._metrics is not None:
+            self._metrics.observe(source)
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port where Prometheus reads metrics; empty: nowhere."""
+        return self._metrics.address if self._metrics is not None else ""
 
     @property
     def running_tasks(self) -> Mapping[str, asyncio.Task[None]]:
@@ -124,7 +141,8 @@ class Server:
     async def start(self, probes: Mapping[str, Probe]) -> None:
         """Serves what was added, and says where on standard output: `address=host:port`.
 
-        `probes` are awaited every second; one that raises makes health NOT_SERVING.
+        With metrics ` metrics=host:port` follows on that line. `probes` are awaited every second; one that
+        raises makes health NOT_SERVING.
         """
         self._probes = probes
         self._gate.refusal = None
@@ -146,6 +164,8 @@ class Server:
         """Ends serving and the tasks. Raises BackgroundTaskError if one of them ended by itself before."""
         self.stop()
         await self._grpc.stop(None)
+        if self._metrics is not None:
+            await self._metrics.close()
         await self._tasks.close()
 
     async def __aenter__(self) -> "Server":
@@ -168,13 +188,16 @@ class Server:
         # Whoever started this process reads it to learn that, and where, it can be reached.
         if not self._has_said_address:
             self._has_said_address = True
-            print(f"address={self.address}", flush=True)
+            metrics = f" metrics={self.metrics_address}" if self.metrics_address else ""
+            print(f"address={self.address}{metrics}", flush=True)
 
     async def _listen(self) -> None:
         if self._is_listening:
             return
         self._is_listening = True
         await self._grpc.start()
+        if self._metrics is not None:
+            self._metrics.start()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -182,10 +205,7 @@ class Server:
 
     def _bind(self) -> int:
         end = self._endpoint
-        if not _LISTEN.fullmatch(end.listen) or int(end.listen.rpartition(":")[2]) > 65535:
-            raise ConfigurationError(
-                f"--listen is {end.listen!r}, but must be host:port with a port up to 65535 (0: a free one)."
-            )
+        check_listen("--listen", end.listen)
         try:
             if end.identity is not None:
                 return self._grpc.add_secure_port(end.listen, end.identity.server_credentials())
@@ -267,12 +287,3 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def is_loopback(listen: str) -> bool:
-    """Whether only this machine reaches what listens at host:port."""
-    host = listen.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -647,6 +647,7 @@ class GetInferenceStatusResponse(_message.Message):
     QUEUED_SAMPLES_FIELD_NUMBER: _builtins.int
     QUEUE_S_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
     memory_limit_bytes: _builtins.int
     """Memory lent for models."""
     memory_used_bytes: _builtins.int
@@ -657,6 +658,8 @@ class GetInferenceStatusResponse(_message.Message):
     """Seconds until the queue is empty, estimated."""
     sessions: _builtins.int
     """Open sessions."""
+    answered: _builtins.int
+    """Calls of Infer answered, and sessions opened, since the server was started."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___LoadedModel]:
         """Most recently used last."""
@@ -670,10 +673,11 @@ class GetInferenceStatusResponse(_message.Message):
         queued_samples: _builtins.int = ...,
         queue_s: _builtins.float = ...,
         sessions: _builtins.int = ...,
+        answered: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_limit_bytes", b"memory_limit_bytes", "memory_used_bytes", b"memory_used_bytes", "models", b"models", "queue_s", b"queue_s", "queued_samples", b"queued_samples", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "memory_limit_bytes", b"memory_limit_bytes", "memory_used_bytes", b"memory_used_bytes", "models", b"models", "queue_s", b"queue_s", "queued_samples", b"queued_samples", "sessions", b"sessions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

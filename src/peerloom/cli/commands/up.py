@@ -32,8 +32,14 @@ _POLL_S = 0.05
     type=click.Path(path_type=Path),
     help="Folder whose files jobs may name; may be given several times.",
 )
+@click.option("--metrics", is_flag=True, help="Serve each process's metrics to Prometheus, on loopback.")
 def up(
-    slots: tuple[int, ...], state: Path, detach: bool, log_level: str, data_roots: tuple[Path, ...]
+    slots: tuple[int, ...],
+    state: Path,
+    detach: bool,
+    log_level: str,
+    data_roots: tuple[Path, ...],
+    metrics: bool,
 ) -> None:
     """Start registry, selector, trainer and some nodes as processes on this machine.
 
@@ -42,19 +48,21 @@ def up(
     check_linux("peerloom up")
     with stop_signals():
         if detach:
-            _start_detached(slots, state, log_level, data_roots)
+            _start_detached(slots, state, log_level, data_roots, metrics)
         else:
-            _run(slots, state, log_level, data_roots)
+            _run(slots, state, log_level, data_roots, metrics)
 
 
-def _run(slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...]) -> None:
+def _run(
+    slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...], metrics: bool
+) -> None:
     from peerloom.embedded import Embedded
 
-    system = Embedded(state, slots, log_level=log_level, data_roots=data_roots)
+    system = Embedded(state, slots, log_level=log_level, data_roots=data_roots, metrics=metrics)
     say(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
     with system:
         try:
-            show_system(system.address, system.addresses, slots, state)
+            show_system(system.address, system.addresses, system.metrics, slots, state)
             say("Ctrl-C stops it all.", err=True)
             system.wait()
         except KeyboardInterrupt:
@@ -62,7 +70,9 @@ def _run(slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[
     say("stopped; nothing is left running", err=True)
 
 
-def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...], state: Path) -> None:
+def show_system(
+    address: str, addresses: dict[str, str], metrics: dict[str, str], slots: tuple[int, ...], state: Path
+) -> None:
     """Prints what is up and how to reach it."""
     lent = {f"node-{number}": str(count) for number, count in enumerate(slots, start=1)}
     columns = [
@@ -70,6 +80,8 @@ def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...],
         Column("ADDRESS", lambda row: row[1]),
         Column("SLOTS", lambda row: lent.get(row[0], ""), right=True),
     ]
+    if metrics:
+        columns.append(Column("METRICS", lambda row: metrics.get(row[0], "")))
     for line in table_lines(addresses.items(), columns):
         say(line)
     say()
@@ -78,7 +90,7 @@ def show_system(address: str, addresses: dict[str, str], slots: tuple[int, ...],
 
 
 def _start_detached(
-    slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...]
+    slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...], metrics: bool
 ) -> None:
     from peerloom.embedded.folder import StateFolder
 
@@ -95,6 +107,7 @@ def _start_detached(
         log_level,
     ]
     command += ["--nodes", ",".join(str(count) for count in slots)]
+    command += ["--metrics"] if metrics else []
     command += [word for root in data_roots for word in ("--data-root", str(root))]
     log = folder.log_path("up")
     with log.open("wb") as out:
@@ -109,7 +122,7 @@ def _start_detached(
         raise
     note = folder.read_note()
     assert note is not None, "it was there a moment ago"
-    show_system(note.registry, note.services, slots, state)
+    show_system(note.registry, note.services, note.metrics, slots, state)
     say(f"running in the background; stop it with: peerloom down --state {folder.path}", err=True)
 
 

@@ -72,6 +72,7 @@ class InferenceServicer(InferenceServiceServicer):
         self._queues: dict[LoadedPart, BatchQueue] = {}
         self._sessions: dict[str, StageSession] = {}
         self._opened = asyncio.Condition()
+        self._answered = 0
         self._channels = StageChannels(dialer)
         limit = config.session_limit
         self._slots = CallSlots("sessions of split models", limit, limit_of_host=max(1, limit // 2))
@@ -106,6 +107,7 @@ class InferenceServicer(InferenceServiceServicer):
             answer = await self._queue(loaded).infer(inputs)
         finally:
             self._models.release(loaded.part)
+        self._answered += 1
         outputs = message_of_tensor(answer.outputs)
         self._note_caller(request.caller, len(request.inputs.content) + len(outputs.content))
         return InferResponse(
@@ -162,6 +164,7 @@ class InferenceServicer(InferenceServiceServicer):
             memory_limit_bytes=self._models.limit_bytes,
             memory_used_bytes=self._models.used_bytes,
             sessions=len(self._sessions),
+            answered=self._answered,
         )
         for loaded in self._models.loaded:
             part = loaded.part
@@ -205,6 +208,7 @@ class InferenceServicer(InferenceServiceServicer):
         self._note_caller(request.caller, 0)
         self._models.hold(part)
         self._sessions[request.session_id] = session
+        self._answered += 1
         async with self._opened:
             self._opened.notify_all()
         return session
