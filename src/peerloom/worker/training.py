@@ -3,8 +3,10 @@
 import torch
 
 from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_method import parse_sync
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Task, load_data
 from peerloom.worker.training_state import TrainingState
 
@@ -24,6 +26,8 @@ class Training:
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
         self.seed: int = spec.seed
         self.robust: str = spec.robust or OFF
+        self.sync = parse_sync("spec.sync", spec.sync, self.robust)
+        self.residuals = Residuals()
         self.training_s = 0.0
         self.samples = 0
         self.steps = 0
