@@ -106,7 +106,7 @@ def test_a_killed_worker_costs_no_step_where_gradients_are_encoded(system: Embed
     assert spec.sync == "schedule=wfbp,topology=direct,codec=int8"
     assert {event.sync for event in formed} == {spec.sync}
     assert len(formed) >= 2
-    # 6,090 values in three parts, each 8 blocks of 260 bytes, handed over to three twice; 4 bytes are the loss.
+    # 6,090 values in three parts of 8 blocks of 260 bytes, handed over to three twice; 4 bytes are the loss.
     first = next(event for event in events if isinstance(event, StepCommitted))
     assert (len(formed[0].workers), first.communicated_bytes) == (3, 2 * 3 * 8 * 260 + 4)
     ledger = job.status().ledger
