@@ -135,6 +135,19 @@ def test_survivors_keep_theirs_a_newcomer_begins_with_none_and_a_leavers_is_lost
     check_nothing_is_missing(asked, came, residual_of(now) + lost)
 
 
+def test_where_messages_become_too_short_to_encode_the_residuals_are_told_as_they_are() -> None:
+    """Of 5,003 values each of 12 ranks owns 417, of which int8 would save 1,148 bytes."""
+    workers = [Worker() for _ in range(12)]
+    first = make_step(workers[:2], "codec=int8", 0)
+    assert float(residual_of(workers).abs().max()) > 1e-3
+    for worker in workers[2:]:
+        worker.residuals.begin(0)
+        worker.residuals.commit()
+    second = make_step(workers, "codec=int8", 1)
+    assert float(residual_of(workers).abs().max()) < 1e-5
+    torch.testing.assert_close(first[1] + second[1], first[0] + second[0], rtol=1e-4, atol=2e-4)
+
+
 def test_a_step_that_broke_is_made_again_with_the_same_residuals() -> None:
     workers = [Worker() for _ in range(2)]
     make_step(workers, "codec=1bit", 0)
