@@ -79,7 +79,10 @@ def parse_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> S
     if text in PRESETS:
         method = PRESETS[text]
     elif text and "=" not in text:
-        raise _refused(field, text, _hinted(f"a preset ({', '.join(PRESETS)})", text, tuple(PRESETS)))
+        limit = f"a preset ({', '.join(PRESETS)}) or KEY=VALUE pairs"
+        word = text.partition(":")[0]
+        meant = [f"{key}={text}" for key, words in _WORDS.items() if word in words]
+        raise _refused(field, text, _hinted(limit, meant[0] if meant else text, (*PRESETS, *meant)))
     else:
         method = _of_pairs(field, text, robust)
     _check(field, text, method, robust, backend)

@@ -43,6 +43,8 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
     ("text", "said"),
     [
         ("bsp-a2b", "did you mean bsp-a2a"),
+        ("int8", "did you mean codec=int8"),
+        ("topk:0.1", "did you mean codec=topk:0.1"),
         ("schedul=bsp", "did you mean schedule"),
         ("schedule=bps", "did you mean bsp"),
         ("topology=star", "ring, direct"),
