@@ -1,4 +1,4 @@
-"""`make chaos`: CHAOS_SEED chooses the faults, CHAOS_SECONDS how long they go on."""
+"""`make chaos`: CHAOS_SEED chooses the faults and each job's sync, CHAOS_SECONDS how long they go on."""
 
 import json
 import os
@@ -17,7 +17,7 @@ import psutil
 
 from benchmarks.chaos.faults import INTERRUPTING, Fault, Striker, draw
 from benchmarks.chaos.places import Place, open_place
-from benchmarks.chaos.promises import LEARNING_RATE, check_job, check_losses, check_memory
+from benchmarks.chaos.promises import LEARNING_RATE, SYNC_METHODS, check_job, check_losses, check_memory
 from benchmarks.chaos.system import Parts
 from benchmarks.chaos.undisturbed import losses_of
 from peerloom.client.types.jobs import FINAL_STATES
@@ -93,7 +93,8 @@ class Run:
     def _train(self, place: Place) -> None:
         seed = self._seed + len(self._memory)
         asked = ["--requests", "5", "--epochs", str(EPOCHS), "--max-workers", "6", "--seed", str(seed)]
-        asked += ["--learning-rate", str(LEARNING_RATE)]
+        method = random.Random(seed).choice(SYNC_METHODS)
+        asked += ["--learning-rate", str(LEARNING_RATE), "--sync", method]
         submitted = self._ask(place, ["train", TASK, *asked, "--detach", "-o", "json"])
         job_id = submitted["id"]
         events = self._watch(place, job_id)
@@ -105,7 +106,8 @@ class Run:
             self._losses.append((seed, losses))
         self._remember_memory()
         formed = sum(event["event"] == "generation_formed" for event in events)
-        print(f"{job_id}: {job['state']} ({job['reason']}), {formed} generations", file=sys.stderr)
+        told = f"{job['state']} ({job['reason']}), {formed} generations by {method}"
+        print(f"{job_id}: {told}", file=sys.stderr)
 
     def _watch(self, place: Place, job_id: str) -> list[dict[str, Any]]:
         """All events; a command that begins while the trainer is away ends at once, and the next goes on."""

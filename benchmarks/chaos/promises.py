@@ -9,6 +9,14 @@ GROWTH_ALLOWED_BYTES = 64 * 2**20
 # disturbed by a millionth move no epoch's loss by more than 0.0004; at the task's own rate by up to 0.034,
 # and comparing says nothing.
 LEARNING_RATE, LOSS_TOLERANCE = 0.01, 0.004
+# The ways to synchronise that a run draws from. A codec that loses anything would move the losses by more
+# than faults may, and a residual that is lost with its worker by chance, so none of those is among them.
+SYNC_METHODS = (
+    "wfbp-a2a",
+    "bsp-a2a",
+    "schedule=wfbp,topology=direct",
+    "schedule=bsp,topology=direct",
+)
 
 
 def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epochs: int) -> list[str]:

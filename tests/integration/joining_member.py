@@ -88,7 +88,8 @@ def spoil(state: TrainingState) -> None:
 
 
 def begin(setting: dict[str, Any]) -> Training:
-    spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1)
+    sync = setting.get("sync", "")
+    spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1, sync=sync)
     training = Training(Square(setting["width"]), spec, torch.device("cpu"))
     room_bytes = setting.get("memory_bytes", 10**9)
     catch_up._free_bytes = lambda _: room_bytes  # type: ignore[attr-defined]  # on purpose, for this process

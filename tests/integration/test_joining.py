@@ -162,6 +162,16 @@ def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -
     assert [member.steps for member in old] == [list(range(1, 19))] * 2, "no step twice, none left out"
 
 
+def test_a_newcomer_replays_sums_that_were_encoded(pool: MemberPool) -> None:
+    """It owns a part of each sum from its entry on, and comes to the others' parameters bit by bit."""
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 3, "sync": "codec=int4"}] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=8)
+    admitted = newcomer.hear("admitted")
+    assert (admitted["admitted"] >= 9, admitted["kept"] >= 4) == (True, True)
+    check_same([*old, newcomer])
+
+
 def test_of_equal_steps_the_first_one_s_parameters_count(pool: MemberPool) -> None:
     """The one left behind has made its four steps alone, and normalised each batch as a whole."""
     *old, left_behind = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)

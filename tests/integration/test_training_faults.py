@@ -97,6 +97,23 @@ def test_a_killed_worker_costs_no_step_and_is_replaced(system: Embedded, client:
     assert first.first_step >= STRUCK_AT
 
 
+def test_a_killed_worker_costs_no_step_where_gradients_are_encoded(system: Embedded, client: Client) -> None:
+    """The survivors go on with their residuals, whose parts have other owners then; the model is as good."""
+    job = client.train("digits", requests=2, epochs=EPOCHS, sync="topology=direct,codec=int8")
+    events = watch_with_fault(job, STRUCK_AT, lambda: workers_of(system.pids["node-1"])[0].kill())
+    check_complete(job, events)
+    spec, formed = job.status().spec, [event for event in events if isinstance(event, GenerationFormed)]
+    assert spec.sync == "schedule=wfbp,topology=direct,codec=int8"
+    assert {event.sync for event in formed} == {spec.sync}
+    assert len(formed) >= 2
+    # 6,090 values in three parts of 8 blocks of 260 bytes, handed over to three twice; 4 bytes are the loss.
+    first = next(event for event in events if isinstance(event, StepCommitted))
+    assert (len(formed[0].workers), first.communicated_bytes) == (3, 2 * 3 * 8 * 260 + 4)
+    ledger = job.status().ledger
+    assert ledger is not None
+    assert (ledger.is_exact, ledger.discarded_samples) == (True, 0)
+
+
 def check_sizes(system: Embedded, formed: list[GenerationFormed], silent: list[str]) -> None:
     """All three, then two, then three again, unless more than `silent` were starved for over a second.
 

@@ -185,7 +185,7 @@ class JobRecord:
         workers = [worker for worker in job.workers if worker.worker_id in members]
         ranked = sorted(workers, key=lambda worker: worker.rank)
         formed = GenerationFormed(generation=job.generation, workers=ranked, backend=job.backend)
-        formed.first_step = first_step
+        formed.first_step, formed.sync = first_step, job.spec.sync
         self._append(WatchJobResponse(generation_formed=formed))
 
     def _go_back(self, step: int) -> None:

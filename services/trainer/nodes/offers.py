@@ -26,10 +26,14 @@ def take_slots(offers: Sequence[Offer], wanted: int) -> list[int]:
     return taken
 
 
-def choose_backend(requested: int, kinds: Sequence[str]) -> "tuple[Backend.ValueType, str]":
+def choose_backend(
+    requested: int, kinds: Sequence[str], why_not_nccl: str = ""
+) -> "tuple[Backend.ValueType, str]":
     """The collective library for slots of these kinds, and why. The request wins where there is one."""
     if requested == Backend.BACKEND_NCCL or requested == Backend.BACKEND_GLOO:
         return Backend.ValueType(requested), "the job asked for it"
+    if why_not_nccl:
+        return Backend.BACKEND_GLOO, why_not_nccl
     if kinds and all(kind == "cuda" for kind in kinds):
         return Backend.BACKEND_NCCL, "every slot is a GPU"
     return Backend.BACKEND_GLOO, "not every slot is a GPU"

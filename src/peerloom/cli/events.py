@@ -18,7 +18,9 @@ from peerloom import (
 from peerloom.cli.output import to_plain
 from peerloom.cli.units import plural
 from peerloom.kit.printable import escaped
+from peerloom.kit.sync_method import SyncMethod
 
+_USUAL_SYNC = ("", str(SyncMethod()))
 _TOLD_STATES = ("selecting", "starting", "waiting")
 
 
@@ -35,7 +37,8 @@ def _describe(event: JobEvent) -> str:
     if isinstance(event, GenerationFormed):
         begin = f", from step {event.first_step}" if event.first_step else ""
         workers = plural(len(event.workers), "worker")
-        return f"generation {event.generation}: {workers} over {event.backend}{begin}"
+        method = f" by {event.sync}" if event.sync not in _USUAL_SYNC else ""
+        return f"generation {event.generation}: {workers} over {event.backend}{method}{begin}"
     if isinstance(event, EpochFinished):
         return f"epoch {event.epoch}: {event.metric_name} {event.metric:.4f}, loss {event.loss:.4f}"
     if isinstance(event, WorkerLost):

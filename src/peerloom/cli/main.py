@@ -16,6 +16,7 @@ _TABLE = {
     "down": (f"{_HERE}.down", "Stop what 'up' started."),
     "status": (f"{_HERE}.status", "Show services, nodes and running jobs."),
     "train": (f"{_HERE}.train", "Submit a training job and watch it."),
+    "sync": (f"{_HERE}.sync", "List the ways to synchronise a training, or explain one."),
     "jobs": (f"{_HERE}.jobs", "List, show, watch or cancel jobs, and read their logs."),
     "nodes": (f"{_HERE}.nodes", "List, show, drain or remove nodes."),
     "beliefs": (f"{_HERE}.beliefs", "See whom the selector trusts, and why."),

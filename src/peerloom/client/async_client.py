@@ -175,15 +175,16 @@ class AsyncClient:
         `task` is "digits", "mnist", "cifar10" or a "module:Class" importable on the nodes, `arguments` are
         its own (e.g. {"data": "/data/mnist"}; "artifact:DIGEST" sends an artifact to the nodes and gives its
         path). `code` is a folder with the task's modules, or the digest of one put in before, for nodes that
-        allow it. `requests` is how many nodes may be asked, 1 to 1000, 3 when
-        None. `epochs` (1 to 1,000,000), `batch_size` (samples in one step over all workers together, 1 to
-        16,777,216) and `learning_rate` (above 0) are the task's when None. `policy` chooses the nodes
-        (empty: the selector's default), among those with `min_slots` (0 to 1024), the `accelerator` (e.g.
-        "cuda") and all `labels`. `backend` is "auto", "gloo" or "nccl". `seed` makes a run repeatable, with
-        `equal_shares` also where the workers' speeds differ or vary, which shares would follow; `robust` says
-        how the training goes on beside workers that lie ("off": not at all; "auto": by a trimmed mean of one
-        vote an owner, with fewer than five owners by refusing gradients that aren't finite; whoever is found
-        to lie is dismissed unless it is "off"); `initial_model` is the digest of parameters to begin with.
+        allow it. `requests` is how many nodes may be asked, 1 to 1000, 3 when None. `epochs` (1 to
+        1,000,000), `batch_size` (samples in one step over all workers together, 1 to 16,777,216) and
+        `learning_rate` (above 0) are the task's when None. `policy` chooses the nodes (empty: the selector's
+        default), among those with `min_slots` (0 to 1024), the `accelerator` (e.g. "cuda") and all `labels`.
+        `backend` is "auto", "gloo" or "nccl". `seed` makes a run repeatable, with `equal_shares` also where
+        the workers' speeds differ or vary, which shares would follow; `robust` says how the training goes on
+        beside workers that lie ("off": not at all; "auto": by a trimmed mean of one vote an owner, with fewer
+        than five owners by refusing gradients that aren't finite; whoever is found to lie is dismissed unless
+        it is "off"); `sync` names how gradients become their sum, e.g. "codec=int8" (empty: an all-reduce);
+        `initial_model` is the digest of parameters to begin with.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """
         message = await job_spec(spec, self.artifacts)

@@ -14,6 +14,7 @@ from peerloom.kit.checks import check_range
 from peerloom.kit.job_inputs import PREFIX, digest_in
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SLOTS
 from peerloom.kit.robust_rules import check_robust
+from peerloom.kit.sync_method import parse_sync
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
 
 _UINT32_MAX = 2**32 - 1
@@ -54,6 +55,7 @@ async def job_spec(asked: JobSpec, artifacts: AsyncArtifacts) -> trainer_pb2.Job
         name=asked.name,
         equal_shares=asked.equal_shares,
         robust=asked.robust,
+        sync=asked.sync,
     )
 
 
@@ -67,6 +69,7 @@ def check_spec(asked: JobSpec) -> None:
         raise InvalidArgumentError.of_field("learning_rate", asked.learning_rate, "above 0 and finite")
     number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0})
     check_robust("robust", asked.robust)
+    parse_sync("sync", asked.sync, asked.robust, asked.backend)
 
 
 async def code_digest(artifacts: AsyncArtifacts, code: str | Path) -> str:

@@ -173,6 +173,7 @@ class JobSpec(_message.Message):
     EQUAL_SHARES_FIELD_NUMBER: _builtins.int
     CODE_DIGEST_FIELD_NUMBER: _builtins.int
     ROBUST_FIELD_NUMBER: _builtins.int
+    SYNC_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """"digits", "mnist", "cifar10", or "module:Class" importable on the nodes; at most 256 characters."""
     epochs: _builtins.int
@@ -212,6 +213,11 @@ class JobSpec(_message.Message):
     of nodes that is all; from five on each owner has one vote, and a rule bounds what liars among them reach.
     And all but "off" have shares of workers computed again by others now and then: who lies is dismissed.
     """
+    sync: _builtins.str
+    """How the gradients of a step become their sum: a preset ("wfbp-a2a", "bsp-a2a"), or pairs between commas of
+    schedule=wfbp|bsp, topology=ring|direct and codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 128
+    characters; empty: "wfbp-a2a", or what `robust` needs. In a job's record all pairs are there.
+    """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Arguments of the task, e.g. {"data": "/data/mnist"}; at most 32, their names 1 to 63 characters long, their
@@ -246,10 +252,11 @@ class JobSpec(_message.Message):
         equal_shares: _builtins.bool = ...,
         code_digest: _builtins.str = ...,
         robust: _builtins.str = ...,
+        sync: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "seed", b"seed", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
@@ -1550,12 +1557,15 @@ class GenerationFormed(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     FIRST_STEP_FIELD_NUMBER: _builtins.int
+    SYNC_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     backend: Global___Backend.ValueType
     """Collective library."""
     first_step: _builtins.int
     """The step that it begins from."""
+    sync: _builtins.str
+    """How each step is synchronised, all pairs of the job's `sync`."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Worker]:
         """Its workers, in the order of their ranks."""
@@ -1567,10 +1577,11 @@ class GenerationFormed(_message.Message):
         workers: _abc.Iterable[Global___Worker] | None = ...,
         backend: Global___Backend.ValueType = ...,
         first_step: _builtins.int = ...,
+        sync: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "first_step", b"first_step", "generation", b"generation", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "first_step", b"first_step", "generation", b"generation", "sync", b"sync", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -32,8 +32,9 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.step_chance import has_drawn_on_gpu, kept_chance
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import Synchroniser
+from peerloom.worker.sync.bucket_layout import Gradients
 from peerloom.worker.sync.robust.exchange import RobustReduce
-from peerloom.worker.sync.robust.recomputing import Gradients, difference, gradients_of, norm_of
+from peerloom.worker.sync.robust.recomputing import difference, gradients_of, norm_of
 from peerloom.worker.training import Training
 
 _log = get_logger()

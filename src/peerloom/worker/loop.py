@@ -71,6 +71,8 @@ def train_generation(
     sync = synchroniser(
         training.state.model,
         group,
+        training.sync,
+        training.residuals,
         training.robust,
         lambda ranks: auditor.say_refused(group, joining.step, ranks),
         CommonCoin(group.generation, group.rank, group.world_size) if group.audits else None,
@@ -126,8 +128,10 @@ def _step(
     share = share_of(training, step, counts, group.rank)
     if joining.catch_up is None:  # who still catches up has other parameters
         audits.choose(counts)
+    training.residuals.begin(step)
     loss = sync.backward(share.loss(training, sync.forward), counts)
     group.check()
+    training.residuals.commit()
     # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
     audit_s = audits.make(step, counts)
     _commit(training.state, joining, loss * (end - first))

@@ -4,8 +4,10 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_method import parse_sync
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Task, load_data
 from peerloom.worker.training_state import TrainingState
 
@@ -28,6 +30,8 @@ class Training:
         self.least_samples = least_samples(model)
         self.seed: int = spec.seed
         self.robust: str = spec.robust or OFF
+        self.sync = parse_sync("spec.sync", spec.sync, self.robust)
+        self.residuals = Residuals()
         self.training_s = 0.0
         self.samples = 0
         self.steps = 0

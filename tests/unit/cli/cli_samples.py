@@ -87,6 +87,7 @@ SPEC = JobSpec(
     min_slots=1,
     accelerator="",
     labels={},
+    sync="schedule=bsp,topology=ring,codec=none",
 )
 ANSWER = NodeAnswer(
     NODE.id, "node-1", NODE.address, 3, 2.65, "it has the highest belief", 2, "2 of 3 slots are free", 0.01

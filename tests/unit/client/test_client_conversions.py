@@ -214,7 +214,7 @@ def test_a_model_without_a_metric_says_none() -> None:
         (
             {
                 "generation_formed": trainer_pb2.GenerationFormed(
-                    generation=1, workers=[WORKER], backend=trainer_pb2.BACKEND_GLOO
+                    generation=1, workers=[WORKER], backend=trainer_pb2.BACKEND_GLOO, sync="bsp"
                 )
             },
             GenerationFormed,

@@ -47,6 +47,7 @@ GIVEN: dict[str, Any] = {
     "initial_model": "ab" * 32,
     "min_slots": 0,
     "robust": "krum",
+    "sync": "schedule=wfbp,topology=direct,codec=none",
     "accelerator": "cuda",
     "labels": {"room": "7"},
     "arguments": {"data": "/d"},
@@ -85,6 +86,8 @@ async def test_what_was_given_arrives_and_comes_back() -> None:
         ("learning_rate", float("inf")),
         ("backend", "nvlink"),
         ("robust", "trimmed_mean"),
+        ("sync", "wfbp-a2b"),
+        ("sync", "topology=ring,codec=int8"),
     ],
 )
 async def test_a_value_outside_its_limits_is_refused_by_its_name(field: str, wrong: object) -> None:

@@ -307,7 +307,7 @@ def test_a_generation_that_meets_beside_is_told_of_when_it_is_entered(record: Jo
     assert [each.worker_id for each in formed.workers] == ["worker-1", "worker-3"], (
         "in the order of the ranks"
     )
-    assert (formed.generation, formed.first_step) == (2, 7)
+    assert (formed.generation, formed.first_step, formed.sync) == (2, 7, record.job.spec.sync)
 
 
 def test_a_copy_of_the_record_stays_as_it_was(record: JobRecord) -> None:

@@ -78,6 +78,26 @@ def test_an_unknown_rule_for_gradients_is_told_the_known_ones() -> None:
     assert complete_spec(JobSpec(task="digits")).robust == "off"
 
 
+def test_a_way_to_synchronise_is_kept_with_all_its_pairs() -> None:
+    assert complete_spec(JobSpec(task="digits")).sync == "schedule=wfbp,topology=ring,codec=none"
+    asked = JobSpec(task="digits", sync="codec=int8,schedule=bsp")
+    assert complete_spec(asked).sync == "schedule=bsp,topology=direct,codec=int8"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        JobSpec(task="digits", sync="codec=topk:2"),
+        JobSpec(task="digits", sync="codec=int8", robust="auto"),
+        JobSpec(task="digits", sync="topology=direct", backend=Backend.BACKEND_NCCL),
+    ],
+)
+def test_a_way_to_synchronise_that_cannot_work_is_refused(spec: JobSpec) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        complete_spec(spec)
+    assert caught.value.metadata["field"] == "spec.sync"
+
+
 def test_fields_of_another_schema_are_not_kept() -> None:
     spec = JobSpec.FromString(JobSpec(task="digits").SerializeToString() + b"\xfa\x3f\x03abc")
     assert complete_spec(spec) == complete_spec(JobSpec(task="digits"))
@@ -120,6 +140,10 @@ def test_never_takes_more_than_offered_or_wanted(slots: list[int], wanted: int) 
 )
 def test_nccl_where_every_slot_is_a_gpu(requested: int, kinds: list[str], expected: int) -> None:
     assert choose_backend(requested, kinds)[0] == expected
+
+
+def test_what_nccl_was_never_run_with_gets_gloo_on_gpus_too() -> None:
+    assert choose_backend(0, ["cuda", "cuda"], "not with NCCL") == (Backend.BACKEND_GLOO, "not with NCCL")
 
 
 def test_a_round_without_compute_says_so() -> None:

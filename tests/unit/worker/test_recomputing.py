@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.step_chance import kept_chance
 from peerloom.worker.step_share import share_of
-from peerloom.worker.sync.robust.recomputing import Layout, difference, gradients_of
+from peerloom.worker.sync.bucket_layout import Layout
+from peerloom.worker.sync.robust.recomputing import difference, gradients_of
 from peerloom.worker.task import Split, Task
 from peerloom.worker.training import Training
 

@@ -136,6 +136,7 @@ def _print_job(job: Job) -> None:
             ("steps", steps_of(job)),
             ("test", test_of(job)),
             ("backend", str(job.backend or "")),
+            ("sync", spec.sync),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),
             ("audits", _audits(job)),

@@ -47,6 +47,12 @@ from peerloom.client.types import Backend, RobustRule
     show_default=True,
     help="Beside workers that lie, who are found and dismissed; auto: a rule from five nodes on.",
 )
+@click.option(
+    "--sync",
+    default="",
+    metavar="METHOD",
+    help="How gradients become their sum; see 'peerloom sync list'.  [default: wfbp-a2a]",
+)
 @click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")
 @click.option(

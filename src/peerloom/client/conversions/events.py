@@ -33,9 +33,8 @@ def event_of(message: WatchJobResponse) -> JobEvent | None:
         case "generation_formed":
             formed = message.generation_formed
             workers = tuple(worker_of(each) for each in formed.workers)
-            return GenerationFormed(
-                *at, formed.generation, workers, backend_of(formed.backend), formed.first_step
-            )
+            backend = backend_of(formed.backend)
+            return GenerationFormed(*at, formed.generation, workers, backend, formed.first_step, formed.sync)
         case "step":
             return _step(message)
         case "epoch":

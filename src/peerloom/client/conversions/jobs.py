@@ -131,6 +131,7 @@ def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
         code=message.code_digest,
         equal_shares=message.equal_shares,
         robust=cast(RobustRule, message.robust or "off"),
+        sync=message.sync,
     )
 
 

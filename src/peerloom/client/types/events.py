@@ -44,12 +44,16 @@ class NodeAnswered(JobEvent):
 
 @dataclass(frozen=True)
 class GenerationFormed(JobEvent):
-    """A process group was formed; `workers` are in the order of their ranks, `first_step` is its first."""
+    """A process group was formed; `workers` are in the order of their ranks, `first_step` is its first.
+
+    `sync` says how each step is synchronised; empty in events of before there was a choice.
+    """
 
     generation: int
     workers: tuple[Worker, ...]
     backend: Backend | None
     first_step: int
+    sync: str = ""
 
     def __str__(self) -> str:
         nodes = ", ".join(worker.node_name for worker in self.workers)

@@ -36,7 +36,7 @@ FINAL_STATES: frozenset[str] = frozenset(
 class JobSpec:
     """What is asked of the trainer, by the names of `Client.train`; None: left to the task or to the nodes.
 
-    In a job's snapshot `code` and `initial_model` are digests.
+    In a job's snapshot `code` and `initial_model` are digests, and `sync` has all its pairs.
     """
 
     task: str
@@ -56,6 +56,7 @@ class JobSpec:
     min_slots: int = 1
     equal_shares: bool = False
     robust: RobustRule = "off"
+    sync: str = ""
     accelerator: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)

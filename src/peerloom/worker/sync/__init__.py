@@ -6,13 +6,17 @@ gradient of the unsplit batch is the plain SUM of the workers' gradients, howeve
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.distributed as dist
 
 from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync.robust.common_coin import CommonCoin
+
+if TYPE_CHECKING:
+    from peerloom.worker.sync.residuals import Residuals
 
 TensorFuture = torch.futures.Future[torch.Tensor | str]
 
@@ -69,11 +73,13 @@ class Synchroniser(Protocol):
 def synchroniser(
     model: torch.nn.Module,
     collectives: Collectives,
-    robust: str,
+    method: SyncMethod,
+    residuals: "Residuals",
+    robust: str = OFF,
     on_refused: Callable[[Sequence[int]], None] = lambda ranks: None,
     coin: CommonCoin | None = None,
 ) -> Synchroniser:
-    """The synchronisation for a group; `robust` as in `kit.robust_rules`.
+    """The synchronisation for a group; `robust` as in `kit.robust_rules`, `residuals` this rank's.
 
     With all but `off`, `on_refused` hears of ranks whose gradients aren't finite, and a `coin`, if all have
     one, is thrown with each step.
@@ -81,9 +87,12 @@ def synchroniser(
     from peerloom.worker.sync.all_reduce import AllReduce
     from peerloom.worker.sync.alone import Alone
     from peerloom.worker.sync.robust.exchange import RobustReduce
+    from peerloom.worker.sync.scheduled import ScheduledReduce
 
     if collectives.world_size == 1:
         return Alone(model)
-    if robust == OFF:
+    if robust != OFF:
+        return RobustReduce(model, collectives.owners, robust, collectives, on_refused, coin)
+    if method == SyncMethod():
         return AllReduce(model, collectives)
-    return RobustReduce(model, collectives.owners, robust, collectives, on_refused, coin)
+    return ScheduledReduce(model, collectives, method, residuals)

@@ -27,29 +27,21 @@ from torch.nn.parallel import DistributedDataParallel
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import AUTO
-from peerloom.worker.sync import Collectives, SyncTraffic, TensorFuture
+from peerloom.worker.sync import Collectives, SyncTraffic
+from peerloom.worker.sync.bucket_layout import Gradients, Layout
+from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.robust import aggregation
 from peerloom.worker.sync.robust.common_coin import CommonCoin
 from peerloom.worker.sync.robust.histories import Histories
-from peerloom.worker.sync.robust.recomputing import Gradients, Layout
 from peerloom.worker.sync.robust.votes import Votes, collect, voters
 
 _log = get_logger()
 
 
 @dataclass(frozen=True, eq=False)
-class _Exchange:
-    """A tensor that travels, and one of the same size for what comes: the rows of all ranks."""
-
-    sent: torch.Tensor
-    received: torch.Tensor
-    done: TensorFuture
-
-
-@dataclass(frozen=True, eq=False)
 class _Bucket:
     gradients: torch.Tensor
-    parts: _Exchange
+    parts: RowExchange
     layout: Layout | None
 
 
@@ -78,7 +70,7 @@ class RobustReduce:
         self._kept: list[tuple[Layout, torch.Tensor]] = []
         self._owners = list(owners)
         self._asked = rule
-        self._collectives = collectives
+        self._exchange = DirectExchange(collectives, self.traffic)
         self._buckets: list[_Bucket] = []
         self._named: set[int] = set()
         self._ddp = DistributedDataParallel(
@@ -96,11 +88,11 @@ class RobustReduce:
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         self._buckets.clear()
         own = torch.full([len(counts)], float(loss.detach()), dtype=torch.float64, device=loss.device)
-        losses = self._exchange(own)
+        losses = self._exchange.begin(own)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         computed_s = time.perf_counter()
         self._apply_rule(counts)
-        mean = _mean_loss(self._rows(losses).flatten().tolist(), counts)
+        mean = _mean_loss(self._exchange.rows(losses).flatten().tolist(), counts)
         self.traffic.exposed_s += time.perf_counter() - computed_s
         return mean
 
@@ -126,29 +118,15 @@ class RobustReduce:
         gradients, ranks = bucket.buffer(), len(self._owners)
         padded = pad(gradients, (0, -gradients.numel() % ranks))
         layout = Layout.of(bucket) if self._keeps else None
-        self._buckets.append(_Bucket(gradients, self._exchange(padded), layout))
+        self._buckets.append(_Bucket(gradients, self._exchange.begin(padded), layout))
         unchanged: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         unchanged.set_result(gradients)
         return unchanged
 
-    def _exchange(self, sent: torch.Tensor) -> _Exchange:
-        # Direct instead of around a ring: one round of messages, and the same bytes.
-        received = torch.empty_like(sent)
-        self.traffic.bytes += sent.numel() * sent.element_size()
-        work = dist.all_to_all_single(received, sent, async_op=True)
-        return _Exchange(sent, received, self._collectives.follow(work))
-
-    def _rows(self, exchange: _Exchange) -> torch.Tensor:
-        self._collectives.result(exchange.done)
-        return exchange.received.view(len(self._owners), -1)
-
-    def _to_all(self, own: torch.Tensor) -> _Exchange:
-        return self._exchange(own.flatten().repeat(len(self._owners)))
-
     def _apply_rule(self, counts: Sequence[int]) -> None:
         names = voters(self._owners, counts)
         rule = aggregation.rule_for(self._asked, len(set(self._owners)), len(names))
-        came = [self._rows(bucket.parts) for bucket in self._buckets]
+        came = [self._exchange.rows(bucket.parts) for bucket in self._buckets]
         self._kept = [(b.layout, rows) for b, rows in zip(self._buckets, came, strict=True) if b.layout]
         found = [collect(rows, self._owners, counts) for rows in came]
         self._name_refused(found)
@@ -170,9 +148,9 @@ class RobustReduce:
         if self._coin is not None:
             said = self._coin.say().to(results[-1].device).view(results[-1].dtype)
             results[-1] = torch.cat([results[-1], said])
-        arriving = [self._to_all(result) for result in results]
+        arriving = [self._exchange.begin_to_all(result) for result in results]
         for bucket, size, exchange in zip(self._buckets, sizes, arriving, strict=True):
-            parts = self._rows(exchange)
+            parts = self._exchange.rows(exchange)
             bucket.gradients.copy_(parts[:, :size].flatten()[: bucket.gradients.numel()])
         if self._coin is not None:
             self.thrown = self._coin.throw(parts[:, size:].contiguous().view(torch.uint8).cpu())
@@ -180,7 +158,8 @@ class RobustReduce:
     def _agree_on_weights(self, rule: str, found: Sequence[Votes], names: Sequence[str]) -> torch.Tensor:
         products = torch.stack([aggregation.part_products(votes, names) for votes in found]).sum(0)
         device = self._buckets[0].gradients.device
-        parts = self._rows(self._to_all(products.to(device))).cpu().view(-1, len(names), len(names))
+        came = self._exchange.rows(self._exchange.begin_to_all(products.to(device)))
+        parts = came.cpu().view(-1, len(names), len(names))
         return aggregation.weights_of(rule, parts.sum(0))
 
     def _name_refused(self, found: Sequence[Votes]) -> None:

@@ -1,42 +1,12 @@
-"""A rank's gradient computed again, and laid out as DDP's buckets send it, to be compared with what came."""
+"""A rank's gradient computed again, to be compared with what came."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 from torch.func import functional_call
-from torch.nn.functional import pad
 
 from peerloom.kit.audit_rules import relative_difference
-
-Gradients = Mapping[torch.Tensor, torch.Tensor]  # by parameter
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Where the gradients of a bucket's parameters stand in it: size, stride and offset of each."""
-
-    length: int
-    places: tuple[tuple[torch.Tensor, torch.Size, tuple[int, ...], int], ...]
-
-    @classmethod
-    def of(cls, bucket: dist.GradBucket) -> "Layout":
-        """A bucket's layout; DDP makes others after the first step."""
-        buffer = bucket.buffer()
-        views = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        places = tuple(
-            (parameter, view.size(), view.stride(), int(view.storage_offset() - buffer.storage_offset()))
-            for parameter, view in views
-        )
-        return cls(buffer.numel(), places)
-
-    def part(self, gradients: Gradients, rank: int, ranks: int) -> torch.Tensor:
-        """The `rank`-th of `ranks` parts of the bucket, if the gradients were these."""
-        flat = torch.zeros(self.length, dtype=self.places[0][0].dtype, device=self.places[0][0].device)
-        for parameter, size, stride, offset in self.places:
-            flat.as_strided(size, stride, offset).copy_(gradients[parameter])
-        return pad(flat, (0, -self.length % ranks)).view(ranks, -1)[rank]
+from peerloom.worker.sync.bucket_layout import Gradients
 
 
 def gradients_of(

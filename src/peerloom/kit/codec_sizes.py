@@ -1,0 +1,40 @@
+"""How many bytes a codec makes of so many values, and where that is worth it: pure functions.
+
+Both sides of an exchange know a message's length by these, so no message carries it.
+"""
+
+import math
+
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
+
+BLOCK = 256  # values that share a scale; smaller ones fit their values better, and cost more scales
+SCALE_BYTES, VALUE_BYTES, PLACE_BYTES = 4, 4, 4
+LEAST_SAVED_BYTES = 1400  # of a message: what saves less than a packet's payload saves no packet
+_BITS = {INT8: 8, INT4: 4, ONE_BIT: 1}
+
+
+def kept_values(ratio: float, values: int) -> int:
+    """How many of a message's values topk sends, at least one."""
+    return max(1, math.ceil(ratio * values))
+
+
+def block_count(values: int) -> int:
+    """Blocks in a message of so many values, the last one filled up."""
+    return -(-values // BLOCK)
+
+
+def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> int:
+    """The length of a message of so many values, which take `value_bytes` each as they are."""
+    if method.codec == NONE:
+        return values * value_bytes
+    if method.codec in (FP16, BF16):
+        return values * 2
+    if method.codec == TOP_K:
+        return kept_values(method.ratio, values) * (VALUE_BYTES + PLACE_BYTES)
+    return block_count(values) * (SCALE_BYTES + BLOCK * _BITS[method.codec] // 8)
+
+
+def is_worth_encoding(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> bool:
+    """Whether a message is so much shorter that it takes a packet less; else it travels as it is."""
+    plain = values * value_bytes
+    return plain - encoded_bytes(method, values, value_bytes) >= LEAST_SAVED_BYTES

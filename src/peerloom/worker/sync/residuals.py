@@ -1,0 +1,47 @@
+"""Error feedback: what a rank's codecs have left out until now, which it adds to its next step's gradients.
+
+Source: Seide et al. (Interspeech 2014); Karimireddy et al. (ICML 2019) show that the sum of what is sent then
+follows the sum of the gradients. Residuals are kept by parameter, since buckets and parts change with each
+generation. They fit the state after one step only, so whoever gets another state begins with zeros.
+"""
+
+import torch
+
+from peerloom.worker.sync.bucket_layout import Gradients, Layout
+
+
+class Residuals:
+    """One rank's, over the generations of a job; empty where nothing was left out."""
+
+    def __init__(self) -> None:
+        self._kept: dict[torch.Tensor, torch.Tensor] = {}
+        self._coming: dict[torch.Tensor, torch.Tensor] = {}
+        self._step = 0  # that is to be made with those kept
+
+    @property
+    def kept(self) -> Gradients:
+        """Those that the next step adds."""
+        return self._kept
+
+    def begin(self, step: int) -> None:
+        """A step (from 0) begins, perhaps again; those of another place in the training are dropped."""
+        if step != self._step:
+            self._kept, self._step = {}, step
+        self._coming = {}
+
+    def of(self, layout: Layout) -> torch.Tensor:
+        """What this step adds to a bucket [length]."""
+        return layout.flat(self._kept)
+
+    def set_aside(self, layout: Layout, left_out: torch.Tensor) -> None:
+        """What this step left out of a bucket [length], at an offset of 0; it counts once it is committed.
+
+        What isn't finite has been told as such, and would come back in every step.
+        """
+        clean = left_out.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+        self._coming.update(layout.by_parameter(clean))
+
+    def commit(self) -> None:
+        """The step counts. Of a parameter without news the residual stays, as in a step made alone."""
+        self._kept, self._step = {**self._kept, **self._coming}, self._step + 1
+        self._coming = {}

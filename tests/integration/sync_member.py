@@ -1,0 +1,98 @@
+"""One rank of a group that trains a small model by one method after the other; told by a line of JSON.
+
+{"rank": 0, "ranks": 3, "hub": "/a/path", "methods": ["codec=int8", ...], "wrong": "codec=int4"}
+It answers with a line for each method; with the one called `wrong`, rank 1 has a gradient that isn't finite.
+"""
+
+import hashlib
+import json
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from robust_member import sent_bytes
+
+from benchmarks.entry_hub import HubEntries
+from peerloom.kit.logs import configure_logs
+from peerloom.kit.sync_method import parse_sync
+from peerloom.v1.trainer_pb2 import ConfigureGeneration
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.sync import synchroniser
+from peerloom.worker.sync.residuals import Residuals
+
+STEPS = 4
+WIDTH, HIDDEN = 64, 128
+
+
+def flat(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
+
+
+def added_up(group: Group, tensor: torch.Tensor) -> torch.Tensor:
+    """Over all ranks, by the plain all-reduce."""
+    return group.wait(dist.all_reduce(tensor.clone(), async_op=True))
+
+
+def train(group: Group, text: str, factor: float) -> dict[str, object]:
+    """Some steps by a method; what came of them beside what was asked for."""
+    torch.manual_seed(1)
+    layers = (torch.nn.Linear(WIDTH, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, WIDTH))
+    model = torch.nn.Sequential(*layers)
+    parameters = list(model.parameters())
+    optimiser = torch.optim.SGD(parameters, lr=0.1)
+    chance = torch.Generator().manual_seed(100 + group.rank)
+    residuals = Residuals()
+    sync = synchroniser(model, group, parse_sync("sync", text), residuals)
+    asked, came = [], []
+    before, counted, losses = 0, 0, []
+    for step in range(STEPS):
+        inputs = torch.randn(5, WIDTH, generator=chance)
+        own = (model(inputs) ** 2).mean() * factor / group.world_size
+        asked.append(added_up(group, flat(list(torch.autograd.grad(own, parameters)))))
+        dist.barrier()  # all have received what was sent, so it has been counted
+        before, counted = sent_bytes(), sync.traffic.bytes
+        residuals.begin(step)
+        loss = (sync.forward(inputs) ** 2).mean() * factor / group.world_size
+        losses.append(sync.backward(loss, [5] * group.world_size))
+        residuals.commit()
+        dist.barrier()
+        sent, counted = sent_bytes() - before, sync.traffic.bytes - counted
+        came.append(flat([parameter.grad for parameter in parameters if parameter.grad is not None]))
+        optimiser.step()
+        optimiser.zero_grad()
+    sync.close()
+    left_out = flat([residuals.kept.get(one, torch.zeros_like(one)) for one in parameters])
+    missing = sum(asked) - sum(came) - added_up(group, left_out)
+    return {
+        "parameters": hashlib.sha256(flat(parameters).numpy().tobytes()).hexdigest(),
+        "finite": bool(flat(parameters).isfinite().all()),
+        "losses": losses,
+        "first_off": float((asked[0] - came[0]).norm() / asked[0].norm()),
+        "missing": float(missing.norm() / sum(asked).norm()),
+        "sent": sent,
+        "counted": counted,
+    }
+
+
+def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    config = ConfigureGeneration(
+        generation=1, rank=told["rank"], world_size=told["ranks"], collective_timeout_s=60
+    )
+    entries = HubEntries(told["hub"])
+    group = Group(config, torch.device("cpu"), entries.of(config.generation))
+    group.form()
+    for text in told["methods"]:
+        print(json.dumps(train(group, text, factor=1.0)), flush=True)
+    print(json.dumps(train(group, told["wrong"], torch.nan if group.rank == 1 else 1.0)), flush=True)
+    dist.barrier()
+    group.close()
+    entries.close()
+
+
+if __name__ == "__main__":
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    configure_logs("worker")
+    main()

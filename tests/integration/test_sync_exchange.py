@@ -1,0 +1,104 @@
+"""Three real processes train by each method: the same parameters on all, and nothing lost but what is known.
+
+They are started once and go through all methods, one after the other; the tests look at what they said.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.entry_hub import EntryHub
+
+DEADLINE_S = 120
+SCRIPT = Path(__file__).parent / "sync_member.py"
+RANKS = 3
+PLAIN = ""
+EXACT = ["schedule=bsp", "topology=direct", "schedule=bsp,topology=direct"]
+HALVES = ["codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"]
+LOSSY = ["codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"]
+METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY]
+WRONG = "not finite"
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What each rank said of each method."""
+    hub = EntryHub(tmp_path_factory.mktemp("hub") / "hub")
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
+    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True, env=environment)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    processes = [start(**pipes) for _ in range(RANKS)]
+    told = {"ranks": RANKS, "hub": str(hub.path), "methods": METHODS, "wrong": "codec=int4"}
+    try:
+        for rank, process in enumerate(processes):
+            process.stdin.write(json.dumps({**told, "rank": rank}) + "\n")
+            process.stdin.flush()
+        ends = [process.communicate(timeout=DEADLINE_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        hub.close()
+    assert [process.returncode for process in processes] == [0] * RANKS, ends
+    by_rank = [[json.loads(line) for line in output.splitlines()] for output, _ in ends]
+    return {
+        name: list(lines)
+        for name, *lines in zip([*METHODS, WRONG], *by_rank, strict=True)  # type: ignore[misc]
+    }
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_ranks_have_the_same_parameters_to_the_last_bit(said: Any, method: str) -> None:
+    assert len({one["parameters"] for one in said[method]}) == 1
+    assert all(one["losses"] == said[method][0]["losses"] for one in said[method])
+    assert all(one["finite"] for one in said[method])
+
+
+@pytest.mark.parametrize("method", [PLAIN, *EXACT])
+def test_exact_methods_give_the_sum(said: Any, method: str) -> None:
+    assert said[method][0]["first_off"] < 1e-6
+    assert said[method][0]["losses"] == pytest.approx(said[PLAIN][0]["losses"], rel=1e-5)
+
+
+@pytest.mark.parametrize("method", HALVES)
+def test_halves_are_off_by_a_half_s_rounding(said: Any, method: str) -> None:
+    """2^-11 of a value for fp16 and 2^-8 for bf16, in each of the three roundings of a value."""
+    assert 1e-5 < said[method][0]["first_off"] < 3 * 2**-8
+
+
+@pytest.mark.parametrize("method", LOSSY)
+def test_what_lossy_methods_leave_out_is_in_the_residuals(said: Any, method: str) -> None:
+    assert said[method][0]["first_off"] > 1e-3, "a codec that loses nothing shows nothing"
+    assert said[method][0]["missing"] < 1e-5
+
+
+def test_a_gradient_that_is_not_finite_comes_to_all(said: Any) -> None:
+    assert [one["finite"] for one in said[WRONG]] == [False] * RANKS
+
+
+# 64*128 + 128 + 128*64 + 64 = 16,576 values, 5,526 in each of three parts; int8 makes 22 blocks of 260 bytes
+# of a part. Three parts are handed over twice, and two of them leave the rank; 4 bytes are the loss.
+@pytest.mark.parametrize(
+    ("method", "handed_over"),
+    [
+        (PLAIN, 16_576 * 4 + 4),
+        ("codec=fp16", 16_576 * 2 + 4),
+        ("topology=direct", 2 * 3 * 5526 * 4 + 4),
+        ("codec=int8", 2 * 3 * 22 * 260 + 4),
+        ("codec=topk:0.05", 2 * 3 * 277 * 8 + 4),
+    ],
+)
+def test_bytes_are_counted_as_they_are_handed_over(said: Any, method: str, handed_over: int) -> None:
+    assert [one["counted"] for one in said[method]] == [handed_over] * RANKS
+
+
+def test_the_kernel_sees_the_encoded_bytes(said: Any) -> None:
+    """As it counts what the sockets sent, with the headers of messages and the loss: some hundred bytes."""
+    for one in said["codec=int8"]:
+        assert 0 <= one["sent"] - 2 * 2 * 22 * 260 < 4000

@@ -1,0 +1,126 @@
+"""What `sync` may say, what is refused and why, and what a method costs in bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.codec_sizes import encoded_bytes, is_worth_encoding
+from peerloom.kit.sync_explained import explained
+from peerloom.kit.sync_method import PRESETS, SyncMethod, parse_sync, why_not_nccl
+
+
+def parsed(text: str, robust: str = "off", backend: str = "auto") -> str:
+    return str(parse_sync("sync", text, robust, backend))
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("", "schedule=wfbp,topology=ring,codec=none"),
+        ("wfbp-a2a", "schedule=wfbp,topology=ring,codec=none"),
+        ("bsp-a2a", "schedule=bsp,topology=ring,codec=none"),
+        ("topology=direct", "schedule=wfbp,topology=direct,codec=none"),
+        ("codec=fp16", "schedule=wfbp,topology=ring,codec=fp16"),
+        ("codec=bf16,topology=direct", "schedule=wfbp,topology=direct,codec=bf16"),
+        ("codec=int4", "schedule=wfbp,topology=direct,codec=int4"),
+        ("codec=topk:1e-2,schedule=bsp", "schedule=bsp,topology=direct,codec=topk:0.01"),
+    ],
+)
+def test_what_is_left_out_is_filled_in_so_that_it_fits(text: str, whole: str) -> None:
+    assert parsed(text) == whole
+    assert parsed(whole) == whole
+
+
+def test_a_rule_over_votes_has_an_exchange_of_its_own() -> None:
+    assert parsed("", robust="krum") == "schedule=wfbp,topology=direct,codec=none"
+
+
+DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("bsp-a2b", "did you mean bsp-a2a"),
+        ("int8", "did you mean codec=int8"),
+        ("topk:0.1", "did you mean codec=topk:0.1"),
+        ("schedul=bsp", "did you mean schedule"),
+        ("schedule=bps", "did you mean bsp"),
+        ("topology=star", "ring, direct"),
+        ("codec=in8", "did you mean int8"),
+        ("codec=int8:3", "int8"),
+        ("codec=topk", "above 0 and at most 0.5"),
+        ("codec=topk:0", "above 0 and at most 0.5"),
+        ("codec=topk:2", "above 0 and at most 0.5"),
+        ("codec=topk:nan", "above 0 and at most 0.5"),
+        ("codec=topk:many", "above 0 and at most 0.5"),
+        ("codec=none,codec=none", "without a second codec"),
+        ("codec=none,", "KEY=VALUE pairs"),
+        ("codec=none," + "x" * 200, "at most 128 characters"),
+        ("topology=ring,codec=int4", f"{DIRECT}int4"),
+        ("topology=ring,codec=topk:0.1", f"{DIRECT}topk:0.1"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parsed(text)
+    assert said in caught.value.message
+    assert caught.value.metadata["field"] == "sync"
+
+
+@pytest.mark.parametrize("text", ["codec=int8", "codec=fp16", "schedule=bsp", "bsp-a2a", "wfbp-a2a"])
+def test_a_rule_over_votes_refuses_what_it_cannot_look_through(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"robust is auto.*{DIRECT}none"):
+        parsed(text, robust="auto")
+
+
+def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
+    assert parsed("codec=bf16", backend="nccl") == "schedule=wfbp,topology=ring,codec=bf16"
+    with pytest.raises(InvalidArgumentError, match=r"gloo.*nearest is schedule=bsp,topology=ring,codec=bf16"):
+        parsed("schedule=bsp,codec=int8", backend="nccl")
+    assert why_not_nccl(SyncMethod()) == ""
+    assert "gloo" in why_not_nccl(SyncMethod(topology="direct"))
+    assert why_not_nccl(SyncMethod(topology="direct"), robust="krum") == ""
+
+
+# 1,000 values are 4 blocks of 256: each has a scale of 4 bytes and 256, 128 or 32 bytes of numbers.
+@pytest.mark.parametrize(
+    ("codec", "length"),
+    [("none", 4000), ("fp16", 2000), ("bf16", 2000), ("int8", 1040), ("int4", 528), ("1bit", 144)],
+)
+def test_the_length_of_a_message_is_known_before(codec: str, length: int) -> None:
+    assert encoded_bytes(SyncMethod(codec=codec), 1000) == length
+
+
+def test_topk_sends_eight_bytes_for_each_value_that_it_keeps() -> None:
+    """1 % of 950 values are 9.5, so 10; of three values it is one."""
+    method = SyncMethod(codec="topk", ratio=0.01)
+    assert (encoded_bytes(method, 950), encoded_bytes(method, 3)) == (80, 8)
+
+
+def test_a_message_that_saves_less_than_a_packet_travels_as_it_is() -> None:
+    """int8 makes 260 bytes of a block of 1,024: one saves 764 bytes, two save 1,528."""
+    method = SyncMethod(topology="direct", codec="int8")
+    assert not is_worth_encoding(method, 256)
+    assert is_worth_encoding(method, 512)
+    assert not is_worth_encoding(method, 5), "a block would be longer than five values"
+    assert not is_worth_encoding(SyncMethod(), 10**6)
+    assert not is_worth_encoding(SyncMethod(codec="fp16"), 10**6, value_bytes=2), "it is no shorter"
+
+
+def test_an_explanation_has_the_bytes_and_the_promises() -> None:
+    found = explained(parse_sync("sync", "codec=int8"))
+    assert (found.bytes_per_parameter, found.bytes_ratio) == (260 / 256, 260 / 1024)
+    assert not found.is_exact
+    assert "same bits on all ranks" in found.ranks
+    assert [name for name, method in PRESETS.items() if not explained(method).is_exact] == []
+
+
+@given(st.text(max_size=140))
+def test_any_text_is_a_method_or_refused(text: str) -> None:
+    try:
+        method = parse_sync("sync", text)
+    except InvalidArgumentError:
+        return
+    assert parse_sync("sync", str(method)) == method
