@@ -75,10 +75,14 @@ class Look:
         assert [url for url in self.asked if not url.startswith(self.url)] == []
         assert self.asked
 
-    def picture(self, name: str) -> None:
-        """Keeps what is seen, where somebody asked for it."""
+    def picture(self, name: str, height: int) -> None:
+        """Keeps what is seen at the top, where somebody asked for it."""
         if folder := os.environ.get("PEERLOOM_PICTURES"):
-            self.page.screenshot(path=Path(folder) / name)
+            size = self.page.viewport_size
+            assert size is not None
+            self.page.screenshot(
+                path=Path(folder) / name, clip={"x": 0, "y": 0, "width": size["width"], "height": height}
+            )
 
 
 def points(page: Page) -> int:
@@ -104,13 +108,13 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         Client(system.address) as client,
         dashboard(system.address, "--base-path", "/lab/window") as url,
     ):
-        victim = start_service(
-            *("node_agent", "--registry", system.address, "--name", "victim"),
-            *("--slots", "1", "--state", str(tmp_path / "victim")),
+        attic = start_service(
+            *("node_agent", "--registry", system.address, "--name", "attic"),
+            *("--slots", "1", "--state", str(tmp_path / "attic")),
         )
         look = Look(browser, url)
         page = look.page
-        for name in ("node-1", "node-2", "victim"):
+        for name in ("node-1", "node-2", "attic"):
             expect(page.locator(f"[data-node={name}].alive")).to_be_visible(timeout=LIMIT_MS)
         page.get_by_role("link", name="Jobs").click()
         expect(page.get_by_text("No job was submitted yet.")).to_be_visible(timeout=LIMIT_MS)
@@ -121,16 +125,16 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         await_more_points(page, points(page))
         expect(page.get_by_role("heading", name="Why these nodes")).to_be_visible()
 
-        victim.kill()
+        attic.kill()
         page.get_by_role("link", name="Network").click()
-        expect(page.locator("[data-node=victim].dead")).to_be_visible(timeout=LIMIT_MS)
-        look.picture("dashboard-network.png")
+        expect(page.locator("[data-node=attic].dead")).to_be_visible(timeout=LIMIT_MS)
+        look.picture("dashboard-network.png", 270)
         page.go_back()
         expect(page.get_by_text("a worker was lost")).to_be_visible(timeout=LIMIT_MS)
         await_more_points(page, 1)
         dark = Look(browser, f"{url}#/jobs/{job.id}", "dark")
         await_more_points(dark.page, 150 if "PEERLOOM_PICTURES" in os.environ else 1)
-        dark.picture("dashboard-job.png")
+        dark.picture("dashboard-job.png", 800)
         job.cancel()
         expect(page.locator("h1 .cancelled")).to_be_visible(timeout=LIMIT_MS)
         look.check()

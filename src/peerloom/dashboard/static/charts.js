@@ -42,6 +42,7 @@ function options(state, lines, width) {
   const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
   return {
     width, height: HEIGHT,
+    padding: [10, 14, 0, 0],
     scales: { x: { time: false, range: () => [0, Math.max(state.job.steps.step.at(-1), 2)] } },
     legend: { live: true, markers: { width: 2 } },
     cursor: { points: { size: 6 } },

@@ -27,10 +27,10 @@ function tile(node) {
   return h("li", { class: `tile ${state}`, "data-key": node.id, "data-node": node.name },
     h("a", { class: "name", href: `#/nodes/${encodeURIComponent(node.name)}`, title: node.name }, node.name),
     h("span", { class: `state ${state}` }, state),
-    slotBar(node),
     h("span", { class: "slots" }, node.used === null ? plural(node.slots, "slot") : `${node.used} of ${plural(node.slots, "slot")}`),
-    h("span", { class: "belief", title: "what the selector believes of it" }, node.belief === null ? "" : `belief ${figure(node.belief, 2)}`),
+    slotBar(node),
     h("span", { class: "owner" }, node.owner),
+    h("span", { class: "belief", title: "what the selector believes of it" }, node.belief === null ? "" : `belief ${figure(node.belief, 2)}`),
     h("span", { class: "work" }, node.jobs.map((job) => h("a", { href: `#/jobs/${job}` }, job))));
 }
 
