@@ -38,6 +38,7 @@ class SystemFollower:
         self._beliefs: Sequence[Belief] = ()
         self._noted: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         self._followed: OrderedDict[str, asyncio.Task[None]] = OrderedDict()
+        self._tasks = asyncio.TaskGroup()
         board.pin("services", lambda: services_page(self._availability, client.address))
         board.pin("nodes", self._network_rows)
         board.pin("events", lambda: self._network.events())
@@ -46,26 +47,21 @@ class SystemFollower:
         board.pin("beliefs", lambda: belief_rows(self._beliefs))
 
     async def run(self) -> None:
-        """Follows until it is cancelled."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._watch())
-                group.create_task(self._keep_asking("registry", self._ask_registry))
-                group.create_task(self._keep_asking("selector", self._ask_selector))
-                group.create_task(self._keep_asking("trainer", self._ask_trainer))
-        finally:
-            for task in self._followed.values():
-                task.cancel()
-            await asyncio.gather(*self._followed.values(), return_exceptions=True)
+        """Follows until it is cancelled. Raises what was raised, if something was: a bug of ours."""
+        async with self._tasks as tasks:
+            tasks.create_task(self._watch())
+            tasks.create_task(self._keep_asking("registry", self._ask_registry))
+            tasks.create_task(self._keep_asking("selector", self._ask_selector))
+            tasks.create_task(self._keep_asking("trainer", self._ask_trainer))
 
     def look_at(self, job_id: str) -> str:
-        """Follows a job from now on, if that isn't so already; returns the name of its section."""
+        """Follows a job from now on, while `run` works; returns the name of its section."""
         name = f"job:{job_id}"
         task = self._followed.get(name)
         if task is None or task.done():
             page = JobPage()
             self._board.pin(name, lambda: self._job_page(job_id, page))
-            self._followed[name] = asyncio.create_task(self._follow_job(job_id, name, page))
+            self._followed[name] = self._tasks.create_task(self._follow_job(job_id, name, page))
         self._followed.move_to_end(name)
         while len(self._followed) > FOLLOWED_LIMIT:
             oldest, task = self._followed.popitem(last=False)
@@ -142,19 +138,18 @@ class SystemFollower:
             return None  # the selector is away, or knows the node no longer
 
     async def _follow_job(self, job_id: str, name: str, page: JobPage) -> None:
-        asking = asyncio.create_task(self._keep_status(job_id, name, page))
-        try:
-            job = await self._client.job(job_id)
-            async for event in job.watch():
-                page.apply(event)
-                self._touch(name)
-            page.refresh(await job.status())
-        except PeerloomError as error:
-            trouble = error.message
-            self._board.pin(name, lambda: {"trouble": trouble, "id": job_id})
-        finally:
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(self._keep_status(job_id, name, page))
+            try:
+                job = await self._client.job(job_id)
+                async for event in job.watch():
+                    page.apply(event)
+                    self._touch(name)
+                page.refresh(await job.status())
+            except PeerloomError as error:
+                trouble = error.message
+                self._board.pin(name, lambda: {"trouble": trouble, "id": job_id})
             asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
         self._touch(name)
 
     async def _keep_status(self, job_id: str, name: str, page: JobPage) -> None:

@@ -103,6 +103,10 @@ class _WebServer(uvicorn.Server):
         super().__init__(config)
         self._board = board
 
+    def end(self) -> None:
+        """Has it stop as soon as it has answered what it was asked."""
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._board.close()
         await super().shutdown(sockets)
@@ -123,15 +127,18 @@ def listening_socket(host: str, port: int) -> socket.socket:
 async def serve_window(
     address: str | None, identity: str, listener: socket.socket, base_path: str, hosts: Iterable[str]
 ) -> None:
-    """Follows the system behind `address` and shows it, until a signal ends the process's server."""
+    """Follows the system behind `address` and shows it until a signal, which is then raised again."""
     board = Board()
     async with AsyncClient(address, identity=identity, patience_s=float("inf")) as client:
         follower = SystemFollower(client, board, SystemClock())
         app = web_application(board, follower.look_at, base_path, hosts)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+        server = _WebServer(config, board)
         following = asyncio.create_task(follower.run())
+        # Without it the pages would stand still and look alive.
+        following.add_done_callback(lambda _: server.end())
         try:
-            await _WebServer(config, board).serve([listener])
+            await server.serve([listener])
         finally:
             following.cancel()
             with suppress(asyncio.CancelledError):
