@@ -4,6 +4,7 @@ PEERLOOM_PICTURES=FOLDER keeps the two pictures of docs/dashboard.md there.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -116,6 +117,7 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         page = look.page
         for name in ("node-1", "node-2", "attic"):
             expect(page.locator(f"[data-node={name}].alive")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.locator("[data-node=attic] .belief")).to_contain_text("0", timeout=LIMIT_MS)
         page.get_by_role("link", name="Jobs").click()
         expect(page.get_by_text("No job was submitted yet.")).to_be_visible(timeout=LIMIT_MS)
 
@@ -124,6 +126,8 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         await_more_points(page, 0)
         await_more_points(page, points(page))
         expect(page.get_by_role("heading", name="Why these nodes")).to_be_visible()
+        formed = page.get_by_text(re.compile(r"^generation \d+: .*attic"))
+        expect(formed.first).to_be_visible(timeout=LIMIT_MS)
 
         attic.kill()
         page.get_by_role("link", name="Network").click()

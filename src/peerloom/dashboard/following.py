@@ -10,7 +10,7 @@ from peerloom.client.types import Belief, ExplainedBelief, Job, Model
 from peerloom.dashboard.availability import SERVICES, Availability, services_page
 from peerloom.dashboard.board import Board
 from peerloom.dashboard.job_page import JobPage
-from peerloom.dashboard.listings import belief_rows, job_rows, model_rows, passed_over
+from peerloom.dashboard.listings import belief_rows, job_rows, jobs_by_node, model_rows, passed_over
 from peerloom.dashboard.network_page import NetworkPage
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.clock import Clock
@@ -167,10 +167,7 @@ class SystemFollower:
 
     def _network_rows(self) -> list[dict[str, Any]]:
         beliefs = {belief.node_id: belief.belief for belief in self._beliefs}
-        jobs: dict[str, list[str]] = {}
-        for job in self._jobs:
-            for node in {worker.node_id for worker in job.workers if not worker.ended and not job.ended}:
-                jobs.setdefault(node, []).append(job.id)
+        jobs = jobs_by_node(self._jobs)
         rows = self._network.nodes()
         return [{**row, "belief": beliefs.get(row["id"]), "jobs": jobs.get(row["id"], [])} for row in rows]
 

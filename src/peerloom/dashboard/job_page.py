@@ -98,7 +98,8 @@ class JobPage:
         if self._generations:
             joined = [name for key, name in now.items() if key not in self._members]
             for name in dict.fromkeys(joined):
-                self._mark("joined", name, f"with {joined.count(name)} workers", event.first_step)
+                workers = f"{joined.count(name)} of its workers joined generation {event.generation}"
+                self._mark("joined", name, workers, event.first_step)
         self._members = now
         formed = {
             "generation": event.generation,

@@ -8,7 +8,7 @@ from peerloom.client.types import Belief, ExplainedBelief, Job, Model
 
 
 def job_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
-    """One row a job, in the order given; `nodes` are those whose workers haven't ended."""
+    """One row a job, in the order given."""
     return [
         {
             "id": job.id,
@@ -19,11 +19,19 @@ def job_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
             "ended": job.ended,
             "submitted": job.submit_time,
             "end": job.end_time,
-            "nodes": sorted({worker.node_id for worker in job.workers if not worker.ended}),
             **_progress(job),
         }
         for job in jobs
     ]
+
+
+def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[str]]:
+    """The ids of the jobs that have a worker on each node, by the node's id; who has ended doesn't count."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        for node in {worker.node_id for worker in job.workers if not worker.ended and not job.ended}:
+            found.setdefault(node, []).append(job.id)
+    return found
 
 
 def _progress(job: Job) -> dict[str, Any]:

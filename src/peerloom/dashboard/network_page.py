@@ -7,7 +7,6 @@ from typing import Any
 from peerloom.client.types import Node, NodeEvent
 
 EVENT_LIMIT = 300
-LOST = ("dead",)
 
 
 class NetworkPage:
@@ -65,7 +64,6 @@ def _node(node: Node) -> dict[str, Any]:
         "id": node.id,
         "name": node.name,
         "state": node.state,
-        "is_lost": node.state in LOST,
         "reason": node.reason,
         "slots": node.slots,
         "used": used,

@@ -19,7 +19,7 @@ from peerloom import (
 )
 from peerloom.dashboard.curves import Curves
 from peerloom.dashboard.job_page import JobPage
-from peerloom.dashboard.listings import job_rows, passed_over
+from peerloom.dashboard.listings import jobs_by_node, passed_over
 
 TIME = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 JOB = Job(
@@ -94,7 +94,7 @@ def test_losses_and_joins_are_marks_at_their_steps() -> None:
     shown = page.page()
     assert shown["marks"] == [
         {"kind": "lost", "node": "berta", "text": "it was killed", "step": 7},
-        {"kind": "joined", "node": "carl", "text": "with 1 workers", "step": 9},
+        {"kind": "joined", "node": "carl", "text": "1 of its workers joined generation 3", "step": 9},
     ]
     assert [(one["first_step"], one["workers"]) for one in shown["generations"]] == [(1, 2), (8, 1), (9, 2)]
 
@@ -118,7 +118,8 @@ def test_a_job_works_on_the_nodes_of_the_workers_that_are_left() -> None:
     job = replace(
         JOB, workers=(worker("w1", "anna"), worker("w2", "berta", ended=True), worker("w3", "anna"))
     )
-    assert job_rows([job])[0]["nodes"] == ["node-anna"]
+    assert jobs_by_node([job]) == {"node-anna": ["job-1"]}
+    assert jobs_by_node([replace(job, state="failed")]) == {}
 
 
 @pytest.mark.parametrize(

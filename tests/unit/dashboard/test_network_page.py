@@ -51,12 +51,12 @@ def test_events_alone_make_the_page() -> None:
     assert [one["sequence"] for one in page.events()] == [5, 2, 1]
 
 
-def test_a_node_without_a_session_uses_no_slots_and_is_lost_only_without_a_goodbye() -> None:
+def test_a_node_without_a_session_uses_no_slots() -> None:
     page = NetworkPage()
     states = {"anna": "alive", "berta": "dead", "carl": "left", "dora": "suspect"}
     page.refresh([node(name, state=state) for name, state in states.items()], 0)
-    rows = [(row["name"], row["used"], row["is_lost"]) for row in page.nodes()]
-    assert rows == [("anna", 2, False), ("berta", None, True), ("carl", None, False), ("dora", 2, False)]
+    rows = [(row["name"], row["used"]) for row in page.nodes()]
+    assert rows == [("anna", 2), ("berta", None), ("carl", None), ("dora", 2)]
 
 
 def test_a_list_that_was_asked_for_before_an_event_doesn_t_take_it_back() -> None:

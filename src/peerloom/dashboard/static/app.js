@@ -2,12 +2,20 @@
 
 import { forgetCharts } from "./charts.js";
 import { h, patchChildren } from "./dom.js";
-import { jobPage, jobsPage, modelsPage } from "./jobs.js";
+import { jobPage } from "./job.js";
+import { jobsPage, modelsPage } from "./jobs.js";
 import { eventsPage, networkPage, nodePage } from "./network.js";
 import { clock } from "./words.js";
 
 const SECTIONS = ["services", "nodes", "events", "jobs", "models", "beliefs", "job"];
-const NEEDS = { network: "registry", node: "registry", events: "registry", jobs: "trainer", job: "trainer", models: "trainer" };
+const NEEDS = {
+  network: "registry",
+  node: "registry",
+  events: "registry",
+  jobs: "trainer",
+  job: "trainer",
+  models: "trainer",
+};
 const seen = {};
 const states = new Map();
 const main = document.getElementById("main");
@@ -24,14 +32,22 @@ function route() {
   return { page: ["models", "events"].includes(page) ? page : "network" };
 }
 
-const PAGES = { network: networkPage, node: nodePage, events: eventsPage, jobs: jobsPage, job: jobPage, models: modelsPage };
+const PAGES = {
+  network: networkPage,
+  node: nodePage,
+  events: eventsPage,
+  jobs: jobsPage,
+  job: jobPage,
+  models: modelsPage,
+};
 
 function show() {
   planned = false;
   const { page, item } = route();
   const away = seen.services?.services[NEEDS[page]]?.away_since;
   main.classList.toggle("stale", Boolean(away || unheardSince));
-  const parts = needed(page) ? PAGES[page](seen, item) : [h("p", { class: "quiet" }, "Asking the system …")];
+  const asking = h("p", { class: "quiet" }, "Asking the system …");
+  const parts = needed(page) ? PAGES[page](seen, item) : [asking];
   patchChildren(main, parts);
   forgetCharts();
   patchChildren(document.getElementById("services"), banners());
@@ -46,10 +62,25 @@ function needed(page) {
 }
 
 function banners() {
-  if (unheardSince) return [h("p", { class: "away" }, `This window's own process is away since ${clock(unheardSince)}; it is asked again.`)];
-  return Object.entries(seen.services?.services ?? {}).filter(([, one]) => one.away_since).map(([name, one]) =>
-    h("p", { class: "away" }, h("strong", null, `${name} away since ${clock(one.away_since)}`),
-      one.answered ? `; what it told is as of ${clock(one.answered)}. ` : ". ", h("span", { class: "quiet" }, one.trouble)));
+  if (unheardSince)
+    return [
+      h(
+        "p",
+        { class: "away" },
+        `This window's own process is away since ${clock(unheardSince)}; it is asked again.`,
+      ),
+    ];
+  return Object.entries(seen.services?.services ?? {})
+    .filter(([, one]) => one.away_since)
+    .map(([name, one]) =>
+      h(
+        "p",
+        { class: "away" },
+        h("strong", null, `${name} away since ${clock(one.away_since)}`),
+        one.answered ? `; what it told is as of ${clock(one.answered)}. ` : ". ",
+        h("span", { class: "quiet" }, one.trouble),
+      ),
+    );
 }
 
 function plan() {
@@ -74,8 +105,14 @@ function listen() {
       plan();
     });
   }
-  stream.addEventListener("open", () => { unheardSince = null; plan(); });
-  stream.addEventListener("error", () => { unheardSince ??= new Date().toISOString(); plan(); });
+  stream.addEventListener("open", () => {
+    unheardSince = null;
+    plan();
+  });
+  stream.addEventListener("error", () => {
+    unheardSince ??= new Date().toISOString();
+    plan();
+  });
 }
 
 // Says aloud what a screen reader's user can't see turn red.
@@ -108,5 +145,8 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
   main.focus({ preventScroll: true });
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { forgetCharts(true); plan(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  forgetCharts(true);
+  plan();
+});
 go();

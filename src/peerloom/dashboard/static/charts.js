@@ -14,9 +14,24 @@ export function chart(name, title, job, lines, columns) {
   const newest = lines.map(([field, label]) => `${label} ${short(columns[field].at(-1))}`).join(", ");
   const last = columns.step.at(-1);
   queueMicrotask(() => draw(key, job, lines, columns));
-  return h("figure", { "data-key": key },
-    h("figcaption", null, h("strong", null, title), " ", h("span", { class: "quiet newest" }, `${newest} at step ${last}`)),
-    h("div", { id: `chart-${key}`, "data-keep": "", "data-points": "0", role: "img", "aria-label": `${title} over steps` }));
+  return h(
+    "figure",
+    { "data-key": key },
+    h(
+      "figcaption",
+      null,
+      h("strong", null, title),
+      " ",
+      h("span", { class: "quiet newest" }, `${newest} at step ${last}`),
+    ),
+    h("div", {
+      id: `chart-${key}`,
+      "data-keep": "",
+      "data-points": "0",
+      role: "img",
+      "aria-label": `${title} over steps`,
+    }),
+  );
 }
 
 const short = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3));
@@ -39,17 +54,33 @@ function draw(key, job, lines, columns) {
 }
 
 function options(state, lines, width) {
-  const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 }, font: "11px system-ui, sans-serif" };
+  const axis = {
+    stroke: colour("--quiet"),
+    grid: { stroke: colour("--line"), width: 1 },
+    ticks: { stroke: colour("--line"), width: 1 },
+    font: "11px system-ui, sans-serif",
+  };
   return {
-    width, height: HEIGHT,
+    width,
+    height: HEIGHT,
     padding: [10, 14, 0, 0],
     scales: { x: { time: false, range: () => [0, Math.max(state.job.steps.step.at(-1), 2)] } },
     legend: { live: true, markers: { width: 2 } },
     cursor: { points: { size: 6 } },
-    axes: [{ ...axis, size: 30 }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
-    series: [{ label: "step" }, ...lines.map(([, label, name]) => ({
-      label, stroke: colour(name), width: 1.6, points: { show: (plot) => plot.data[0].length < 12 },
-      value: (_, value) => (value === null || value === undefined ? "–" : short(value)) }))],
+    axes: [
+      { ...axis, size: 30 },
+      { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) },
+    ],
+    series: [
+      { label: "step" },
+      ...lines.map(([, label, name]) => ({
+        label,
+        stroke: colour(name),
+        width: 1.6,
+        points: { show: (plot) => plot.data[0].length < 12 },
+        value: (_, value) => (value === null || value === undefined ? "–" : short(value)),
+      })),
+    ],
     hooks: { drawClear: [(plot) => bands(plot, state.job)], draw: [(plot) => marks(plot, state.job)] },
   };
 }
@@ -102,6 +133,7 @@ export function forgetCharts(all = false) {
 
 new ResizeObserver(() => {
   for (const { plot, place } of drawn.values()) {
-    if (place.isConnected && place.clientWidth !== plot.width) plot.setSize({ width: place.clientWidth, height: HEIGHT });
+    if (place.isConnected && place.clientWidth !== plot.width)
+      plot.setSize({ width: place.clientWidth, height: HEIGHT });
   }
 }).observe(document.body);

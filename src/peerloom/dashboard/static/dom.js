@@ -7,7 +7,9 @@ export function h(tag, attributes, ...children) {
       element.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== ""));
+  element.append(
+    ...children.flat(3).filter((child) => child !== null && child !== undefined && child !== ""),
+  );
   return element;
 }
 
@@ -45,12 +47,37 @@ function keyOf(node) {
 }
 
 export function table(heads, rows, caption) {
-  return h("div", { class: "scroll" },
-    h("table", null,
+  return h(
+    "div",
+    { class: "scroll" },
+    h(
+      "table",
+      null,
       h("caption", { class: "hidden" }, caption),
-      h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col", class: numeric(head) }, head.replace("#", ""))))),
-      h("tbody", null, rows.map((row) => h("tr", { class: row.kind },
-        row.cells.map((cell, place) => h(place ? "td" : "th", { scope: place ? null : "row", class: numeric(heads[place]) }, cell)))))));
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          heads.map((head) => h("th", { scope: "col", class: numeric(head) }, head.replace("#", ""))),
+        ),
+      ),
+      h(
+        "tbody",
+        null,
+        rows.map((row) =>
+          h(
+            "tr",
+            { class: row.kind },
+            row.cells.map((cell, place) =>
+              h(place ? "td" : "th", { scope: place ? null : "row", class: numeric(heads[place]) }, cell),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 // A head that begins with # stands over numbers.
@@ -59,12 +86,21 @@ function numeric(head) {
 }
 
 export function empty(title, ...what) {
-  return h("div", { class: "empty" }, h("p", { class: "title" }, title), ...what.map((line) => h("p", null, line)));
+  return h(
+    "div",
+    { class: "empty" },
+    h("p", { class: "title" }, title),
+    ...what.map((line) => h("p", null, line)),
+  );
 }
 
 export const code = (text) => h("code", null, text);
 
 export function facts(pairs) {
   const shown = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return h("dl", { class: "facts" }, shown.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    shown.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))),
+  );
 }

@@ -2,9 +2,11 @@
 
 const WHOLE = new Intl.NumberFormat("en");
 
-export const whole = (value) => (value === null || value === undefined ? "–" : WHOLE.format(Math.round(value)));
+export const whole = (value) =>
+  value === null || value === undefined ? "–" : WHOLE.format(Math.round(value));
 
-export const figure = (value, digits = 4) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+export const figure = (value, digits = 4) =>
+  value === null || value === undefined ? "–" : value.toFixed(digits);
 
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
