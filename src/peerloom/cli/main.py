@@ -15,6 +15,7 @@ _TABLE = {
     "up": (f"{_HERE}.up", "Start all services and some nodes on this machine."),
     "down": (f"{_HERE}.down", "Stop what 'up' started."),
     "status": (f"{_HERE}.status", "Show services, nodes and running jobs."),
+    "dashboard": (f"{_HERE}.dashboard", "Watch the network and its jobs in a browser."),
     "train": (f"{_HERE}.train", "Submit a training job and watch it."),
     "sync": (f"{_HERE}.sync", "List the ways to synchronise a training, or explain one."),
     "jobs": (f"{_HERE}.jobs", "List, show, watch or cancel jobs, and read their logs."),

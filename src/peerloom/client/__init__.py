@@ -9,6 +9,7 @@ saw, so that no event is lost or told twice.
     services      typed calls of the services found through it; errors say what to start
     async_client  what can be asked, as coroutines; `client` is the same without async
     jobs          handles on one job; `job_events` are its events, over streams that break
+    node_events   changes of nodes, likewise
     artifacts     artifacts on the nodes, found at their `holders`; models to files
     models        which model a user means
     requests      what a user wants, as messages; `conversions` are messages as values, the `types`

@@ -16,21 +16,14 @@ from peerloom.client.conversions.services import endpoints_of
 from peerloom.client.door import AsyncDoor
 from peerloom.client.jobs import AsyncJobHandle
 from peerloom.client.models import find_model, list_models
+from peerloom.client.node_events import watch_registry
 from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, node_states
 from peerloom.client.signatures import taking
-from peerloom.client.types import (
-    Belief,
-    ExplainedBelief,
-    Job,
-    JobSpec,
-    Model,
-    Node,
-    Policy,
-    ServiceEndpoint,
-    Session,
-)
+from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
+from peerloom.client.types.jobs import Job, JobSpec, Model
+from peerloom.client.types.nodes import Node, NodeEvent, ServiceEndpoint, Session
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.ids import new_request_id
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
@@ -89,13 +82,27 @@ class AsyncClient:
     ) -> list[Node]:
         """All nodes in one of `states` (e.g. "alive"; empty: any) that carry all `labels`, by name."""
         request = registry_pb2.ListNodesRequest(states=node_states(states), labels=labels or {})
-        pages = self._services.registry.pages(lambda stub: stub.ListNodes, request, lambda page: page.nodes)
-        return [node_of(each) for each in await pages]
+        found = await self._services.registry.pages(
+            lambda stub: stub.ListNodes, request, lambda page: page.nodes
+        )
+        return [node_of(each) for each in found]
 
     async def node(self, name: str) -> Node:
         """One node by name or id. Raises NotFoundError with the nearest names."""
         request = registry_pb2.GetNodeRequest(node=name)
         return node_of((await self._services.registry.call(lambda stub: stub.GetNode, request)).node)
+
+    async def watch_nodes(self, after: int = 0) -> AsyncGenerator[NodeEvent, None]:
+        """Every change of a node after the sequence number `after`, then live ones, without end.
+
+        From 0 on: at least the newest event of every node. A stream that breaks, or a registry that restarts,
+        makes no gap and no repeat. Raises UnavailableError when the registry is away for longer than the
+        client's patience, InvalidArgumentError for an `after` beyond the newest event, and
+        FailedPreconditionError (EVENTS_FORGOTTEN, REGISTRY_CHANGED) where it must be watched anew from 0.
+        """
+        async with aclosing(watch_registry(self._services, after, self._patience_s, self._clock)) as events:
+            async for event in events:
+                yield event
 
     async def drain(self, name: str, *, undo: bool = False) -> Node:
         """Gives a node no new work, its running work goes on; `undo` takes it back into service."""
@@ -201,12 +208,10 @@ class AsyncClient:
     async def jobs(self, *, states: Sequence[str] = (), limit: int | None = None) -> list[Job]:
         """Jobs in one of `states` (e.g. "running"; empty: any), newest first, at most `limit`."""
         request = trainer_pb2.ListJobsRequest(states=job_states(states))
-        return [
-            job_of(each)
-            for each in await self._services.trainer.pages(
-                lambda stub: stub.ListJobs, request, lambda page: page.jobs, limit
-            )
-        ]
+        found = await self._services.trainer.pages(
+            lambda stub: stub.ListJobs, request, lambda page: page.jobs, limit
+        )
+        return [job_of(each) for each in found]
 
     async def models(self, *, limit: int | None = None) -> list[Model]:
         """The models that finished jobs left with the trainer, newest first, at most `limit`."""

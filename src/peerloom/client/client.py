@@ -74,6 +74,7 @@ class Client(SyncFace[AsyncClient]):
 
     nodes = blocking(AsyncClient.nodes)
     node = blocking(AsyncClient.node)
+    watch_nodes = blocking_iterator(AsyncClient.watch_nodes)
     drain = blocking(AsyncClient.drain)
     remove_node = blocking(AsyncClient.remove_node)
     sessions = blocking(AsyncClient.sessions)

@@ -1,7 +1,7 @@
 """Nodes, sessions and services."""
 
 from peerloom.client.conversions.words import time_of, word_of
-from peerloom.client.types import Accelerator, MachineSpeed, Node, Session
+from peerloom.client.types import Accelerator, MachineSpeed, Node, NodeEvent, Session
 from peerloom.v1 import common_pb2, registry_pb2
 
 
@@ -28,6 +28,19 @@ def node_of(message: registry_pb2.Node) -> Node:
         owner=spec.owner,
         relay=spec.relay,
         via=spec.via,
+    )
+
+
+def node_event_of(message: registry_pb2.WatchNodesResponse) -> NodeEvent:
+    """A WatchNodesResponse message as a value."""
+    return NodeEvent(
+        sequence=message.sequence,
+        registry_id=message.registry_id,
+        kind=word_of(registry_pb2.NodeEventKind, message.kind),
+        node=node_of(message.node),
+        reason=message.reason,
+        online_s=message.online_s or None,
+        time=time_of(message, "time"),
     )
 
 

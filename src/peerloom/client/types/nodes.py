@@ -7,6 +7,18 @@ from typing import Literal
 
 NodeState = Literal["alive", "suspect", "dead", "left", "unknown"]
 ServiceName = Literal["registry", "selector", "trainer"]
+NodeEventKind = Literal[
+    "registered",
+    "suspected",
+    "refuted",
+    "left",
+    "interrupted",
+    "drain_changed",
+    "measured",
+    "removed",
+    "moved",
+    "unknown",
+]
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,28 @@ class Node:
         free = "" if self.free_slots is None else f", {self.free_slots} free"
         draining = ", draining" if self.draining else ""
         return f"{self.name} ({self.state}{draining}, {self.slots} slots{free}) at {self.address}"
+
+
+@dataclass(frozen=True)
+class NodeEvent:
+    """A change of a node, which `node` shows as it was right after.
+
+    `sequence` is its place in the log of the registry called `registry_id`, from 1; numbers grow, and have
+    gaps where the registry has forgotten. `online_s` is the length of the session that ended with it, in
+    seconds, else None.
+    """
+
+    sequence: int
+    registry_id: str
+    kind: NodeEventKind
+    node: Node
+    reason: str
+    online_s: float | None
+    time: datetime | None
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.node.name} {self.kind.replace('_', ' ')}{why}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,82 @@
+"""`peerloom dashboard`."""
+
+import asyncio
+import re
+from importlib.util import find_spec
+
+import click
+
+from peerloom.cli.invocation import Invocation, system_options
+from peerloom.cli.output import say
+from peerloom.cli.stopping import stop_signals
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+
+_LISTEN = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\[\]:\s]+):(\d{1,5})")
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+@click.command()
+@click.option(
+    "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", show_default=True, help="Port 0: a free one."
+)
+@click.option(
+    "--base-path", default="", metavar="/PATH", help="Below which path a proxy shows it.  [default: /]"
+)
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="A name that browsers call it by; repeatable."
+)
+@click.option(
+    "--allow-plain",
+    is_flag=True,
+    help="Listen beyond loopback: whoever reaches the port sees all, without a login.",
+)
+@system_options
+@click.pass_context
+def dashboard(
+    ctx: click.Context, listen: str, base_path: str, hosts: tuple[str, ...], allow_plain: bool
+) -> None:
+    """Watch the network and its jobs in a browser, until Ctrl-C.
+
+    It only shows: nothing can be changed through it. It needs no service at its start, shows what answers,
+    and goes on when a service comes back.
+    """
+    host, port = _place(listen, allow_plain)
+    base_path = base_path.rstrip("/")
+    if not _BASE_PATH.fullmatch(base_path):
+        raise InvalidArgumentError.of_field(
+            "base-path", base_path, "like /peerloom, of letters, digits, -._~"
+        )
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        raise FailedPreconditionError(
+            "The dashboard needs Starlette and uvicorn. Get them with: pip install 'peerloom[dashboard]'",
+            reason="DASHBOARD_MISSING",
+        )
+    from peerloom.dashboard.window import listening_socket, serve_window
+
+    asked = ctx.ensure_object(Invocation)
+    with listening_socket(host, port) as listener:
+        shown = f"[{host}]" if ":" in host else host
+        say(f"http://{shown}:{listener.getsockname()[1]}{base_path}/")
+        try:
+            with stop_signals():
+                names = {*_LOOPBACK, shown, *hosts}
+                asyncio.run(serve_window(asked.address or None, asked.identity, listener, base_path, names))
+        except KeyboardInterrupt:
+            say("stopped", err=True)
+
+
+def _place(listen: str, allow_plain: bool) -> tuple[str, int]:
+    """Host and port. Raises InvalidArgumentError, FailedPreconditionError for a place beyond loopback."""
+    from peerloom.kit.listening import is_loopback  # here, because it brings gRPC, and --help is quick without
+
+    found = _LISTEN.fullmatch(listen)
+    if found is None or int(found[2]) > 65535:
+        raise InvalidArgumentError.of_field("listen", listen, "host:port with a port up to 65535")
+    if not is_loopback(listen) and not allow_plain:
+        raise FailedPreconditionError(
+            f"{listen} is not loopback, and the dashboard has no login: put a proxy with one before it, or "
+            "give --allow-plain on a network whose every machine you trust.",
+            reason="PLAIN_BEYOND_LOOPBACK",
+        )
+    return found[1].strip("[]"), int(found[2])

@@ -1,0 +1,64 @@
+"""The pages as texts: each is written once, however many look, and only when somebody does."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+
+class Board:
+    """Named sections, each made by a function when it is read after it has changed."""
+
+    def __init__(self) -> None:
+        self._makers: dict[str, Callable[[], Any]] = {}
+        self._versions: dict[str, int] = {}
+        self._texts: dict[str, tuple[int, str]] = {}
+        self._news = asyncio.Event()
+        self.count = 0
+        self.closed = False
+
+    def pin(self, name: str, make: Callable[[], Any]) -> None:
+        """Adds a section, or replaces it."""
+        self._makers[name] = make
+        self.touch(name)
+
+    def unpin(self, name: str) -> None:
+        """Takes a section away."""
+        self._makers.pop(name, None)
+        self._versions.pop(name, None)
+        self._texts.pop(name, None)
+
+    def touch(self, name: str) -> None:
+        """Says that a section may have changed."""
+        self.count += 1
+        self._versions[name] = self.count
+        # Who waits now is woken; who comes later waits for the next change.
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def text(self, name: str) -> str | None:
+        """A section as JSON; None where there is none."""
+        if name not in self._makers:
+            return None
+        version, text = self._texts.get(name, (0, ""))
+        if version != self._versions[name]:
+            text = json.dumps(self._makers[name](), default=_as_text, separators=(",", ":"))
+            self._texts[name] = self._versions[name], text
+        return text
+
+    async def wait_beyond(self, count: int) -> None:
+        """Returns once something has changed since `count`, or the board is closed."""
+        while self.count <= count and not self.closed:
+            await self._news.wait()
+
+    def close(self) -> None:
+        """Lets go of all who wait."""
+        self.closed = True
+        self._news.set()
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is nothing that a page shows")

@@ -1,0 +1,97 @@
+"""Jobs, models and beliefs as pages show them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from peerloom.client.types import Belief, ExplainedBelief, Job, Model
+
+
+def job_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
+    """One row a job, in the order given."""
+    return [
+        {
+            "id": job.id,
+            "name": job.spec.name,
+            "task": job.spec.task,
+            "state": job.state,
+            "reason": job.reason,
+            "ended": job.ended,
+            "submitted": job.submit_time,
+            "end": job.end_time,
+            **_progress(job),
+        }
+        for job in jobs
+    ]
+
+
+def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[str]]:
+    """The ids of the jobs that have a worker on each node, by the node's id; who has ended doesn't count."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
+        for node in {worker.node_id for worker in job.workers if not worker.ended and not job.ended}:
+            found.setdefault(node, []).append(job.id)
+    return found
+
+
+def _progress(job: Job) -> dict[str, Any]:
+    names = ("step", "total_steps", "epoch", "total_epochs", "loss", "samples_per_s", "metric", "metric_name")
+    return {name: getattr(job.progress, name) if job.progress else None for name in names}
+
+
+def model_rows(models: Iterable[Model]) -> list[dict[str, Any]]:
+    """One row a model; `began_with` is the reference of the model that it began with, or its digest."""
+    known = list(models)
+    names = {model.digest: model.reference for model in known}
+    return [
+        {
+            "reference": model.reference,
+            "digest": model.digest,
+            "size_bytes": model.size_bytes,
+            "task": model.task,
+            "job": model.job_id,
+            "metric": model.metric,
+            "metric_name": model.metric_name,
+            "created": model.create_time,
+            "began_with": names.get(model.initial_model, model.initial_model[:12]),
+        }
+        for model in known
+    ]
+
+
+def belief_rows(beliefs: Iterable[Belief]) -> list[dict[str, Any]]:
+    """One row a node with its belief, every term of it, the formula in figures, and the newest evidence."""
+    return [
+        {
+            "id": belief.node_id,
+            "name": belief.name,
+            "belief": belief.belief,
+            "updates": belief.updates,
+            "terms": asdict(belief.terms) if belief.terms else None,
+            "formula": str(belief.terms) if belief.terms else "",
+            "evidence": _evidence(belief),
+        }
+        for belief in beliefs
+    ]
+
+
+def _evidence(belief: Belief) -> dict[str, Any] | None:
+    found = belief.evidence
+    if found is None:
+        return None
+    return {"kind": found.kind, "detail": found.detail, "job": found.job_id, "time": found.time}
+
+
+def passed_over(job: Job, explained: Mapping[str, ExplainedBelief]) -> list[dict[str, Any]]:
+    """The nodes that weren't chosen when the job was to be given nodes, and why; by name.
+
+    The selector remembers its last selection only: an earlier one than the job's submission says nothing.
+    """
+    rows = []
+    for name, one in sorted(explained.items()):
+        choice = one.choices[0] if one.choices else None
+        if choice is None or choice.chosen or choice.time is None or job.submit_time is None:
+            continue
+        if choice.time >= job.submit_time:
+            rows.append({"name": name, "reason": choice.reason, "policy": choice.policy, "time": choice.time})
+    return rows

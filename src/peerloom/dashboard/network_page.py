@@ -1,0 +1,78 @@
+"""What is known of the nodes: events tell of changes at once, lists of slots now and then."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from peerloom.client.types import Node, NodeEvent
+
+EVENT_LIMIT = 300
+
+
+class NetworkPage:
+    """The nodes, the newest first of what happened to them, and the sequence number read so far."""
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self._nodes: dict[str, Node] = {}
+        self._changed_at: dict[str, int] = {}
+        self._events: deque[NodeEvent] = deque(maxlen=EVENT_LIMIT)
+
+    def apply(self, event: NodeEvent) -> None:
+        """Takes a change of a node."""
+        self.sequence = event.sequence
+        self._events.appendleft(event)
+        if event.kind == "removed":
+            self._nodes.pop(event.node.id, None)
+        else:
+            self._nodes[event.node.id] = event.node
+        self._changed_at[event.node.id] = event.sequence
+
+    def refresh(self, nodes: Iterable[Node], asked_at: int) -> None:
+        """Takes a list that was asked for when `sequence` was `asked_at`; what changed since is newer."""
+        listed = {node.id: node for node in nodes if self._changed_at.get(node.id, 0) <= asked_at}
+        newer = {key: node for key, node in self._nodes.items() if self._changed_at.get(key, 0) > asked_at}
+        self._nodes = listed | newer
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes as the page shows them; slots of one that isn't there are neither free nor used."""
+        return [_node(node) for node in sorted(self._nodes.values(), key=lambda node: node.name)]
+
+    def names(self) -> list[str]:
+        """The names of all nodes."""
+        return sorted(node.name for node in self._nodes.values())
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened, newest first."""
+        return [
+            {
+                "sequence": event.sequence,
+                "time": event.time,
+                "node": event.node.name,
+                "kind": event.kind,
+                "reason": event.reason,
+                "online_s": event.online_s,
+            }
+            for event in self._events
+        ]
+
+
+def _node(node: Node) -> dict[str, Any]:
+    there = node.state in ("alive", "suspect")
+    used = node.slots - node.free_slots if there and node.free_slots is not None else None
+    return {
+        "id": node.id,
+        "name": node.name,
+        "state": node.state,
+        "reason": node.reason,
+        "slots": node.slots,
+        "used": used,
+        "draining": node.draining,
+        "withheld": node.withheld,
+        "owner": node.owner,
+        "address": node.address,
+        "via": node.via,
+        "accelerators": [f"{one.count} {one.kind} {one.model}".strip() for one in node.accelerators],
+        "gflops": node.speed.matmul_gflops if node.speed else None,
+        "last_seen": None if node.state == "alive" else node.last_seen_time,
+    }

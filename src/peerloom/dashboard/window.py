@@ -1,0 +1,145 @@
+"""The web server: files, and one stream of server-sent events for each browser that looks.
+
+Nothing can be changed through it, and no page asks anything of another place: the browser is told to refuse
+that. It answers only to names that are its own, so that no page from elsewhere reads it by a name that was
+turned to this address.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from peerloom.client.async_client import AsyncClient
+from peerloom.dashboard.board import Board
+from peerloom.dashboard.following import SystemFollower
+from peerloom.errors import UnavailableError
+from peerloom.kit.clock import SystemClock
+
+STATIC = Path(__file__).parent / "static"
+SECTIONS = ("services", "nodes", "events", "jobs", "models", "beliefs")
+PAUSE_S = 0.25  # between two looks at the board: what changes more often is shown together
+SIGN_OF_LIFE_S = 15.0
+HEADERS = (
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-cache"),
+)
+
+
+class SafeHeaders:
+    """Adds what keeps a browser from asking elsewhere to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_with)
+
+
+def web_application(
+    board: Board, look_at: Callable[[str], str], base_path: str, hosts: Iterable[str]
+) -> Starlette:
+    """The pages below `base_path` ("" or "/x"), for requests that name one of the `hosts`."""
+
+    async def index(_: Request) -> Response:
+        return FileResponse(STATIC / "index.html")
+
+    async def stream(request: Request) -> Response:
+        job = request.query_params.get("job", "")
+        names = [*SECTIONS, *([look_at(job)] if job else [])]
+        return StreamingResponse(_changes(board, names), media_type="text/event-stream")
+
+    pages: list[BaseRoute] = [
+        Route("/", index),
+        Route("/stream", stream),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    routes: list[BaseRoute] = [Mount(base_path, routes=pages)]
+    if base_path:
+        routes.insert(0, Route(base_path, lambda _: RedirectResponse(f"{base_path}/")))
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
+    return Starlette(routes=routes, middleware=[Middleware(SafeHeaders), trusted])
+
+
+async def _changes(board: Board, names: list[str]) -> AsyncGenerator[str, None]:
+    """The sections as events, all at first, then those that differ from what was sent."""
+    sent: dict[str, str] = {}
+    while not board.closed:
+        count = board.count
+        for name in names:
+            text = board.text(name)
+            if text is not None and text != sent.get(name):
+                sent[name] = text
+                yield f"event: {name.partition(':')[0]}\ndata: {text}\n\n"
+        await asyncio.sleep(PAUSE_S)
+        try:
+            await asyncio.wait_for(board.wait_beyond(count), SIGN_OF_LIFE_S)
+        except TimeoutError:
+            yield ": nothing new\n\n"
+
+
+class _WebServer(uvicorn.Server):
+    """Ends the streams, which would never end by themselves, when it is told to stop."""
+
+    def __init__(self, config: uvicorn.Config, board: Board) -> None:
+        super().__init__(config)
+        self._board = board
+
+    def end(self) -> None:
+        """Has it stop as soon as it has answered what it was asked."""
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._board.close()
+        await super().shutdown(sockets)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0: a free one. Raises UnavailableError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UnavailableError(
+            f"can't listen on {host}:{port} ({error.strerror or error}): another program may hold the port; "
+            "choose another with --listen, port 0 takes a free one."
+        ) from error
+
+
+async def serve_window(
+    address: str | None, identity: str, listener: socket.socket, base_path: str, hosts: Iterable[str]
+) -> None:
+    """Follows the system behind `address` and shows it until a signal, which is then raised again."""
+    board = Board()
+    async with AsyncClient(address, identity=identity, patience_s=float("inf")) as client:
+        follower = SystemFollower(client, board, SystemClock())
+        app = web_application(board, follower.look_at, base_path, hosts)
+        config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+        server = _WebServer(config, board)
+        following = asyncio.create_task(follower.run())
+        # Without it the pages would stand still and look alive.
+        following.add_done_callback(lambda _: server.end())
+        try:
+            await server.serve([listener])
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
