@@ -13,6 +13,13 @@ from peerloom.kit.raw_input import RawInput
 from peerloom.kit.raw_values import encode, raw_values, shape_of
 
 Array = npt.NDArray[Any]
+_KINDS = {
+    ".npy": "a .npy array",
+    ".csv": "rows of numbers",
+    ".json": "JSON",
+    ".png": "a PNG",
+    ".txt": "text in UTF-8",
+}
 _CHANNELS = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB"}  # by the modes of Pillow
 
 
@@ -64,10 +71,9 @@ def _read(file: Path, raw: RawInput | None) -> Any:
                 return file.read_bytes().decode()
         inputs = json.loads(file.read_text())
     except (ValueError, OSError, SyntaxError) as error:  # Pillow raises the last for a damaged file
-        what = {".npy": "a .npy array", ".csv": "rows of numbers", ".png": "a PNG", ".txt": "text in UTF-8"}
+        wanted = _KINDS.get(kind, "JSON, nor is it .npy, .csv, .png or .txt")
         raise InvalidArgumentError(
-            f"{file} can't be read as {what.get(kind, '.npy, .csv, .png, .txt or JSON')}: {error}",
-            reason="INPUTS_UNREADABLE",
+            f"{file} can't be read as {wanted}: {error}", reason="INPUTS_UNREADABLE"
         ) from error
     if not isinstance(inputs, list) or not inputs:
         raise InvalidArgumentError(f"{file} must hold a list of inputs, at least one.")
