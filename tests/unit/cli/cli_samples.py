@@ -187,6 +187,7 @@ class ClientDouble:
     handle: HandleDouble = field(default_factory=HandleDouble)
     found_nodes: tuple[Node, ...] = (NODE,)
     found_model: Model | None = None
+    explained: ExplainedBelief = EXPLAINED
     artifacts: Any = field(default_factory=lambda: SimpleNamespace(where=lambda digest: ()))
     error: BaseException | None = None
     asked: dict[str, Any] = field(default_factory=dict)
@@ -206,7 +207,7 @@ class ClientDouble:
             "beliefs": [BELIEF, NEW_BELIEF],
             "belief": BELIEF,
             "belief_history": [BELIEF],
-            "explain_belief": EXPLAINED,
+            "explain_belief": self.explained,
             "policies": [],
             "models": [],
             "model": self.found_model,

@@ -7,10 +7,10 @@ from typing import Any
 import click
 import pytest
 import yaml
-from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble, job
+from cli_samples import EXPLAINED, JOB_ID, ClientDouble, HandleDouble, InvocationDouble, job
 from click.testing import CliRunner, Result
 
-from peerloom import Model, RawInput, ScaleShift, Standardise, errors
+from peerloom import Model, RawInput, ScaleShift, ScoreTerm, Standardise, errors
 from peerloom.cli.main import cli
 from peerloom.client.types import Accusation, AuditReport, Dismissal, JobState
 
@@ -55,6 +55,16 @@ def test_a_belief_is_explained_by_terms_evidence_and_the_last_choices() -> None:
     assert lines[0] == "node-1  by the policy survival"
     assert " ".join(lines[3].split()) == "hazard 0.5 ends a day 2.00 interruptions in 96.00 h online"
     assert any("it was no candidate: draining" in line and line.startswith("not chosen") for line in lines)
+
+
+def test_the_thesis_s_score_is_taken_apart_as_the_belief_that_it_is() -> None:
+    found = replace(EXPLAINED, policy="thesis", score_terms=[ScoreTerm("belief", 2.65, "", "formula (4)")])
+    shown = run("beliefs", "explain", "node-1", client=ClientDouble(explained=found)).stdout
+    alone = run("beliefs", "show", "node-1").stdout
+    formulas = alone[alone.index("(1) score_new") :]
+    assert formulas in shown
+    assert "transmissions" in formulas
+    assert "(1) score_new" not in run("beliefs", "explain", "node-1").stdout, "survival has terms of its own"
 
 
 def test_yaml_is_the_same_document() -> None:
