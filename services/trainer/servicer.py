@@ -159,4 +159,5 @@ def _model(job: Job, name: str, version: int) -> Model:
         name=name,
         version=version,
         initial_model_digest=job.spec.initial_model_digest,
+        raw_input=job.result.raw_input if job.result.HasField("raw_input") else None,
     )

@@ -16,13 +16,21 @@ TEXT_ARGUMENTS = {"width": "32", "depth": "3", "heads": "2", "context": "96"}
 
 
 def make_model(
-    folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str
+    folder: Path,
+    task: str,
+    arguments: dict[str, str],
+    shape: tuple[int, ...],
+    dtype: str,
+    *,
+    declared: bool = False,
 ) -> Path:
-    """A model with parameters by chance from a seed, saved with what builds it."""
+    """A model with parameters by chance from a seed, saved with what builds it, and what it takes raw."""
     torch.manual_seed(11)
-    model = load_task(task, arguments).model()
-    path = folder / f"{task}.safetensors"
-    save_file(model.state_dict(), path, ModelOrigin(task, arguments, shape, dtype).to_metadata())
+    loaded = load_task(task, arguments)
+    path = folder / f"{task}{'-declared' if declared else ''}.safetensors"
+    raw = loaded.raw_input if declared else None
+    origin = ModelOrigin(task, arguments, shape, dtype, (), raw)
+    save_file(loaded.model().state_dict(), path, origin.to_metadata())
     return path
 
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,6 +18,7 @@ from safetensors.torch import save_file
 from peerloom.artifacts.bundles import pack
 from peerloom.sandbox.grant import Grant
 from peerloom.services.trainer.models.evaluator_process import COMMAND, EvaluatorProcess
+from peerloom.worker.description import ModelOrigin
 from peerloom.worker.evaluator.evaluation_order import (
     READY,
     Evaluated,
@@ -110,6 +112,19 @@ async def test_a_file_that_is_no_model_of_the_task_is_told_from_one(
             unfit = await evaluator.evaluate(order(path))
             assert isinstance(unfit, Unfit), unfit
             assert why in unfit.reason
+
+
+async def test_a_model_that_says_another_thing_of_its_inputs_than_its_task_is_unfit(
+    evaluator: EvaluatorProcess, tmp_path: Path
+) -> None:
+    right = load_task("digits", {}).raw_input
+    assert right is not None
+    path = tmp_path / "model.safetensors"
+    async with asyncio.timeout(LIMIT_S):
+        for told, kind in ((right, Evaluated), (replace(right, labels=()), Unfit), (None, Unfit)):
+            origin = ModelOrigin("digits", {}, (1, 8, 8), "float32", (), told)
+            save_file(tensors(), path, origin.to_metadata())
+            assert isinstance(await evaluator.evaluate(order(path)), kind)
 
 
 async def test_what_never_ends_is_ended_and_the_next_is_evaluated(

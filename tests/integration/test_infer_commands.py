@@ -25,12 +25,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     with Embedded(folder / "state", (0, 0)) as system:
         files = {
             "DIGITS": make_model(folder, "digits", {}, (1, 8, 8), "float32"),
+            "DECLARED": make_model(folder, "digits", {}, (1, 8, 8), "float32", declared=True),
             "TEXT": make_model(folder, "text", TEXT_ARGUMENTS, (96,), "int64"),
         }
         digests = {name: asyncio.run(store(system.addresses["node-1"], path)) for name, path in files.items()}
         rows = np.random.default_rng(3).standard_normal((25, 1, 8, 8)).astype(np.float32)
         np.save(folder / "rows.npy", rows)
         (folder / "rows.json").write_text(json.dumps(rows.tolist()))
+        (folder / "digit.csv").write_text(",".join(str(pixel % 17) for pixel in range(64)))
         (folder / "broken.json").write_text("{")
         environment = {
             **os.environ,
@@ -56,6 +58,20 @@ def test_answers_are_shown_with_the_way_they_came(run: Run) -> None:
     assert "node-" in shown.stdout
 
 
+def test_a_model_that_carries_labels_answers_with_them(run: Run) -> None:
+    """Its parameters are chance's, so which label it gives is the probabilities' affair."""
+    shown = run("infer", "DECLARED", "digit.csv", "digit.csv", "--mode", "remote")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.split()[:4] == ["INPUT", "CLASS", "PROBABILITY", "OUTPUTS"]
+    told = json.loads(run("infer", "DECLARED", "digit.csv", "--mode", "remote", "-o", "json").stdout)
+    row = told["probabilities"][0]
+    assert told["labels"] == [str(row.index(max(row)))]
+    assert sum(row) == pytest.approx(1)
+    refused = run("infer", "DECLARED", "rows.npy")
+    assert refused.returncode != 0
+    assert "but the model takes values from 0 to 16" in refused.stderr
+
+
 def test_an_array_and_lists_of_the_same_numbers_get_the_same_answers(run: Run) -> None:
     array = json.loads(run("infer", "DIGITS", "rows.npy", "-o", "json").stdout)
     lists = json.loads(run("infer", "DIGITS", "rows.json", "-o", "json", "--mode", "remote").stdout)
@@ -76,7 +92,7 @@ def test_a_prompt_is_continued_alike_by_one_node_and_by_two(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("infer", "DIGITS", "broken.json"), "can't be read as a .npy array or as JSON"),
+        (("infer", "DIGITS", "broken.json"), "broken.json can't be read as JSON"),
         (("infer", "no-such-model", "rows.npy"), "no-such-model"),
         (("infer", "DIGITS", "missing.npy"), "does not exist"),
         (("generate", "DIGITS", "x"), "doesn't continue sequences"),

@@ -156,7 +156,7 @@ def test_readme_s_services_code_and_calls_work_as_shown(system: System) -> None:
     """In README's order: start the services, train an own model, use the SDK, call by hand."""
     printed = [system.run_code(code) for code in blocks(README, "python")]
     assert "succeeded, accuracy" in printed[0]
-    assert re.search(r"\[\d( \d)+\] (remote|split|local) \w+ takes", printed[1])
+    assert re.search(r"^\('\d'(, '\d'){3}\) \[.+\] (remote|split|local) \w+ takes", printed[1])
     assert "succeeded: the model is trained" in printed[2]
     calls = shown_calls()
     assert {PORTS[call.address] for call in calls} == set(PORTS.values())

@@ -33,7 +33,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def test_the_digits_are_split_by_class() -> None:
-    train, test = load_data(load_task("digits", {}))
+    task = load_task("digits", {})
+    train, test = load_data(task)
     assert isinstance(train, Split)
     assert isinstance(test, Split)
     assert (len(train), len(test)) == (1437, 360)
@@ -43,8 +44,10 @@ def test_the_digits_are_split_by_class() -> None:
     assert all(
         abs(int(found) - count / 5) < 1 for found, count in zip(test.targets.bincount(), counts, strict=True)
     )
-    assert abs(float(train.inputs.mean())) < 0.001
-    assert abs(float(train.inputs.std()) - 1) < 0.001
+    assert (train.inputs.dtype, int(train.inputs.max())) == (torch.uint8, 16)
+    inputs, _ = task.batch(train, torch.arange(len(train)))
+    assert abs(float(inputs.mean())) < 0.001
+    assert abs(float(inputs.std()) - 1) < 0.001
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

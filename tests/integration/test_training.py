@@ -70,6 +70,15 @@ def test_a_job_trains_on_all_slots_and_leaves_a_model_that_plain_torch_loads(
     assert accuracy == pytest.approx(result.metric)
 
 
+def test_the_model_s_record_says_what_its_task_declares(
+    client: Client, trained: tuple[JobHandle, list[JobEvent]]
+) -> None:
+    assert trained[0].result(JOB_LIMIT_S).succeeded
+    declared = load_task("digits", {}).raw_input
+    assert declared is not None
+    assert client.model(trained[0].id).raw_input == declared
+
+
 def test_the_same_seed_gives_the_same_parameters_and_another_seed_others(client: Client) -> None:
     digests = []
     for seed in (7, 7, 8):

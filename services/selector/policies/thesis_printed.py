@@ -22,6 +22,6 @@ class ThesisPolicy:
         return Selection(indices, reasons("belief", belief[indices], tied_at_edge, len(belief)), belief)
 
     def explain(self, candidates: Candidates, request: SelectionRequest, index: int) -> list[ScoreTerm]:
-        """The belief alone: `peerloom beliefs show` takes it apart."""
+        """The belief alone: its own terms, kept with each update, take it apart."""
         value = float(candidates.belief[index])
         return [ScoreTerm("belief", value, "", "formula (4) at its last update, from all evidence so far")]

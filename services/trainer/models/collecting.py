@@ -8,6 +8,7 @@ from pathlib import Path
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import DataLossError, PeerloomError
 from peerloom.kit.logs import get_logger
+from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_parameters
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.distributing import Distributor
@@ -31,7 +32,7 @@ class Collector:
         distributor: Distributor,
         examiner: ModelExaminer,
         timeout_s: float,
-        check_model: Callable[[Path, str], None] = check_parameters,
+        check_model: Callable[[Path, str], RawInput | None] = check_parameters,
     ) -> None:
         self._store = store
         self._check_model = check_model
@@ -51,7 +52,7 @@ class Collector:
         async with asyncio.timeout(self._timeout_s):
             artifact = await self._fetch(nodes[holder_id], finished.model, witness)
         path = self._store.path(artifact.digest)
-        await asyncio.to_thread(self._check_model, path, finished.parameters_digest)
+        raw_input = await asyncio.to_thread(self._check_model, path, finished.parameters_digest)
         with self.holding(record, artifact.digest):
             await self._examiner.examine(record, path)
         holders = [nodes[holder_id].name]
@@ -61,7 +62,7 @@ class Collector:
         if len(holders) < SEEDED_NODES:  # a job on one node leaves a copy with another, who bears no blame
             strangers = await self._distributor.strangers(stayed, SEEDED_NODES - len(holders))
             holders += await self._seed_all(record.job_id, strangers, artifact.digest, None)
-        record.result_kept(_result(finished, artifact, str(path), holders))
+        record.result_kept(_result(finished, artifact, str(path), holders, raw_input))
 
     def expect(self, record: JobRecord) -> None:
         """The job works, so its model will come."""
@@ -171,7 +172,9 @@ def _checkpoints(record: JobRecord) -> list[str]:
     return [checkpoint.artifact.digest for checkpoint in named if checkpoint.artifact.digest]
 
 
-def _result(finished: WorkerFinished, model: Artifact, path: str, holders: list[str]) -> JobResult:
+def _result(
+    finished: WorkerFinished, model: Artifact, path: str, holders: list[str], raw_input: RawInput | None
+) -> JobResult:
     return JobResult(
         model=model,
         model_path=path,
@@ -182,4 +185,5 @@ def _result(finished: WorkerFinished, model: Artifact, path: str, holders: list[
         compute_s_per_step=finished.compute_s_per_step,
         communication_s_per_step=finished.communication_s_per_step,
         communicated_bytes=finished.communicated_bytes,
+        raw_input=raw_input.to_message() if raw_input else None,
     )

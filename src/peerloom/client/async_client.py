@@ -235,7 +235,7 @@ class AsyncClient:
     async def infer(
         self,
         model: str,
-        inputs: "ArrayLike",
+        inputs: "ArrayLike | str | bytes | Path | Sequence[Path]",
         mode: Mode = "auto",
         *,
         nodes: int = 1,
@@ -246,8 +246,9 @@ class AsyncClient:
         second_opinion: OpinionMode = "auto",
         timeout_s: float = 60.0,
     ) -> Inference:
-        """What a model answers to a batch of inputs [n, ...], n from 1 to 65,536.
+        """What a model answers to inputs [n, ...], n from 1 to 65,536, raw as `Model.raw_input` says.
 
+        `inputs` are an array, lists, texts, or paths of .npy, .json, .csv (a row each), .png or .txt files.
         `model` is a name (with or without version), a digest, the beginning of one, or a job. `mode` is
         "remote" (a node that holds the model), "split" (its layers on `stages` nodes, 0: as many as are
         fastest, the inputs in `micro_batches`), "local" (in this process) or "auto", the fastest as measured.

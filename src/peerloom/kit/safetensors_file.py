@@ -5,9 +5,12 @@ import json
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from peerloom.errors import DataLossError
+from peerloom.errors import DataLossError, InvalidArgumentError
+from peerloom.kit.checks import check_text
+from peerloom.kit.raw_input import RawInput, raw_input_from_json
 
 METADATA_KEY = "peerloom"
+LONGEST_ORIGIN = 65_536  # characters of what a file says of its model
 # The library's own limit is 100 MB, which takes gigabytes when it is read.
 HEADER_LIMIT_BYTES = 8 << 20  # 80,000 tensors
 _CHUNK_BYTES = 1 << 20
@@ -26,15 +29,21 @@ def parameters_digest(file: BinaryIO) -> str:
         raise DataLossError(f"it isn't a safetensors file: {type(error).__name__}: {error}") from error
 
 
-def check_parameters(path: Path, agreed: str) -> None:
-    """Raises DataLossError unless the file holds the parameters that this digest stands for."""
+def check_parameters(path: Path, agreed: str) -> RawInput | None:
+    """What raw inputs the model in a file takes, if it says so.
+
+    Raises DataLossError unless the file holds the parameters that this digest stands for, and when what it
+    says of its inputs can't be believed.
+    """
     with path.open("rb") as file:
         found = parameters_digest(file)
+        declared = _declared(file)
     if found != agreed:
         raise DataLossError(
             f"its parameters ({found[:12]}) are not those that the workers agreed on ({agreed[:12]})",
             reason="MODEL_DIFFERS",
         )
+    return declared
 
 
 def _digest(file: BinaryIO) -> str:
@@ -65,6 +74,18 @@ def _read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
     if not isinstance(header, dict):
         raise ValueError("its header isn't an object")
     return header, 8 + size_bytes
+
+
+def _declared(file: BinaryIO) -> RawInput | None:
+    file.seek(0)
+    header, _ = _read_header(file)
+    try:
+        text = header.get("__metadata__", {}).get(METADATA_KEY, "{}")
+        check_text(METADATA_KEY, text, high=LONGEST_ORIGIN)
+        written = json.loads(text)
+        return raw_input_from_json(written["raw_input"]) if written.get("raw_input") else None
+    except (InvalidArgumentError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise DataLossError(f"what it says of its inputs can't be believed: {error}") from error
 
 
 def _buffers(metadata: Any) -> set[str]:

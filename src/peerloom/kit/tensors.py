@@ -7,18 +7,20 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.raw_input import NUMBER_TYPES
 from peerloom.v1.inference_pb2 import Tensor
 
 Array = npt.NDArray[np.generic]
 LIMIT_BYTES = 3 * 1024 * 1024
-DTYPES = ("float32", "float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
 _MOST_DIMENSIONS = 8
 
 
 def message_of(array: Array, field: str = "inputs") -> Tensor:
     """The array as a message. Raises InvalidArgumentError naming `field` for other types or over 3 MiB."""
-    if array.dtype.name not in DTYPES:
-        raise InvalidArgumentError.of_field(f"{field}.dtype", array.dtype.name, f"one of {', '.join(DTYPES)}")
+    if array.dtype.name not in NUMBER_TYPES:
+        raise InvalidArgumentError.of_field(
+            f"{field}.dtype", array.dtype.name, f"one of {', '.join(NUMBER_TYPES)}"
+        )
     if array.nbytes > LIMIT_BYTES:
         raise InvalidArgumentError.of_field(
             field, f"{array.nbytes:,} bytes", f"at most {LIMIT_BYTES:,} bytes"
@@ -35,9 +37,9 @@ def array_of(tensor: Tensor, field: str = "inputs") -> Array:
 
     Raises InvalidArgumentError naming `field` when type, shape and content don't agree.
     """
-    if tensor.dtype not in DTYPES:
+    if tensor.dtype not in NUMBER_TYPES:
         raise InvalidArgumentError.of_field(
-            f"{field}.dtype", tensor.dtype[:32], f"one of {', '.join(DTYPES)}"
+            f"{field}.dtype", tensor.dtype[:32], f"one of {', '.join(NUMBER_TYPES)}"
         )
     if len(tensor.shape) > _MOST_DIMENSIONS:
         raise InvalidArgumentError.of_field(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18peerloom/v1/common.proto\x12\x0bpeerloom.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n\x0b\x41\x63\x63\x65lerator\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\"\xbc\x01\n\x0cMachineSpeed\x12\x15\n\rmatmul_gflops\x18\x01 \x01(\x01\x12\x1a\n\x12memory_bytes_per_s\x18\x02 \x01(\x01\x12\x18\n\x10\x64isk_bytes_per_s\x18\x03 \x01(\x01\x12\x17\n\x0ftraining_gflops\x18\x04 \x01(\x01\x12\x13\n\x0bheartbeat_s\x18\x05 \x01(\x01\x12\x31\n\rmeasured_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\tSlotCount\x12\r\n\x05total\x18\x01 \x01(\r\x12\x0c\n\x04\x66ree\x18\x02 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18peerloom/v1/common.proto\x12\x0bpeerloom.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n\x0b\x41\x63\x63\x65lerator\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\"\xbc\x01\n\x0cMachineSpeed\x12\x15\n\rmatmul_gflops\x18\x01 \x01(\x01\x12\x1a\n\x12memory_bytes_per_s\x18\x02 \x01(\x01\x12\x18\n\x10\x64isk_bytes_per_s\x18\x03 \x01(\x01\x12\x17\n\x0ftraining_gflops\x18\x04 \x01(\x01\x12\x13\n\x0bheartbeat_s\x18\x05 \x01(\x01\x12\x31\n\rmeasured_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"(\n\tSlotCount\x12\r\n\x05total\x18\x01 \x01(\r\x12\x0c\n\x04\x66ree\x18\x02 \x01(\r\"\xf0\x01\n\x08RawInput\x12\r\n\x05shape\x18\x01 \x03(\x04\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\x0b\n\x03low\x18\x03 \x01(\x01\x12\x0c\n\x04high\x18\x04 \x01(\x01\x12/\n\x0bstandardise\x18\x05 \x01(\x0b\x32\x18.peerloom.v1.StandardiseH\x00\x12.\n\x0bscale_shift\x18\x06 \x01(\x0b\x32\x17.peerloom.v1.ScaleShiftH\x00\x12-\n\nvocabulary\x18\x07 \x01(\x0b\x32\x17.peerloom.v1.VocabularyH\x00\x12\x0e\n\x06labels\x18\x08 \x03(\tB\x0b\n\ttransform\"?\n\x0bStandardise\x12\x0c\n\x04mean\x18\x01 \x03(\x01\x12\x11\n\tdeviation\x18\x02 \x03(\x01\x12\x0f\n\x07\x64ivisor\x18\x03 \x01(\x01\"*\n\nScaleShift\x12\r\n\x05scale\x18\x01 \x03(\x01\x12\r\n\x05shift\x18\x02 \x03(\x01\" \n\nVocabulary\x12\x12\n\ncharacters\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,4 +38,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MACHINESPEED']._serialized_end=344
   _globals['_SLOTCOUNT']._serialized_start=346
   _globals['_SLOTCOUNT']._serialized_end=386
+  _globals['_RAWINPUT']._serialized_start=389
+  _globals['_RAWINPUT']._serialized_end=629
+  _globals['_STANDARDISE']._serialized_start=631
+  _globals['_STANDARDISE']._serialized_end=694
+  _globals['_SCALESHIFT']._serialized_start=696
+  _globals['_SCALESHIFT']._serialized_end=738
+  _globals['_VOCABULARY']._serialized_start=740
+  _globals['_VOCABULARY']._serialized_end=772
 # @@protoc_insertion_point(module_scope)

@@ -5,9 +5,11 @@ The public API of Peerloom. Every quantity names its unit last (seconds `_s`,
 bytes `_bytes`); wall-clock times are `google.protobuf.Timestamp`.
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -124,3 +126,155 @@ class SlotCount(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SlotCount: _TypeAlias = SlotCount  # noqa: Y015
+
+@_typing.final
+class RawInput(_message.Message):
+    """How a model's task says that raw inputs come, and how they become the tensor that the model takes. It is in
+    the model's file too, as JSON; readers believe it only within its limits.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHAPE_FIELD_NUMBER: _builtins.int
+    DTYPE_FIELD_NUMBER: _builtins.int
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    STANDARDISE_FIELD_NUMBER: _builtins.int
+    SCALE_SHIFT_FIELD_NUMBER: _builtins.int
+    VOCABULARY_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    dtype: _builtins.str
+    """Type of its numbers: one of Tensor's."""
+    low: _builtins.float
+    """Least value."""
+    high: _builtins.float
+    """Largest value."""
+    @_builtins.property
+    def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Shape of one sample, at most 7 long; of text its most tokens."""
+
+    @_builtins.property
+    def standardise(self) -> Global___Standardise:
+        """To mean 0 and deviation 1."""
+
+    @_builtins.property
+    def scale_shift(self) -> Global___ScaleShift:
+        """By one factor and one summand."""
+
+    @_builtins.property
+    def vocabulary(self) -> Global___Vocabulary:
+        """The sample is text, whose tokens these are."""
+
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the classes in the order of the model's outputs, at most 1000 of 1 to 64 characters; empty: none."""
+
+    def __init__(
+        self,
+        *,
+        shape: _abc.Iterable[_builtins.int] | None = ...,
+        dtype: _builtins.str = ...,
+        low: _builtins.float = ...,
+        high: _builtins.float = ...,
+        standardise: Global___Standardise | None = ...,
+        scale_shift: Global___ScaleShift | None = ...,
+        vocabulary: Global___Vocabulary | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scale_shift", b"scale_shift", "standardise", b"standardise", "transform", b"transform", "vocabulary", b"vocabulary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "high", b"high", "labels", b"labels", "low", b"low", "scale_shift", b"scale_shift", "shape", b"shape", "standardise", b"standardise", "transform", b"transform", "vocabulary", b"vocabulary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_transform: _TypeAlias = _typing.Literal["standardise", "scale_shift", "vocabulary"]  # noqa: Y015
+    _WhichOneofArgType_transform: _TypeAlias = _typing.Literal["transform", b"transform"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_transform) -> _WhichOneofReturnType_transform | None: ...
+
+Global___RawInput: _TypeAlias = RawInput  # noqa: Y015
+
+@_typing.final
+class Standardise(_message.Message):
+    """(value / divisor - mean) / deviation, in float32. Of means and deviations there are one, one for each entry of the
+    shape's first dimension (a channel), or one for each value, and as many of both.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEAN_FIELD_NUMBER: _builtins.int
+    DEVIATION_FIELD_NUMBER: _builtins.int
+    DIVISOR_FIELD_NUMBER: _builtins.int
+    divisor: _builtins.float
+    """Not 0."""
+    @_builtins.property
+    def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """What the mean is subtracted from."""
+
+    @_builtins.property
+    def deviation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """None is 0."""
+
+    def __init__(
+        self,
+        *,
+        mean: _abc.Iterable[_builtins.float] | None = ...,
+        deviation: _abc.Iterable[_builtins.float] | None = ...,
+        divisor: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deviation", b"deviation", "divisor", b"divisor", "mean", b"mean"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Standardise: _TypeAlias = Standardise  # noqa: Y015
+
+@_typing.final
+class ScaleShift(_message.Message):
+    """scale * value + shift, in float32 and rounded once; as many of both as Standardise has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCALE_FIELD_NUMBER: _builtins.int
+    SHIFT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def scale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Factors."""
+
+    @_builtins.property
+    def shift(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Summands."""
+
+    def __init__(
+        self,
+        *,
+        scale: _abc.Iterable[_builtins.float] | None = ...,
+        shift: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scale", b"scale", "shift", b"shift"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleShift: _TypeAlias = ScaleShift  # noqa: Y015
+
+@_typing.final
+class Vocabulary(_message.Message):
+    """Which numbers a text's parts are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHARACTERS_FIELD_NUMBER: _builtins.int
+    characters: _builtins.str
+    """The characters 0, 1, 2, ..., each once, at most 4096; empty: the bytes of the text in UTF-8."""
+    def __init__(
+        self,
+        *,
+        characters: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["characters", b"characters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Vocabulary: _TypeAlias = Vocabulary  # noqa: Y015

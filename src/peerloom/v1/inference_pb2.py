@@ -23,55 +23,56 @@ _sym_db = _symbol_database.Default()
 
 
 from peerloom.v1 import artifact_pb2 as peerloom_dot_v1_dot_artifact__pb2
+from peerloom.v1 import common_pb2 as peerloom_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpeerloom/v1/inference.proto\x12\x0bpeerloom.v1\x1a\x1apeerloom/v1/artifact.proto\"7\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\"p\n\nModelLayer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\x0fparameter_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12seconds_per_sample\x18\x03 \x01(\x01\x12\x1f\n\x17output_bytes_per_sample\x18\x04 \x01(\x04\"\xa9\x01\n\x10ModelDescription\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\'\n\x06layers\x18\x03 \x03(\x0b\x32\x17.peerloom.v1.ModelLayer\x12\x13\n\x0binput_shape\x18\x04 \x03(\x04\x12\x13\n\x0binput_dtype\x18\x05 \x01(\t\x12\x13\n\x0bincremental\x18\x06 \x01(\x08\x12\x0f\n\x07\x63ontext\x18\x07 \x01(\r\"\x8f\x01\n\x10LoadModelRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x11\n\tend_layer\x18\x03 \x01(\r\x12\x15\n\rdescribe_only\x18\x04 \x01(\x08\x12,\n\x07holders\x18\x05 \x03(\x0b\x32\x1b.peerloom.v1.ArtifactHolder\"c\n\x11LoadModelResponse\x12,\n\x05model\x18\x01 \x01(\x0b\x32\x1d.peerloom.v1.ModelDescription\x12\x0f\n\x07\x66\x65tch_s\x18\x02 \x01(\x01\x12\x0f\n\x07\x62uild_s\x18\x03 \x01(\x01\"S\n\x0cInferRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12#\n\x06inputs\x18\x02 \x01(\x0b\x32\x13.peerloom.v1.Tensor\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\"n\n\rInferResponse\x12$\n\x07outputs\x18\x01 \x01(\x0b\x32\x13.peerloom.v1.Tensor\x12\x0f\n\x07queue_s\x18\x02 \x01(\x01\x12\x0f\n\x07model_s\x18\x03 \x01(\x01\x12\x15\n\rbatch_samples\x18\x04 \x01(\r\"\xc6\x01\n\x0fRunStageRequest\x12&\n\x04open\x18\x01 \x01(\x0b\x32\x16.peerloom.v1.OpenStageH\x00\x12(\n\x05input\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.ActivationH\x00\x12%\n\x06relink\x18\x03 \x01(\x0b\x32\x13.peerloom.v1.RelinkH\x00\x12/\n\x0b\x61\x63knowledge\x18\x04 \x01(\x0b\x32\x18.peerloom.v1.AcknowledgeH\x00\x42\t\n\x07message\"\xab\x01\n\tOpenStage\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x11\n\tend_layer\x18\x04 \x01(\r\x12\x14\n\x0cnext_address\x18\x05 \x01(\t\x12\x13\n\x0bincremental\x18\x06 \x01(\x08\x12\x17\n\x0fnext_session_id\x18\x07 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x08 \x01(\t\"C\n\nActivation\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12#\n\x06tensor\x18\x02 \x01(\x0b\x32\x13.peerloom.v1.Tensor\"7\n\x06Relink\x12\x14\n\x0cnext_address\x18\x01 \x01(\t\x12\x17\n\x0fnext_session_id\x18\x02 \x01(\t\"\x1f\n\x0b\x41\x63knowledge\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\xb3\x01\n\x10RunStageResponse\x12*\n\x06opened\x18\x01 \x01(\x0b\x32\x18.peerloom.v1.StageOpenedH\x00\x12)\n\x06output\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.ActivationH\x00\x12*\n\tlink_lost\x18\x03 \x01(\x0b\x32\x15.peerloom.v1.LinkLostH\x00\x12\x11\n\tcompute_s\x18\x04 \x01(\x01\x42\t\n\x07message\"\r\n\x0bStageOpened\"0\n\x08LinkLost\x12\x14\n\x0cnext_address\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"Y\n\x16PassActivationsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\nactivation\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.Activation\"+\n\x17PassActivationsResponse\x12\x10\n\x08received\x18\x01 \x01(\x04\"\x1b\n\x19GetInferenceStatusRequest\"w\n\x0bLoadedModel\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x11\n\tend_layer\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12seconds_per_sample\x18\x05 \x01(\x01\"\xca\x01\n\x1aGetInferenceStatusResponse\x12(\n\x06models\x18\x01 \x03(\x0b\x32\x18.peerloom.v1.LoadedModel\x12\x1a\n\x12memory_limit_bytes\x18\x02 \x01(\x04\x12\x19\n\x11memory_used_bytes\x18\x03 \x01(\x04\x12\x16\n\x0equeued_samples\x18\x04 \x01(\r\x12\x0f\n\x07queue_s\x18\x05 \x01(\x01\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x10\n\x08\x61nswered\x18\x07 \x01(\x04\x32\xb2\x03\n\x10InferenceService\x12J\n\tLoadModel\x12\x1d.peerloom.v1.LoadModelRequest\x1a\x1e.peerloom.v1.LoadModelResponse\x12>\n\x05Infer\x12\x19.peerloom.v1.InferRequest\x1a\x1a.peerloom.v1.InferResponse\x12K\n\x08RunStage\x12\x1c.peerloom.v1.RunStageRequest\x1a\x1d.peerloom.v1.RunStageResponse(\x01\x30\x01\x12^\n\x0fPassActivations\x12#.peerloom.v1.PassActivationsRequest\x1a$.peerloom.v1.PassActivationsResponse(\x01\x12\x65\n\x12GetInferenceStatus\x12&.peerloom.v1.GetInferenceStatusRequest\x1a\'.peerloom.v1.GetInferenceStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpeerloom/v1/inference.proto\x12\x0bpeerloom.v1\x1a\x1apeerloom/v1/artifact.proto\x1a\x18peerloom/v1/common.proto\"7\n\x06Tensor\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\x12\x0f\n\x07\x63ontent\x18\x03 \x01(\x0c\"p\n\nModelLayer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\x0fparameter_bytes\x18\x02 \x01(\x04\x12\x1a\n\x12seconds_per_sample\x18\x03 \x01(\x01\x12\x1f\n\x17output_bytes_per_sample\x18\x04 \x01(\x04\"\xd3\x01\n\x10ModelDescription\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\'\n\x06layers\x18\x03 \x03(\x0b\x32\x17.peerloom.v1.ModelLayer\x12\x13\n\x0binput_shape\x18\x04 \x03(\x04\x12\x13\n\x0binput_dtype\x18\x05 \x01(\t\x12\x13\n\x0bincremental\x18\x06 \x01(\x08\x12\x0f\n\x07\x63ontext\x18\x07 \x01(\r\x12(\n\traw_input\x18\x08 \x01(\x0b\x32\x15.peerloom.v1.RawInput\"\x8f\x01\n\x10LoadModelRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x11\n\tend_layer\x18\x03 \x01(\r\x12\x15\n\rdescribe_only\x18\x04 \x01(\x08\x12,\n\x07holders\x18\x05 \x03(\x0b\x32\x1b.peerloom.v1.ArtifactHolder\"c\n\x11LoadModelResponse\x12,\n\x05model\x18\x01 \x01(\x0b\x32\x1d.peerloom.v1.ModelDescription\x12\x0f\n\x07\x66\x65tch_s\x18\x02 \x01(\x01\x12\x0f\n\x07\x62uild_s\x18\x03 \x01(\x01\"S\n\x0cInferRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12#\n\x06inputs\x18\x02 \x01(\x0b\x32\x13.peerloom.v1.Tensor\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\"n\n\rInferResponse\x12$\n\x07outputs\x18\x01 \x01(\x0b\x32\x13.peerloom.v1.Tensor\x12\x0f\n\x07queue_s\x18\x02 \x01(\x01\x12\x0f\n\x07model_s\x18\x03 \x01(\x01\x12\x15\n\rbatch_samples\x18\x04 \x01(\r\"\xc6\x01\n\x0fRunStageRequest\x12&\n\x04open\x18\x01 \x01(\x0b\x32\x16.peerloom.v1.OpenStageH\x00\x12(\n\x05input\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.ActivationH\x00\x12%\n\x06relink\x18\x03 \x01(\x0b\x32\x13.peerloom.v1.RelinkH\x00\x12/\n\x0b\x61\x63knowledge\x18\x04 \x01(\x0b\x32\x18.peerloom.v1.AcknowledgeH\x00\x42\t\n\x07message\"\xab\x01\n\tOpenStage\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x03 \x01(\r\x12\x11\n\tend_layer\x18\x04 \x01(\r\x12\x14\n\x0cnext_address\x18\x05 \x01(\t\x12\x13\n\x0bincremental\x18\x06 \x01(\x08\x12\x17\n\x0fnext_session_id\x18\x07 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x08 \x01(\t\"C\n\nActivation\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12#\n\x06tensor\x18\x02 \x01(\x0b\x32\x13.peerloom.v1.Tensor\"7\n\x06Relink\x12\x14\n\x0cnext_address\x18\x01 \x01(\t\x12\x17\n\x0fnext_session_id\x18\x02 \x01(\t\"\x1f\n\x0b\x41\x63knowledge\x12\x10\n\x08sequence\x18\x01 \x01(\x04\"\xb3\x01\n\x10RunStageResponse\x12*\n\x06opened\x18\x01 \x01(\x0b\x32\x18.peerloom.v1.StageOpenedH\x00\x12)\n\x06output\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.ActivationH\x00\x12*\n\tlink_lost\x18\x03 \x01(\x0b\x32\x15.peerloom.v1.LinkLostH\x00\x12\x11\n\tcompute_s\x18\x04 \x01(\x01\x42\t\n\x07message\"\r\n\x0bStageOpened\"0\n\x08LinkLost\x12\x14\n\x0cnext_address\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"Y\n\x16PassActivationsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12+\n\nactivation\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.Activation\"+\n\x17PassActivationsResponse\x12\x10\n\x08received\x18\x01 \x01(\x04\"\x1b\n\x19GetInferenceStatusRequest\"w\n\x0bLoadedModel\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_layer\x18\x02 \x01(\r\x12\x11\n\tend_layer\x18\x03 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12seconds_per_sample\x18\x05 \x01(\x01\"\xca\x01\n\x1aGetInferenceStatusResponse\x12(\n\x06models\x18\x01 \x03(\x0b\x32\x18.peerloom.v1.LoadedModel\x12\x1a\n\x12memory_limit_bytes\x18\x02 \x01(\x04\x12\x19\n\x11memory_used_bytes\x18\x03 \x01(\x04\x12\x16\n\x0equeued_samples\x18\x04 \x01(\r\x12\x0f\n\x07queue_s\x18\x05 \x01(\x01\x12\x10\n\x08sessions\x18\x06 \x01(\r\x12\x10\n\x08\x61nswered\x18\x07 \x01(\x04\x32\xb2\x03\n\x10InferenceService\x12J\n\tLoadModel\x12\x1d.peerloom.v1.LoadModelRequest\x1a\x1e.peerloom.v1.LoadModelResponse\x12>\n\x05Infer\x12\x19.peerloom.v1.InferRequest\x1a\x1a.peerloom.v1.InferResponse\x12K\n\x08RunStage\x12\x1c.peerloom.v1.RunStageRequest\x1a\x1d.peerloom.v1.RunStageResponse(\x01\x30\x01\x12^\n\x0fPassActivations\x12#.peerloom.v1.PassActivationsRequest\x1a$.peerloom.v1.PassActivationsResponse(\x01\x12\x65\n\x12GetInferenceStatus\x12&.peerloom.v1.GetInferenceStatusRequest\x1a\'.peerloom.v1.GetInferenceStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'peerloom.v1.inference_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TENSOR']._serialized_start=72
-  _globals['_TENSOR']._serialized_end=127
-  _globals['_MODELLAYER']._serialized_start=129
-  _globals['_MODELLAYER']._serialized_end=241
-  _globals['_MODELDESCRIPTION']._serialized_start=244
-  _globals['_MODELDESCRIPTION']._serialized_end=413
-  _globals['_LOADMODELREQUEST']._serialized_start=416
-  _globals['_LOADMODELREQUEST']._serialized_end=559
-  _globals['_LOADMODELRESPONSE']._serialized_start=561
-  _globals['_LOADMODELRESPONSE']._serialized_end=660
-  _globals['_INFERREQUEST']._serialized_start=662
-  _globals['_INFERREQUEST']._serialized_end=745
-  _globals['_INFERRESPONSE']._serialized_start=747
-  _globals['_INFERRESPONSE']._serialized_end=857
-  _globals['_RUNSTAGEREQUEST']._serialized_start=860
-  _globals['_RUNSTAGEREQUEST']._serialized_end=1058
-  _globals['_OPENSTAGE']._serialized_start=1061
-  _globals['_OPENSTAGE']._serialized_end=1232
-  _globals['_ACTIVATION']._serialized_start=1234
-  _globals['_ACTIVATION']._serialized_end=1301
-  _globals['_RELINK']._serialized_start=1303
-  _globals['_RELINK']._serialized_end=1358
-  _globals['_ACKNOWLEDGE']._serialized_start=1360
-  _globals['_ACKNOWLEDGE']._serialized_end=1391
-  _globals['_RUNSTAGERESPONSE']._serialized_start=1394
-  _globals['_RUNSTAGERESPONSE']._serialized_end=1573
-  _globals['_STAGEOPENED']._serialized_start=1575
-  _globals['_STAGEOPENED']._serialized_end=1588
-  _globals['_LINKLOST']._serialized_start=1590
-  _globals['_LINKLOST']._serialized_end=1638
-  _globals['_PASSACTIVATIONSREQUEST']._serialized_start=1640
-  _globals['_PASSACTIVATIONSREQUEST']._serialized_end=1729
-  _globals['_PASSACTIVATIONSRESPONSE']._serialized_start=1731
-  _globals['_PASSACTIVATIONSRESPONSE']._serialized_end=1774
-  _globals['_GETINFERENCESTATUSREQUEST']._serialized_start=1776
-  _globals['_GETINFERENCESTATUSREQUEST']._serialized_end=1803
-  _globals['_LOADEDMODEL']._serialized_start=1805
-  _globals['_LOADEDMODEL']._serialized_end=1924
-  _globals['_GETINFERENCESTATUSRESPONSE']._serialized_start=1927
-  _globals['_GETINFERENCESTATUSRESPONSE']._serialized_end=2129
-  _globals['_INFERENCESERVICE']._serialized_start=2132
-  _globals['_INFERENCESERVICE']._serialized_end=2566
+  _globals['_TENSOR']._serialized_start=98
+  _globals['_TENSOR']._serialized_end=153
+  _globals['_MODELLAYER']._serialized_start=155
+  _globals['_MODELLAYER']._serialized_end=267
+  _globals['_MODELDESCRIPTION']._serialized_start=270
+  _globals['_MODELDESCRIPTION']._serialized_end=481
+  _globals['_LOADMODELREQUEST']._serialized_start=484
+  _globals['_LOADMODELREQUEST']._serialized_end=627
+  _globals['_LOADMODELRESPONSE']._serialized_start=629
+  _globals['_LOADMODELRESPONSE']._serialized_end=728
+  _globals['_INFERREQUEST']._serialized_start=730
+  _globals['_INFERREQUEST']._serialized_end=813
+  _globals['_INFERRESPONSE']._serialized_start=815
+  _globals['_INFERRESPONSE']._serialized_end=925
+  _globals['_RUNSTAGEREQUEST']._serialized_start=928
+  _globals['_RUNSTAGEREQUEST']._serialized_end=1126
+  _globals['_OPENSTAGE']._serialized_start=1129
+  _globals['_OPENSTAGE']._serialized_end=1300
+  _globals['_ACTIVATION']._serialized_start=1302
+  _globals['_ACTIVATION']._serialized_end=1369
+  _globals['_RELINK']._serialized_start=1371
+  _globals['_RELINK']._serialized_end=1426
+  _globals['_ACKNOWLEDGE']._serialized_start=1428
+  _globals['_ACKNOWLEDGE']._serialized_end=1459
+  _globals['_RUNSTAGERESPONSE']._serialized_start=1462
+  _globals['_RUNSTAGERESPONSE']._serialized_end=1641
+  _globals['_STAGEOPENED']._serialized_start=1643
+  _globals['_STAGEOPENED']._serialized_end=1656
+  _globals['_LINKLOST']._serialized_start=1658
+  _globals['_LINKLOST']._serialized_end=1706
+  _globals['_PASSACTIVATIONSREQUEST']._serialized_start=1708
+  _globals['_PASSACTIVATIONSREQUEST']._serialized_end=1797
+  _globals['_PASSACTIVATIONSRESPONSE']._serialized_start=1799
+  _globals['_PASSACTIVATIONSRESPONSE']._serialized_end=1842
+  _globals['_GETINFERENCESTATUSREQUEST']._serialized_start=1844
+  _globals['_GETINFERENCESTATUSREQUEST']._serialized_end=1871
+  _globals['_LOADEDMODEL']._serialized_start=1873
+  _globals['_LOADEDMODEL']._serialized_end=1992
+  _globals['_GETINFERENCESTATUSRESPONSE']._serialized_start=1995
+  _globals['_GETINFERENCESTATUSRESPONSE']._serialized_end=2197
+  _globals['_INFERENCESERVICE']._serialized_start=2200
+  _globals['_INFERENCESERVICE']._serialized_end=2634
 # @@protoc_insertion_point(module_scope)

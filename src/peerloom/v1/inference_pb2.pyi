@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from peerloom.v1 import artifact_pb2 as _artifact_pb2
+from peerloom.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -98,6 +99,7 @@ class ModelDescription(_message.Message):
     INPUT_DTYPE_FIELD_NUMBER: _builtins.int
     INCREMENTAL_FIELD_NUMBER: _builtins.int
     CONTEXT_FIELD_NUMBER: _builtins.int
+    RAW_INPUT_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """SHA-256 of its artifact."""
     task: _builtins.str
@@ -114,7 +116,11 @@ class ModelDescription(_message.Message):
 
     @_builtins.property
     def input_shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Shape of one sample."""
+        """Shape of one sample as the first layer takes it."""
+
+    @_builtins.property
+    def raw_input(self) -> _common_pb2.RawInput:
+        """What inputs have to be; absent: tensors of input_shape and input_dtype."""
 
     def __init__(
         self,
@@ -126,10 +132,11 @@ class ModelDescription(_message.Message):
         input_dtype: _builtins.str = ...,
         incremental: _builtins.bool = ...,
         context: _builtins.int = ...,
+        raw_input: _common_pb2.RawInput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["raw_input", b"raw_input"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "digest", b"digest", "incremental", b"incremental", "input_dtype", b"input_dtype", "input_shape", b"input_shape", "layers", b"layers", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "digest", b"digest", "incremental", b"incremental", "input_dtype", b"input_dtype", "input_shape", b"input_shape", "layers", b"layers", "raw_input", b"raw_input", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -222,7 +229,9 @@ class InferRequest(_message.Message):
     """Who asks: the id of the asking node, empty for a client outside; at most 64 characters."""
     @_builtins.property
     def inputs(self) -> Global___Tensor:
-        """A batch: the first dimension counts its samples, 1 to 65536."""
+        """A batch: the first dimension counts its samples, 1 to 65536. Raw where the model's description says how these
+        are; the server makes the model's tensor of them.
+        """
 
     def __init__(
         self,
@@ -291,7 +300,7 @@ class RunStageRequest(_message.Message):
 
     @_builtins.property
     def input(self) -> Global___Activation:
-        """Inputs, to the first stage only."""
+        """Inputs, to the first stage only; raw as those of Infer."""
 
     @_builtins.property
     def relink(self) -> Global___Relink:

@@ -10,6 +10,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from peerloom.v1 import artifact_pb2 as _artifact_pb2
+from peerloom.v1 import common_pb2 as _common_pb2
 from peerloom.v1 import selector_pb2 as _selector_pb2
 import builtins as _builtins
 import sys
@@ -436,6 +437,7 @@ class JobResult(_message.Message):
     COMPUTE_S_PER_STEP_FIELD_NUMBER: _builtins.int
     COMMUNICATION_S_PER_STEP_FIELD_NUMBER: _builtins.int
     COMMUNICATED_BYTES_FIELD_NUMBER: _builtins.int
+    RAW_INPUT_FIELD_NUMBER: _builtins.int
     model_path: _builtins.str
     """Path of the file on the trainer's machine."""
     training_s: _builtins.float
@@ -458,6 +460,10 @@ class JobResult(_message.Message):
     def model_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes that keep a copy, by name."""
 
+    @_builtins.property
+    def raw_input(self) -> _common_pb2.RawInput:
+        """What raw inputs the model's file says it takes; absent: it says none."""
+
     def __init__(
         self,
         *,
@@ -470,10 +476,11 @@ class JobResult(_message.Message):
         compute_s_per_step: _builtins.float = ...,
         communication_s_per_step: _builtins.float = ...,
         communicated_bytes: _builtins.int = ...,
+        raw_input: _common_pb2.RawInput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "raw_input", b"raw_input"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "model", b"model", "model_nodes", b"model_nodes", "model_path", b"model_path", "samples", b"samples", "samples_per_s", b"samples_per_s", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "model", b"model", "model_nodes", b"model_nodes", "model_path", b"model_path", "raw_input", b"raw_input", "samples", b"samples", "samples_per_s", b"samples_per_s", "training_s", b"training_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1798,6 +1805,7 @@ class Model(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     INITIAL_MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    RAW_INPUT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Who made it."""
     task: _builtins.str
@@ -1820,6 +1828,10 @@ class Model(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was made."""
 
+    @_builtins.property
+    def raw_input(self) -> _common_pb2.RawInput:
+        """What raw inputs it takes; absent: its file says none."""
+
     def __init__(
         self,
         *,
@@ -1832,10 +1844,11 @@ class Model(_message.Message):
         name: _builtins.str = ...,
         version: _builtins.int = ...,
         initial_model_digest: _builtins.str = ...,
+        raw_input: _common_pb2.RawInput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "raw_input", b"raw_input"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "initial_model_digest", b"initial_model_digest", "job_id", b"job_id", "metric", b"metric", "metric_name", b"metric_name", "name", b"name", "task", b"task", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "initial_model_digest", b"initial_model_digest", "job_id", b"job_id", "metric", b"metric", "metric_name", b"metric_name", "name", b"name", "raw_input", b"raw_input", "task", b"task", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,28 +1,26 @@
 """What a model's file says of itself: whoever holds it can build the model and knows what it takes."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.checks import check_line, check_range, check_text
-from peerloom.kit.safetensors_file import METADATA_KEY
-from peerloom.kit.tensors import DTYPES
+from peerloom.kit.raw_input import NUMBER_TYPES, RawInput, check_shape, raw_input_from_json
+from peerloom.kit.safetensors_file import LONGEST_ORIGIN, METADATA_KEY
 from peerloom.worker.task import Samples, Task
 
-_LONGEST_ORIGIN = 65_536
-_MOST_ARGUMENTS, _MOST_DIMENSIONS = 256, 7  # a batch has one more
-_MOST_NUMBERS = 2**24  # in one sample: a model is tried on one of zeros
+_MOST_ARGUMENTS = 256
 
 
 @dataclass(frozen=True)
 class ModelOrigin:
     """The task and arguments that build the model, and shape and type of one sample of its inputs.
 
-    `buffers` are the model's tensors that aren't parameters, by name.
+    `buffers` are the model's tensors that aren't parameters, by name; `raw_input` is what the task declares
+    of raw samples, if it does.
     """
 
     task: str
@@ -30,10 +28,13 @@ class ModelOrigin:
     input_shape: tuple[int, ...]
     input_dtype: str
     buffers: tuple[str, ...] = ()
+    raw_input: RawInput | None = None
 
     def to_metadata(self) -> dict[str, str]:
         """As a safetensors file's metadata: one entry, as the order of several would be chance."""
-        return {METADATA_KEY: json.dumps(asdict(self), sort_keys=True)}
+        written = asdict(replace(self, raw_input=None))
+        written["raw_input"] = self.raw_input.to_json() if self.raw_input else None
+        return {METADATA_KEY: json.dumps(written, sort_keys=True)}
 
 
 def origin_of(
@@ -42,7 +43,8 @@ def origin_of(
     """The origin of a `model` trained for the task `name`; the first of `samples` shows its inputs."""
     inputs, _ = task.batch(samples, torch.zeros(1, dtype=torch.int64))
     dtype = str(inputs.dtype).removeprefix("torch.")
-    return ModelOrigin(name, arguments, tuple(inputs.shape[1:]), dtype, buffers_of(model))
+    shape = tuple(inputs.shape[1:])
+    return ModelOrigin(name, arguments, shape, dtype, buffers_of(model), task.raw_input)
 
 
 def buffers_of(model: torch.nn.Module) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
     """
     try:
         written = (metadata or {})[METADATA_KEY]
-        check_text(f"metadata[{METADATA_KEY}]", written, high=_LONGEST_ORIGIN)
+        check_text(f"metadata[{METADATA_KEY}]", written, high=LONGEST_ORIGIN)
         found = json.loads(written)
         origin = ModelOrigin(
             str(found["task"]),
@@ -67,6 +69,7 @@ def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
             tuple(int(length) for length in found["input_shape"]),
             str(found["input_dtype"]),
             tuple(str(name) for name in found.get("buffers", ())),
+            raw_input_from_json(raw, "metadata.raw_input") if (raw := found.get("raw_input")) else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataLossError(
@@ -85,10 +88,12 @@ def _check(origin: ModelOrigin) -> None:
     for name, value in origin.arguments.items():
         check_line("metadata.arguments' name", name, low=1, high=128)
         check_text(f"metadata.arguments[{name}]", value, high=4096)
-    check_range("metadata.input_shape's length", len(origin.input_shape), 0, _MOST_DIMENSIONS)
-    for length in origin.input_shape:
-        check_range("metadata.input_shape", length, 0, _MOST_NUMBERS)
-    check_range("metadata.input_shape's product", math.prod(origin.input_shape), 0, _MOST_NUMBERS)
-    if origin.input_dtype not in DTYPES:
-        limit = f"one of {', '.join(DTYPES)}"
+    check_shape("metadata.input_shape", origin.input_shape)
+    if origin.input_dtype not in NUMBER_TYPES:
+        limit = f"one of {', '.join(NUMBER_TYPES)}"
         raise InvalidArgumentError.of_field("metadata.input_dtype", origin.input_dtype[:32], limit)
+    raw = origin.raw_input
+    if raw is not None and (raw.shape, raw.tensor_dtype) != (origin.input_shape, origin.input_dtype):
+        found = f"{raw.tensor_dtype}{list(raw.shape)}"
+        limit = f"what gives the model's {origin.input_dtype}{list(origin.input_shape)}"
+        raise InvalidArgumentError.of_field("metadata.raw_input", found, limit)

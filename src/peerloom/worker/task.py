@@ -11,6 +11,8 @@ from torch.nn import functional
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.raw_input import RawInput
+from peerloom.worker.preparing import prepared
 from peerloom.worker.tasks.built_in import check_arguments, resolve
 from peerloom.worker.tasks.importing import construct, import_class
 
@@ -81,12 +83,18 @@ class Task(ABC):
 
     `epochs`, `batch_size` (samples a step over all workers together) and `learning_rate` hold where a job
     doesn't say otherwise; `metric_name` is what reports call the mean of `metric`.
+
+    `raw_input`, which may be left out, declares what a raw sample is, how it becomes the model's tensor, and
+    the names of the classes (see peerloom.RawInput). `data` gives raw samples then, `batch` makes tensors of
+    them, and the model carries the declaration: whoever asks it gives raw samples too. Without it, `data`
+    gives the tensors that the model takes, and so does whoever asks it.
     """
 
     epochs: int = 1
     batch_size: int = 32
     learning_rate: float = 0.01
     metric_name: str = "accuracy"
+    raw_input: RawInput | None = None
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -100,15 +108,16 @@ class Task(ABC):
         """Inputs [n, ...] and targets [n, ...] of the samples `indices` (int64, [n]), both on the CPU.
 
         Tensors in memory are picked in one operation; the samples of other datasets are read one by one
-        and put together by torch's default_collate. Augmentation or scaling of inputs belongs here.
+        and put together by torch's default_collate. Raw inputs are prepared as `raw_input` says. Augmentation
+        belongs here.
         """
         if isinstance(split, Split):
-            return split.inputs.index_select(0, indices), split.targets.index_select(0, indices)
-        if isinstance(split, TensorDataset):
+            inputs, targets = split.inputs.index_select(0, indices), split.targets.index_select(0, indices)
+        elif isinstance(split, TensorDataset):
             inputs, targets = split[indices]
         else:
             inputs, targets = default_collate([split[index] for index in indices.tolist()])
-        return inputs, targets
+        return prepared(inputs, self.raw_input), targets
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss of each sample, [n], not their mean: cross-entropy unless overridden.

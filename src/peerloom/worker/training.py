@@ -6,6 +6,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_method import parse_sync
 from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.declaration import check_declaration
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Task, load_data
@@ -25,6 +26,7 @@ class Training:
         self.train, self.test = load_data(task)
         torch.manual_seed(spec.seed)
         model = task.model().to(device)
+        check_declaration(task, self.train, model, device)
         self.state = TrainingState(model, task.optimiser(model.parameters(), spec.learning_rate))
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
         self.least_samples = least_samples(model)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from peerloom import (
@@ -19,6 +20,7 @@ from peerloom import (
     JobResult,
     JobSpec,
     LogLine,
+    Model,
     Node,
     NodeAnswer,
     NodeAnswered,
@@ -185,6 +187,9 @@ class ClientDouble:
 
     handle: HandleDouble = field(default_factory=HandleDouble)
     found_nodes: tuple[Node, ...] = (NODE,)
+    found_model: Model | None = None
+    explained: ExplainedBelief = EXPLAINED
+    artifacts: Any = field(default_factory=lambda: SimpleNamespace(where=lambda digest: ()))
     error: BaseException | None = None
     asked: dict[str, Any] = field(default_factory=dict)
 
@@ -203,9 +208,10 @@ class ClientDouble:
             "beliefs": [BELIEF, NEW_BELIEF],
             "belief": BELIEF,
             "belief_history": [BELIEF],
-            "explain_belief": EXPLAINED,
+            "explain_belief": self.explained,
             "policies": [],
             "models": [],
+            "model": self.found_model,
             "jobs": [job("running")],
             "job": self.handle,
             "train": self.handle,

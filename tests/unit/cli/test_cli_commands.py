@@ -7,10 +7,10 @@ from typing import Any
 import click
 import pytest
 import yaml
-from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble, job
+from cli_samples import EXPLAINED, JOB_ID, ClientDouble, HandleDouble, InvocationDouble, job
 from click.testing import CliRunner, Result
 
-from peerloom import errors
+from peerloom import Model, RawInput, ScaleShift, ScoreTerm, Standardise, errors
 from peerloom.cli.main import cli
 from peerloom.client.types import Accusation, AuditReport, Dismissal, JobState
 
@@ -55,6 +55,16 @@ def test_a_belief_is_explained_by_terms_evidence_and_the_last_choices() -> None:
     assert lines[0] == "node-1  by the policy survival"
     assert " ".join(lines[3].split()) == "hazard 0.5 ends a day 2.00 interruptions in 96.00 h online"
     assert any("it was no candidate: draining" in line and line.startswith("not chosen") for line in lines)
+
+
+def test_the_thesis_s_score_is_taken_apart_as_the_belief_that_it_is() -> None:
+    found = replace(EXPLAINED, policy="thesis", score_terms=[ScoreTerm("belief", 2.65, "", "formula (4)")])
+    shown = run("beliefs", "explain", "node-1", client=ClientDouble(explained=found)).stdout
+    alone = run("beliefs", "show", "node-1").stdout
+    formulas = alone[alone.index("(1) score_new") :]
+    assert formulas in shown
+    assert "transmissions" in formulas
+    assert "(1) score_new" not in run("beliefs", "explain", "node-1").stdout, "survival has terms of its own"
 
 
 def test_yaml_is_the_same_document() -> None:
@@ -216,6 +226,42 @@ def test_a_model_is_fetched_to_a_file_named_after_it() -> None:
     result = run("models", "get", "abab", client=client)
     assert str(client.asked["fetch_model"][0][1]) == "abab.safetensors"
     assert result.stdout == "there.safetensors\n"
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        (
+            RawInput((1, 8, 8), "uint8", 0, 16, Standardise((0.3,), (0.4,), 16), ("nought", "one")),
+            {
+                "takes": "uint8[1, 8, 8] for each input, values from 0 to 16",
+                "prepared by": "(value / 16 - 0.3) / 0.4",
+                "labels": "nought, one",
+            },
+        ),
+        (
+            RawInput((3, 2, 2), "float32", -1, 1, ScaleShift((1, 2, 3), (-1, 0, 0.5))),
+            {
+                "takes": "float32[3, 2, 2] for each input, values from -1 to 1",
+                "prepared by": "[1, 2, 3] * value + [-1, 0, 0.5]",
+                "labels": "none: its outputs are no classes",
+            },
+        ),
+        (RawInput.of_text(64), {"takes": "text of 1 to 64 tokens", "tokens": "its bytes in UTF-8"}),
+        (RawInput.of_text(64, "ab "), {"takes": "text of 1 to 64 tokens", "tokens": "3 characters: 'ab '"}),
+        (None, {"takes": "tensors; its task declared no raw inputs"}),
+    ],
+)
+def test_a_model_says_what_it_takes_and_tells(raw: RawInput | None, shown: dict[str, str]) -> None:
+    model = Model("ab" * 32, 920, "digits", 1, JOB_ID, "digits", 0.9, "accuracy", None, "", raw)
+    result = run("models", "show", "digits", client=ClientDouble(found_model=model))
+    assert result.exit_code == 0, result.output
+    for name, value in shown.items():
+        lines = result.stdout.splitlines()
+        assert any(line.startswith(name) and line.endswith(value) for line in lines), result.stdout
+    as_json = run("models", "show", "x", "-o", "json", client=ClientDouble(found_model=model))
+    document = json.loads(as_json.stdout)
+    assert (document["model"]["raw_input"] is None) == (raw is None)
 
 
 def test_the_help_lists_every_command_and_the_exit_codes() -> None:

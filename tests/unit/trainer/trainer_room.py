@@ -16,6 +16,7 @@ from peerloom.kit.dialing import Dialer, NodeAgentPeer, RegistryPeer, SelectorPe
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.lease import Lease
+from peerloom.kit.raw_input import RawInput
 from peerloom.sandbox.grant import Grant
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
@@ -420,9 +421,10 @@ class Room:
             self.clock,
         )
 
-    def _check_model(self, path: Path, agreed: str) -> None:
+    def _check_model(self, path: Path, agreed: str) -> RawInput | None:
         if path.name in self.foreign_models:
             raise DataLossError(f"its parameters are not {agreed[:12]}", reason="MODEL_DIFFERS")
+        return None
 
     async def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from peerloom.errors import DataLossError, InvalidArgumentError
+from peerloom.kit.raw_input import RawInput, Standardise
 from peerloom.worker.description import ModelOrigin, read_origin
 
 DIGEST = "d" * 64
 GOOD = ModelOrigin("digits", {"hidden": "32"}, (8, 8), "float32")
+
+
+DECLARED = RawInput((8, 8), "uint8", 0, 16, Standardise((0.3,), (0.4,), 16), tuple("0123456789"))
 
 
 def written(**changes: Any) -> Mapping[str, str]:
@@ -21,6 +26,8 @@ def written(**changes: Any) -> Mapping[str, str]:
 
 def test_what_was_written_is_read() -> None:
     assert read_origin(GOOD.to_metadata(), DIGEST) == GOOD == read_origin(written(), DIGEST)
+    declared = replace(GOOD, raw_input=DECLARED)
+    assert read_origin(declared.to_metadata(), DIGEST) == declared
 
 
 @pytest.mark.parametrize(
@@ -38,6 +45,10 @@ def test_what_was_written_is_read() -> None:
         ({"input_shape": [2**12, 2**13]}, "metadata.input_shape's product"),
         ({"input_dtype": "manual_seed"}, "metadata.input_dtype"),
         ({"task": "t" * 65_536}, "metadata[peerloom]"),
+        ({"raw_input": replace(DECLARED, high=float("inf")).to_json()}, "metadata.raw_input.low, high"),
+        ({"raw_input": replace(DECLARED, labels=("a\n",)).to_json()}, "metadata.raw_input.labels"),
+        ({"raw_input": replace(DECLARED, shape=(8,)).to_json()}, "metadata.raw_input"),
+        ({"raw_input": replace(DECLARED, transform=None).to_json()}, "metadata.raw_input"),
     ],
 )
 def test_a_value_beyond_its_limit_is_refused_with_its_field(changes: Mapping[str, Any], field: str) -> None:
@@ -55,6 +66,8 @@ def test_a_value_beyond_its_limit_is_refused_with_its_field(changes: Mapping[str
         {"peerloom": "[" * 50_000},
         {"peerloom": "[]"},
         written(arguments=[]),
+        written(raw_input="code"),
+        written(raw_input={"transform": "os.system"}),
         {"peerloom": '{"task": "a", "arguments": {}, "input_shape": [1e999], "input_dtype": "float32"}'},
     ],
 )

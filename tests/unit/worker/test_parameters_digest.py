@@ -1,5 +1,6 @@
 """One digest for a model's parameters: the workers' own, and that of the file that one of them hands in."""
 
+import json
 from io import BytesIO
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from peerloom.errors import DataLossError
+from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_parameters, parameters_digest
 from peerloom.worker.description import ModelOrigin, buffers_of
 from peerloom.worker.training_state import TrainingState
@@ -38,7 +40,30 @@ def file_of(state: TrainingState) -> bytes:
 def test_the_file_has_the_digest_that_every_worker_tells(state: TrainingState, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(file_of(state))
-    check_parameters(path, state.parameters_digest())
+    assert check_parameters(path, state.parameters_digest()) is None
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"raw_input": {"shape": ["3"], "dtype": "object"}},
+        {"raw_input": "code"},
+        {"raw_input": {"shape": ["3"], "dtype": "int8", "labels": ["a" * 65]}},
+        {"raw_input": {"labels": ["a"] * 20_000}},
+    ],
+)
+def test_what_a_file_says_of_its_inputs_is_read_within_limits(
+    state: TrainingState, tmp_path: Path, told: dict[str, object]
+) -> None:
+    raw = RawInput((3,), "int8", -1, 1)
+    origin = ModelOrigin("digits", {}, (3,), "int8", buffers_of(state.model), raw)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(state.model_bytes(origin.to_metadata()))
+    assert check_parameters(path, state.parameters_digest()) == raw
+    written = {"buffers": buffers_of(state.model), **told}
+    path.write_bytes(state.model_bytes({"peerloom": json.dumps(written)}))
+    with pytest.raises(DataLossError, match="of its inputs can't be believed"):
+        check_parameters(path, state.parameters_digest())
 
 
 def test_running_means_may_differ_and_parameters_may_not(state: TrainingState) -> None:

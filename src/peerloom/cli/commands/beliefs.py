@@ -2,7 +2,7 @@
 
 import click
 
-from peerloom import Belief
+from peerloom import Belief, BeliefTerms
 from peerloom.cli.belief_columns import TERM_COLUMNS
 from peerloom.cli.explain import explain, where_figures_come_from
 from peerloom.cli.group import LazyGroup
@@ -74,9 +74,13 @@ def show_belief(invocation: Invocation, node: str) -> None:
         return
     say(f"after {plural(belief.updates, 'update')}, the last {human_age(belief.update_time)}")
     say(f"because of {cause_of(belief)}\n")
-    for line in explain(belief.terms, belief.belief):
+    _take_apart(belief.terms, belief.belief)
+
+
+def _take_apart(terms: BeliefTerms, belief: float) -> None:
+    for line in explain(terms, belief):
         say(line)
-    print_fields(where_figures_come_from(belief.terms))
+    print_fields(where_figures_come_from(terms))
 
 
 _SCORE_COLUMNS = (
@@ -106,6 +110,9 @@ def explain_belief(invocation: Invocation, node: str, policy: str) -> None:
     for line in table_lines(found.score_terms, _SCORE_COLUMNS):
         say(line)
     say("")
+    if found.policy == "thesis" and belief.terms is not None:  # whose score is the belief itself
+        _take_apart(belief.terms, belief.belief)
+        say("")
     for choice in found.choices:
         word = "chosen" if choice.chosen else "not chosen"
         say(f"{word} {human_age(choice.time)} by {choice.policy}: {choice.reason}")

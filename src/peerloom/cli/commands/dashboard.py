@@ -68,7 +68,9 @@ def dashboard(
 
 def _place(listen: str, allow_plain: bool) -> tuple[str, int]:
     """Host and port. Raises InvalidArgumentError, FailedPreconditionError for a place beyond loopback."""
-    from peerloom.kit.listening import is_loopback  # here, because it brings gRPC, and --help is quick without
+    from peerloom.kit.listening import (
+        is_loopback,
+    )  # here, because it brings gRPC, and --help is quick without
 
     found = _LISTEN.fullmatch(listen)
     if found is None or int(found[2]) > 65535:

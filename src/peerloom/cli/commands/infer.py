@@ -1,30 +1,30 @@
 """`peerloom infer`."""
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 import numpy as np
-import numpy.typing as npt
 
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import MODEL
 from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
 from peerloom.client.types.inference import Inference, Mode, OpinionMode
-from peerloom.errors import InvalidArgumentError
 
 _SHOWN = 20
 _COLUMNS = (
     Column("INPUT", lambda row: str(row[0]), right=True),
     Column("CLASS", lambda row: row[1], right=True),
-    Column("OUTPUTS", lambda row: row[2]),
+    Column("PROBABILITY", lambda row: row[2], right=True),
+    Column("OUTPUTS", lambda row: row[3]),
 )
 
 
 @click.command("infer")
 @click.argument("model", type=MODEL)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 @click.option("--mode", type=click.Choice(get_args(Mode)), default="auto", help="Which way; auto measures.")
 @click.option("--nodes", type=int, default=1, metavar="N", help="So many nodes answer; combined.")
 @click.option("--aggregate", type=click.Choice(["mean", "vote"]), default="mean", help="How to combine.")
@@ -42,22 +42,26 @@ _COLUMNS = (
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write all outputs as .npy.")
 @listing_options
 @click.pass_obj
-def infer(invocation: Invocation, /, model: str, file: Path, save: Path | None, **settings: Any) -> None:
-    """Ask MODEL (a name, a digest, its beginning, or a job) about the inputs in FILE.
+def infer(
+    invocation: Invocation, /, model: str, files: tuple[Path, ...], save: Path | None, **settings: Any
+) -> None:
+    """Ask MODEL (a name, a digest, its beginning, or a job) about the inputs in FILES.
 
-    FILE is a .npy array [n, ...], or JSON: nested lists of numbers, one list for each input. Prints the
-    answers and says which way was taken, and why.
+    These are .npy arrays [n, ...], .json with nested lists of numbers, .csv with an input's numbers in each
+    row, .png with a picture each (needs Pillow: pip install peerloom[images]), or .txt with a text each. What
+    they have to be `peerloom models show MODEL` says. Prints the answers, which way was taken, and why.
     """
-    inputs = read_inputs(file)
     with invocation.client() as client:
-        answer = client.infer(model, inputs, **settings)
+        answer = client.infer(model, list(files), **settings)
     if save is not None:
         np.save(save, answer.outputs)
         say(f"wrote {answer.outputs.shape} to {save}", err=True)
     if invocation.output != "table":
         print_document(as_plain(answer), invocation.output)
         return
-    for line in table_lines([_row(n, row) for n, row in enumerate(answer.outputs[:_SHOWN])], _COLUMNS):
+    for line in table_lines(
+        [_row(answer, number) for number in range(len(answer.outputs))[:_SHOWN]], _COLUMNS
+    ):
         say(line)
     if len(answer.outputs) > _SHOWN:
         say(f"... and {len(answer.outputs) - _SHOWN:,} more; all of them: --save FILE.npy or -o json")
@@ -65,32 +69,20 @@ def infer(invocation: Invocation, /, model: str, file: Path, save: Path | None, 
     print_fields(_facts(answer))
 
 
-def read_inputs(file: Path) -> Any:
-    """The inputs in a file: an array, or nested lists whose type follows the model's."""
-    try:
-        if file.suffix == ".npy":
-            return np.load(file, allow_pickle=False)
-        inputs = json.loads(file.read_text())
-    except (ValueError, OSError) as error:
-        raise InvalidArgumentError(
-            f"{file} can't be read as a .npy array or as JSON: {error}", reason="INPUTS_UNREADABLE"
-        ) from error
-    if not isinstance(inputs, list) or not inputs:
-        raise InvalidArgumentError(f"{file} must hold a list of inputs, at least one.")
-    return inputs
-
-
 def as_plain(answer: Inference) -> dict[str, Any]:
-    """The answer with its outputs as lists."""
-    names = [name for name in answer.__dataclass_fields__ if name != "outputs"]
-    return {"outputs": answer.outputs.tolist(), **{name: getattr(answer, name) for name in names}}
+    """The answer with its outputs and probabilities as lists."""
+    plain = {name: getattr(answer, name) for name in answer.__dataclass_fields__}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in plain.items()}
 
 
-def _row(number: int, outputs: npt.NDArray[Any]) -> tuple[int, str, str]:
+def _row(answer: Inference, number: int) -> tuple[int, str, str, str]:
+    outputs = answer.outputs[number]
     flat = outputs.reshape(-1)
     best = str(int(flat.argmax())) if outputs.ndim == 1 and len(flat) > 1 else "-"
+    probability = "-" if answer.probabilities is None else f"{answer.probabilities[number].max():.4f}"
     shown = "  ".join(f"{value:.4g}" for value in flat[:10])
-    return number, best, shown + ("  ..." if len(flat) > 10 else "")
+    label = answer.labels[number] if answer.labels else best
+    return number, label, probability, shown + ("  ..." if len(flat) > 10 else "")
 
 
 def _facts(answer: Inference) -> list[tuple[str, str]]:

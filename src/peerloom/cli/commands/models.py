@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from peerloom import RawInput, ScaleShift, Standardise, Vocabulary
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import MODEL
@@ -68,9 +69,44 @@ def show_model(invocation: Invocation, model: str) -> None:
             ("job", found.job_id),
             ("made", human_age(found.create_time)),
             ("began with", found.initial_model),
+            *_inputs(found.raw_input),
             ("held by", ", ".join(holder.name for holder in holders) or "nobody that can be reached"),
         ]
     )
+
+
+def _inputs(raw: RawInput | None) -> list[tuple[str, str]]:
+    """What the model takes and tells, in words."""
+    if raw is None:
+        return [("takes", "tensors; its task declared no raw inputs")]
+    if raw.vocabulary:
+        return [("takes", f"text of 1 to {raw.shape[0]} tokens"), ("tokens", _vocabulary(raw.vocabulary))]
+    return [
+        ("takes", f"{raw.dtype}{[*raw.shape]} for each input, values from {raw.low:g} to {raw.high:g}"),
+        ("prepared by", _transform(raw.transform)),
+        ("labels", ", ".join(raw.labels) or "none: its outputs are no classes"),
+    ]
+
+
+def _transform(transform: Standardise | ScaleShift | Vocabulary | None) -> str:
+    match transform:
+        case Standardise(mean, deviation, divisor):
+            return f"(value / {divisor:g} - {_numbers(mean)}) / {_numbers(deviation)}"
+        case ScaleShift(scale, shift):
+            return f"{_numbers(scale)} * value + {_numbers(shift)}"
+    return "nothing: values stay as they are"
+
+
+def _vocabulary(vocabulary: Vocabulary) -> str:
+    characters = vocabulary.characters
+    return f"{len(characters)} characters: {characters!r}" if characters else "its bytes in UTF-8"
+
+
+def _numbers(numbers: tuple[float, ...]) -> str:
+    shown = ", ".join(f"{number:.6g}" for number in numbers[:4])
+    if len(numbers) == 1:
+        return shown if numbers[0] >= 0 else f"({shown})"
+    return f"[{shown}, ... {len(numbers) - 4:,} more]" if len(numbers) > 4 else f"[{shown}]"
 
 
 @click.command("get")

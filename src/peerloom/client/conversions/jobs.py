@@ -24,6 +24,7 @@ from peerloom.client.types import (
     RobustRule,
     Worker,
 )
+from peerloom.kit.raw_input import raw_input_in
 from peerloom.v1 import artifact_pb2, trainer_pb2
 
 
@@ -105,6 +106,7 @@ def model_of(message: trainer_pb2.Model) -> Model:
         metric_name=message.metric_name or None,
         create_time=time_of(message, "create_time"),
         initial_model=message.initial_model_digest,
+        raw_input=raw_input_in(message),
     )
 
 

@@ -61,6 +61,7 @@ from peerloom.client.types.nodes import (
     ServiceName,
     Session,
 )
+from peerloom.kit.raw_input import RawInput, ScaleShift, Standardise, Vocabulary
 
 __all__ = [
     "FINAL_STATES",
@@ -108,13 +109,17 @@ __all__ = [
     "PastChoice",
     "Policy",
     "Progress",
+    "RawInput",
     "RobustRule",
+    "ScaleShift",
     "ScoreTerm",
     "ServiceEndpoint",
     "ServiceName",
     "Session",
+    "Standardise",
     "StateChanged",
     "StepCommitted",
+    "Vocabulary",
     "Worker",
     "WorkerLost",
 ]

@@ -31,6 +31,9 @@ class Inference:
     the largest difference between a node's answer and the combined one, 0 to 1; `deviating` names nodes
     that stood apart from the others. `confirmed_by`, where a second opinion was waited for: who gave the same
     answer, "here" for this machine; empty where nobody was asked, or nobody agreed.
+
+    Where the model carries labels, `labels` is each input's most probable class, `probabilities` [n, classes]
+    are those of all (None for a vote), and `classes` names their columns.
     """
 
     outputs: "npt.NDArray[Any]"
@@ -46,6 +49,9 @@ class Inference:
     disagreement: float | None = None
     deviating: tuple[str, ...] = ()
     confirmed_by: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    probabilities: "npt.NDArray[Any] | None" = None
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

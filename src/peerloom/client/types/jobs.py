@@ -10,6 +10,7 @@ from peerloom.client.types.artifacts import Artifact
 from peerloom.client.types.job_records import AuditReport, Evaluation, Ledger, NetworkTraffic
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.kit.raw_input import RawInput
 from peerloom.v1.trainer_pb2 import JobState as JobStateNumber
 
 JobState = Literal[
@@ -213,7 +214,8 @@ class Job:
 class Model:
     """A model that a job left with the trainer: `name`:`version`, or its digest.
 
-    `initial_model` is the digest of the parameters that it began with, empty for fresh ones.
+    `initial_model` is the digest of the parameters that it began with, empty for fresh ones; `raw_input` is
+    what its file says of raw inputs, None for a model that takes tensors only.
     """
 
     digest: str
@@ -226,6 +228,7 @@ class Model:
     metric_name: str | None
     create_time: datetime | None
     initial_model: str = ""
+    raw_input: RawInput | None = None
 
     @property
     def reference(self) -> str:

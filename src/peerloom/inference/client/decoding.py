@@ -12,6 +12,8 @@ from peerloom.inference.client.router import InferenceRouter
 from peerloom.inference.client.split import layer_costs, stage_nodes
 from peerloom.inference.cut import cut
 from peerloom.kit.checks import check_range
+from peerloom.kit.raw_input import RawInput, raw_input_in
+from peerloom.kit.raw_values import decode, encode
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
@@ -31,15 +33,17 @@ async def generate(
     """The tokens that follow the prompt; see AsyncClient.generate."""
     check_range("tokens", tokens, 1, 1_000_000)
     check_range("temperature", temperature, 0, 100)
-    text = prompt.encode() if isinstance(prompt, str) else bytes(prompt)
     digest = await router.digest(model)
     sample = sampler(temperature, seed)
     if mode == "local":
-        async for token in _local(router, digest, text, tokens, sample):
+        async for token in _local(router, digest, prompt, tokens, sample):
             yield token
         return
     description = await router.description(digest)
-    _check_prompt(description, text)
+    if not description.incremental:
+        raise _not_text(description.digest)
+    raw = _language(raw_input_in(description), description.context)
+    fed = _fed(prompt, raw)
     if mode == "auto":
         stages = stages or await _fewest_stages(router, description)
     elif mode == "remote":
@@ -49,15 +53,15 @@ async def generate(
     pipeline, _ = await router.split.place(description, stages, incremental=True)
     try:
         pipeline.open()
-        replaced, fed = 0, np.frombuffer(text, dtype=np.uint8).astype(np.int64)[None, :]
-        for position in range(len(text), min(len(text) + tokens, description.context)):
+        replaced, length = 0, fed.shape[1]
+        for position in range(length, min(length + tokens, description.context)):
             started_s = router.clock.monotonic_s()
             pipeline.feed(fed)
             logits, _ = await pipeline.next(TOKEN_LIMIT_S)
             chosen = sample(logits)
             seconds = router.clock.monotonic_s() - started_s
             new = pipeline.replaced - replaced
-            yield Token(chosen, bytes([chosen % 256]), position, seconds, pipeline.nodes, new)
+            yield Token(chosen, decode(chosen, raw), position, seconds, pipeline.nodes, new)
             replaced, fed = pipeline.replaced, np.array([[chosen]], dtype=np.int64)
     finally:
         await pipeline.close()
@@ -78,17 +82,18 @@ def sampler(temperature: float, seed: int) -> Callable[[Array], int]:
 
 
 async def _local(
-    router: InferenceRouter, digest: str, text: bytes, tokens: int, sample: Callable[[Array], int]
+    router: InferenceRouter, digest: str, prompt: str | bytes, tokens: int, sample: Callable[[Array], int]
 ) -> AsyncGenerator[Token, None]:
     model = await router.local.model(digest)
     if not model.context:
         raise _not_text(digest)
-    _check_length(text, model.context)
-    sequence, fed = model.begin(), np.frombuffer(text, dtype=np.uint8).astype(np.int64)[None, :]
-    for position in range(len(text), min(len(text) + tokens, model.context)):
+    raw = _language(model.raw_input, model.context)
+    sequence, fed = model.begin(), _fed(prompt, raw)
+    length = fed.shape[1]
+    for position in range(length, min(length + tokens, model.context)):
         started_s = router.clock.monotonic_s()
         chosen = sample(sequence.step(fed))
-        yield Token(chosen, bytes([chosen % 256]), position, router.clock.monotonic_s() - started_s)
+        yield Token(chosen, decode(chosen, raw), position, router.clock.monotonic_s() - started_s)
         fed = np.array([[chosen]], dtype=np.int64)
 
 
@@ -104,16 +109,18 @@ async def _fewest_stages(router: InferenceRouter, description: ModelDescription)
     return 0  # placing it will say how much is missing
 
 
-def _check_prompt(description: ModelDescription, text: bytes) -> None:
-    if not description.incremental:
-        raise _not_text(description.digest)
-    _check_length(text, description.context)
+def _language(declared: RawInput | None, context: int) -> RawInput:
+    """What the tokens of a sequence mean: bytes, unless the model's task declared a vocabulary."""
+    return declared if declared is not None and declared.vocabulary else RawInput.of_text(context)
 
 
-def _check_length(text: bytes, context: int) -> None:
-    if not 1 <= len(text) < context:
+def _fed(prompt: str | bytes, raw: RawInput) -> Array:
+    """The prompt's tokens [1, t]. Raises InvalidArgumentError for one that leaves no place for more."""
+    tokens, context = encode([prompt], raw).astype(np.int64), raw.shape[0]
+    if not 1 <= tokens.shape[1] < context:
         limit = f"1 to {context - 1} long (the model's context is {context})"
-        raise InvalidArgumentError.of_field("prompt", f"{len(text)} bytes", limit)
+        raise InvalidArgumentError.of_field("prompt", f"{tokens.shape[1]} tokens", limit)
+    return tokens
 
 
 def _not_text(digest: str) -> FailedPreconditionError:

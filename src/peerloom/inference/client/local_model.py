@@ -7,9 +7,10 @@ import numpy.typing as npt
 import torch
 
 from peerloom.inference.server.building import Part, build, read_blueprint, run_part
-from peerloom.inference.server.torch_tensors import check_inputs
+from peerloom.inference.server.torch_tensors import checked_inputs
 from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.clock import Clock
+from peerloom.kit.raw_input import RawInput
 
 Array = npt.NDArray[Any]
 
@@ -32,14 +33,18 @@ class LocalModel:
         return self._blueprint.origin.input_dtype
 
     @property
+    def raw_input(self) -> RawInput | None:
+        """What its task declared of raw inputs."""
+        return self._blueprint.origin.raw_input
+
+    @property
     def context(self) -> int:
         """Most tokens of a sequence; 0 for a model that doesn't continue any."""
         return self._blueprint.context
 
     def infer(self, inputs: Array) -> tuple[Array, float]:
         """Outputs and the seconds they took. Raises InvalidArgumentError for inputs that don't fit."""
-        tensor = torch.from_numpy(inputs)
-        check_inputs(tensor, self._blueprint.origin)
+        tensor = checked_inputs(inputs, self._blueprint.origin)
         started_s = self._clock.monotonic_s()
         outputs = run_part(self._part, tensor)
         return outputs.numpy(), self._clock.monotonic_s() - started_s

@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 from typing import Any, get_args
 
-import numpy as np
 import numpy.typing as npt
 
 from peerloom.client.models import find_digest
@@ -13,9 +12,11 @@ from peerloom.client.remote_services import Services
 from peerloom.client.types.inference import Combination, Estimate, Inference, Mode, OpinionMode
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
 from peerloom.inference.client.answer_evidence import AnswerEvidence
+from peerloom.inference.client.classes import with_classes
 from peerloom.inference.client.costs import choose
 from peerloom.inference.client.ensemble import combine
 from peerloom.inference.client.estimator import Estimates, Estimator
+from peerloom.inference.client.input_files import batch_of
 from peerloom.inference.client.local import LocalRoute
 from peerloom.inference.client.remote import RemoteAnswer, RemoteRoute
 from peerloom.inference.client.replica import ReplicaNode
@@ -24,6 +25,7 @@ from peerloom.inference.client.second_opinions import CheckedAnswer, SecondOpini
 from peerloom.inference.client.split import SplitRoute
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
+from peerloom.kit.raw_input import RawInput, raw_input_in
 from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
@@ -62,14 +64,33 @@ class InferenceRouter:
         started_s = self.clock.monotonic_s()
         _check(mode, timeout_s, nodes, stages, micro_batches, second_opinion)
         digest = await self.digest(model)
-        batch = await self._as_batch(digest, inputs, mode)
+        raw, dtype = await self._takes(digest, mode)
+        batch = await asyncio.to_thread(batch_of, inputs, raw, dtype)
         if not batch.ndim or not len(batch):
             raise InvalidArgumentError.of_field(
                 "inputs", f"{batch.dtype}{list(batch.shape)}", "1 or more samples"
             )
-        reason, estimates, first = "you asked for it", tuple[Estimate, ...](), ""
         if nodes > 1:
-            return await self._several(digest, batch, nodes, aggregate, timeout_s, started_s)
+            answer = await self._several(digest, batch, nodes, aggregate, timeout_s, started_s)
+        else:
+            answer = await self._answer(
+                digest, batch, mode, timeout_s, started_s, stages, micro_batches, hedge, second_opinion
+            )
+        return with_classes(answer, raw, is_vote=nodes > 1 and aggregate == "vote")
+
+    async def _answer(
+        self,
+        digest: str,
+        batch: Array,
+        mode: Mode,
+        timeout_s: float,
+        started_s: float,
+        stages: int,
+        micro_batches: int,
+        hedge: bool,
+        second_opinion: OpinionMode,
+    ) -> Inference:
+        reason, estimates, first = "you asked for it", tuple[Estimate, ...](), ""
         if mode == "auto":
             estimates, first = await self._estimates(digest, batch, micro_batches)
             mode, reason = choose(estimates)
@@ -161,13 +182,17 @@ class InferenceRouter:
         await self.evidence.close()
         await self.replicas.close()
 
-    async def _as_batch(self, digest: str, inputs: Any, mode: Mode) -> Array:
-        if isinstance(inputs, np.ndarray):
-            return np.ascontiguousarray(inputs)
-        if mode == "local":
-            model = await self.local.model(digest)
-            return np.asarray(inputs, dtype=model.input_dtype)
-        return np.asarray(inputs, dtype=(await self.description(digest)).input_dtype)
+    async def _takes(self, digest: str, mode: Mode) -> tuple[RawInput | None, str]:
+        """What the model declares of raw inputs, and the type of its tensors."""
+        if mode != "local":
+            try:
+                found = await self.description(digest)
+                return raw_input_in(found), found.input_dtype
+            except PeerloomError:
+                if mode != "auto" or self.local.why_not():
+                    raise
+        model = await self.local.model(digest)
+        return model.raw_input, model.input_dtype
 
     async def _estimates(self, digest: str, batch: Array, micro_batches: int) -> Estimates:
         try:

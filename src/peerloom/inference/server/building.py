@@ -13,9 +13,11 @@ from peerloom.inference.server.layers import IncrementalModel, Layer, layers_of,
 from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
+from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import HEADER_LIMIT_BYTES
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
 from peerloom.worker.description import ModelOrigin, read_origin
+from peerloom.worker.preparing import prepared
 from peerloom.worker.task import load_task
 
 _REPEATS = 3  # of a measurement; the median counts
@@ -42,6 +44,7 @@ class Part:
     end: int
     layers: list[Layer]
     device: torch.device
+    raw_input: RawInput | None = None  # what the first part takes, if that is declared
 
     @property
     def memory_bytes(self) -> int:
@@ -95,21 +98,27 @@ def build(blueprint: Blueprint, first: int, end: int, device: torch.device) -> P
             break
     for layer in layers:
         layer.module.to(device).eval().requires_grad_(False)
-    return Part(blueprint.digest, first, end, layers, device)
+    return Part(
+        blueprint.digest, first, end, layers, device, blueprint.origin.raw_input if first == 0 else None
+    )
 
 
 def sample_inputs(origin: ModelOrigin, count: int) -> Tensor:
-    """Zeros of the shape and type that the model takes, [count, ...]."""
-    return torch.zeros((count, *origin.input_shape), dtype=getattr(torch, origin.input_dtype))
+    """The least values of the shape and type that the model takes, zeros unless told, [count, ...]."""
+    raw = origin.raw_input
+    dtype, value = (raw.dtype, raw.low) if raw else (origin.input_dtype, 0)
+    return torch.full((count, *origin.input_shape), value, dtype=getattr(torch, dtype))
 
 
 def run_part(part: Part, inputs: Tensor, caches: dict[str, Any] | None = None) -> Tensor:
     """The part's outputs on the CPU; with `caches` (changed in place) the inputs continue a sequence.
 
-    Errors of the model's code come as FailedPreconditionError.
+    The first part takes raw inputs where these are declared. Errors of the model's code come as
+    FailedPreconditionError.
     """
     try:
-        return run_layers(part.layers, inputs.to(part.device), caches).cpu()
+        tensor = prepared(inputs, part.raw_input)
+        return run_layers(part.layers, tensor.to(part.device), caches).cpu()
     except PeerloomError:
         raise
     except Exception as error:
@@ -134,6 +143,7 @@ def describe(blueprint: Blueprint, device: torch.device, clock: Clock) -> ModelD
         input_dtype=origin.input_dtype,
         incremental=blueprint.incremental,
         context=blueprint.context,
+        raw_input=origin.raw_input.to_message() if origin.raw_input else None,
     )
     # A token at a time is what a sequence's layers will be asked for.
     inputs: Tensor | None = sample_inputs(origin, 1)

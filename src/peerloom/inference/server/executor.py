@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -94,7 +95,7 @@ class BatchQueue:
             self._waiting = deque(one for one in self._waiting if not one.answer.done())
             if not self._waiting:
                 return
-            sizes = [len(request.inputs) for request in self._waiting]
+            sizes = [len(request.inputs) for request in takewhile(self._fits_the_first, self._waiting)]
             batch = [self._waiting.popleft() for _ in range(take_batch(sizes, self._batch_samples))]
             self._last_requests = len(batch)
             started_s = self._clock.monotonic_s()
@@ -107,6 +108,10 @@ class BatchQueue:
                         request.answer.set_exception(error)
                 continue
             self._deliver(batch, outputs, started_s, model_s)
+
+    def _fits_the_first(self, request: _Request) -> bool:
+        # Texts of other lengths can't be computed together.
+        return request.inputs.shape[1:] == self._waiting[0].inputs.shape[1:]
 
     async def _gather(self) -> None:
         deadline_s = self._clock.monotonic_s() + self._wait_s

@@ -25,11 +25,12 @@ from peerloom.inference.server.executor import BatchQueue, TorchExecutor
 from peerloom.inference.server.links import StageChannels, StageLink, StreamLink
 from peerloom.inference.server.model_cache import LoadedPart, ModelCache
 from peerloom.inference.server.stage_sessions import StageSession
-from peerloom.inference.server.torch_tensors import check_inputs, message_of_tensor, tensor_of
+from peerloom.inference.server.torch_tensors import checked_inputs, message_of_tensor
 from peerloom.kit.call_limits import CallSlots
 from peerloom.kit.checks import check_address, check_digest, check_line
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
+from peerloom.kit.tensors import array_of
 from peerloom.v1.inference_pb2 import (
     GetInferenceStatusRequest,
     GetInferenceStatusResponse,
@@ -97,9 +98,9 @@ class InferenceServicer(InferenceServiceServicer):
     async def Infer(self, request: InferRequest, context: _Context) -> InferResponse:
         check_digest("digest", request.digest)
         check_line("caller", request.caller, high=64)
-        inputs = tensor_of(request.inputs)
+        array = array_of(request.inputs)
         blueprint, _ = await self._models.blueprint(request.digest)
-        check_inputs(inputs, blueprint.origin)
+        inputs = checked_inputs(array, blueprint.origin)
         loaded, _, _ = await self._models.load(request.digest)
         self._admit(loaded, len(inputs), context.time_remaining())
         self._models.hold(loaded.part)

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import torch
+
 from peerloom.errors import InvalidArgumentError, PeerloomError, ResourceExhaustedError
 from peerloom.inference.server.building import Part, run_part
 from peerloom.inference.server.executor import TorchExecutor
 from peerloom.inference.server.links import StageLink
 from peerloom.inference.server.torch_tensors import message_of_tensor, tensor_of
 from peerloom.kit.clock import Clock
+from peerloom.kit.raw_values import raw_values
+from peerloom.kit.tensors import array_of
 from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse, Tensor
 
 WAITING_LIMIT = 32
@@ -120,9 +124,14 @@ class StageSession:
         self._kept[output.sequence] = output
 
     def _compute(self, activation: Activation) -> tuple[Tensor, float]:
-        inputs, started_s = tensor_of(activation.tensor, "activation.tensor"), self._clock.monotonic_s()
+        inputs, started_s = self._inputs(activation.tensor), self._clock.monotonic_s()
         outputs = run_part(self.part, inputs, self._caches)
         return message_of_tensor(outputs), self._clock.monotonic_s() - started_s
+
+    def _inputs(self, message: Tensor) -> torch.Tensor:
+        if self.part.raw_input is None:
+            return tensor_of(message, "activation.tensor")
+        return torch.from_numpy(raw_values(array_of(message), self.part.raw_input))
 
     def _tell_lost(self, lost: LinkLost) -> None:
         with suppress(asyncio.QueueFull):  # who reads nothing hears of no further loss

@@ -9,6 +9,8 @@ from safetensors import safe_open
 
 from peerloom.artifacts.bundles import is_bundle, unpack
 from peerloom.errors import PeerloomError
+from peerloom.kit.safetensors_file import METADATA_KEY
+from peerloom.worker.description import read_origin
 from peerloom.worker.evaluation import EVALUATION_BATCH
 from peerloom.worker.evaluator.evaluation_order import (
     Evaluated,
@@ -47,7 +49,7 @@ def score(order: EvaluationOrder) -> EvaluationAnswer:
         model = task.model()
     except PeerloomError as error:
         return Unable("DATA_NOT_HERE", error.message)
-    if flaw := _load(model, order.model_path):
+    if flaw := _load(task, model, order.model_path):
         return Unfit(flaw)
     threads = min(len(os.sched_getaffinity(0)), len(test) // SAMPLES_A_THREAD)
     torch.set_num_threads(max(1, threads))
@@ -81,7 +83,7 @@ def _arguments(order: EvaluationOrder) -> Mapping[str, str]:
     return arguments
 
 
-def _load(model: torch.nn.Module, path: str) -> str:
+def _load(task: Task, model: torch.nn.Module, path: str) -> str:
     """Puts the file's parameters into the model; "" or why they don't fit."""
     wanted = {name: (_TYPES.get(t.dtype), list(t.shape)) for name, t in model.state_dict().items()}
     try:
@@ -91,6 +93,10 @@ def _load(model: torch.nn.Module, path: str) -> str:
             found = {name: (each.get_dtype(), list(each.get_shape())) for name, each in slices.items()}
             if flaw := _difference(wanted, found):
                 return flaw
+            # One without an origin answers nobody: what it says of its inputs misleads nobody.
+            told = file.metadata() or {}
+            if METADATA_KEY in told and read_origin(told, "model").raw_input != task.raw_input:
+                return "what it says of its raw inputs isn't what its task declares"
             model.load_state_dict({name: file.get_tensor(name) for name in wanted})
     except (MemoryError, OSError):  # nothing that the file says
         raise

@@ -5,17 +5,19 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
+from torch import nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError
 from peerloom.worker.data_roots import inside
-from peerloom.worker.task import Samples, Split, Task
+from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
-from peerloom.worker.tasks.images import data_folder, image_split, normalise
+from peerloom.worker.tasks.images import data_folder, image_input, image_split
 
 # Of the 50,000 training images' red, green and blue pixels, scaled to 0 to 1; known of this set everywhere.
 MEAN = (0.4914, 0.4822, 0.4465)
 DEVIATION = (0.2470, 0.2435, 0.2616)
+# In the order of the labels' numbers.
+LABELS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST_FILES = ("test_batch.bin",)
@@ -35,6 +37,7 @@ class Cifar10(Task):
     epochs = _ENTRY.epochs
     batch_size = _ENTRY.batch_size
     learning_rate = _ENTRY.learning_rate
+    raw_input = image_input((3, 32, 32), MEAN, DEVIATION, LABELS)
 
     def __init__(self, data: str) -> None:
         self._data = data
@@ -64,7 +67,7 @@ class Cifar10(Task):
         )
 
     def data(self) -> tuple[Split, Split]:
-        """Inputs [n, 3, 32, 32] as bytes, scaled by `batch`, and labels [n].
+        """Inputs [n, 3, 32, 32] as bytes, and labels [n].
 
         Raises NotFoundError, DataLossError or FailedPreconditionError naming the file.
         """
@@ -76,11 +79,6 @@ class Cifar10(Task):
                 metadata={"folder": str(self.folder), "names": ",".join(missing)},
             )
         return self._read(TRAIN_FILES), self._read(TEST_FILES)
-
-    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs scaled to mean 0 and deviation 1 a channel over the training set, and labels."""
-        images, labels = super().batch(split, indices)
-        return normalise(images, MEAN, DEVIATION), labels
 
     def _read(self, names: tuple[str, ...]) -> Split:
         records = np.concatenate([read_records(inside(self.folder, self.folder / name)) for name in names])

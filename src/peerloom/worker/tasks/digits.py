@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from peerloom.errors import DataLossError, NotFoundError
+from peerloom.kit.raw_input import RawInput, Standardise
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
 from peerloom.worker.tasks.images import stratified
@@ -36,6 +37,9 @@ class Digits(Task):
     epochs = _ENTRY.epochs
     batch_size = _ENTRY.batch_size
     learning_rate = _ENTRY.learning_rate
+    raw_input = RawInput(
+        (1, 8, 8), "uint8", 0, _BRIGHTEST, Standardise((MEAN,), (DEVIATION,), _BRIGHTEST), tuple("0123456789")
+    )
 
     def model(self) -> nn.Module:
         """A CNN of 6,090 parameters: two 3x3 convolutions, each halved by pooling, and one linear layer."""
@@ -51,7 +55,7 @@ class Digits(Task):
         )
 
     def data(self) -> tuple[Split, Split]:
-        """Inputs [n, 1, 8, 8] of mean 0 and deviation 1 over the training part, and labels [n].
+        """Inputs [n, 1, 8, 8] as bytes from 0 to 16, and labels [n].
 
         Raises NotFoundError without scikit-learn, DataLossError when its file isn't what it should be.
         """
@@ -93,6 +97,5 @@ _REINSTALL = "Install scikit-learn again."
 
 
 def _split(table: npt.NDArray[np.int64]) -> Split:
-    inputs = torch.from_numpy(table[:, :-1]).float() / _BRIGHTEST
-    inputs = (inputs - MEAN) / DEVIATION
+    inputs = torch.from_numpy(table[:, :-1]).byte()
     return Split(inputs.view(-1, 1, 8, 8), torch.from_numpy(table[:, -1].copy()))

@@ -1,6 +1,6 @@
 """What tasks on images share: their folder, the split into training and test part, and pixels.
 
-Images stay bytes in memory and are scaled when a batch is taken: a quarter of the memory of 32-bit floats.
+Images stay bytes in memory, a quarter of 32-bit floats, and are scaled as declared when a batch is taken.
 """
 
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit.raw_input import RawInput, ScaleShift
 from peerloom.worker.task import Split
 
 Indices = npt.NDArray[np.int64]
@@ -52,8 +52,10 @@ def image_split(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) ->
     return Split(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)))
 
 
-def normalise(images: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:
-    """Bytes [n, channels, rows, columns] as float32: (byte / 255 - mean) / deviation, by channel."""
-    scale = torch.tensor([1 / (255 * each) for each in deviation]).view(-1, 1, 1)
-    shift = torch.tensor([-m / d for m, d in zip(mean, deviation, strict=True)]).view(-1, 1, 1)
-    return torch.addcmul(shift, images.float(), scale)
+def image_input(
+    shape: tuple[int, int, int], mean: Sequence[float], deviation: Sequence[float], labels: Sequence[str]
+) -> RawInput:
+    """Bytes [channels, rows, columns] that become (byte / 255 - mean) / deviation, by channel."""
+    scale = tuple(1 / (255 * each) for each in deviation)
+    shift = tuple(-m / d for m, d in zip(mean, deviation, strict=True))
+    return RawInput(shape, "uint8", 0, 255, ScaleShift(scale, shift), tuple(labels))

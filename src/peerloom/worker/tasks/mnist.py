@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor, nn
+from torch import nn
 
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError
-from peerloom.worker.task import Samples, Split, Task
+from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
 from peerloom.worker.tasks.idx import find_file, read_images, read_labels
-from peerloom.worker.tasks.images import data_folder, image_split, normalise, stratified
+from peerloom.worker.tasks.images import data_folder, image_input, image_split, stratified
 
 # Of the 60,000 training images' pixels, scaled to 0 to 1; known of this set everywhere.
 MEAN = (0.1307,)
@@ -33,6 +33,7 @@ class Mnist(Task):
     epochs = _ENTRY.epochs
     batch_size = _ENTRY.batch_size
     learning_rate = _ENTRY.learning_rate
+    raw_input = image_input((1, 28, 28), MEAN, DEVIATION, "0123456789")
 
     def __init__(self, data: str, test_fraction: str = "") -> None:
         self._data = data
@@ -59,7 +60,7 @@ class Mnist(Task):
         )
 
     def data(self) -> tuple[Split, Split]:
-        """Inputs [n, 1, 28, 28] as bytes, scaled by `batch`, and labels [n].
+        """Inputs [n, 1, 28, 28] as bytes, and labels [n].
 
         Raises NotFoundError, DataLossError or FailedPreconditionError naming the file, and
         InvalidArgumentError for a test_fraction that can't be used.
@@ -74,11 +75,6 @@ class Mnist(Task):
                 f"{error.message} {hint}", reason=error.reason, metadata=error.metadata
             ) from error
         return image_split(*train), image_split(*self._read("t10k"))
-
-    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs scaled to mean 0 and deviation 1 over the training set, and labels."""
-        images, labels = super().batch(split, indices)
-        return normalise(images, MEAN, DEVIATION), labels
 
     def _divided(self, fraction: float) -> tuple[Split, Split]:
         if _has_training_files(self.folder):

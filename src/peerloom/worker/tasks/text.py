@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit.raw_input import RawInput
 from peerloom.worker.data_roots import inside
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
@@ -44,21 +45,22 @@ class Text(Task):
         self.heads = _whole("heads", heads, 1, 256)
         if self.width % self.heads:
             raise InvalidArgumentError.of_field("width", self.width, f"a multiple of heads, {self.heads}")
+        self.raw_input = RawInput.of_text(self.context)
 
     def model(self) -> nn.Module:
         """A decoder-only transformer with learned positions and blocks that normalise first."""
         return Transformer(self.context, self.width, self.depth, self.heads)
 
     def data(self) -> tuple[Split, Split]:
-        """Inputs and targets [n, context], each target the byte after the input's at its place."""
+        """Inputs (uint8) and targets (int64) [n, context], each target the byte after its input."""
         text = read_text(self.path)
         count = (len(text) - 1) // self.context
         if count < 2:
             limit = f"at least {2 * self.context + 1} bytes long for a context of {self.context}"
             raise InvalidArgumentError.of_field("data", f"{len(text)} bytes", limit)
-        symbols = torch.from_numpy(np.frombuffer(text, dtype=np.uint8).astype(np.int64))
+        symbols = torch.from_numpy(np.frombuffer(text, dtype=np.uint8).copy())
         inputs = symbols[: count * self.context].view(count, self.context)
-        targets = symbols[1 : count * self.context + 1].view(count, self.context)
+        targets = symbols[1 : count * self.context + 1].long().view(count, self.context)
         train = count - max(1, count // _TEST_PART)
         return Split(inputs[:train], targets[:train]), Split(inputs[train:], targets[train:])
 

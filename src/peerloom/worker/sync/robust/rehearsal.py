@@ -52,7 +52,7 @@ class Rehearsal:
     def run(self) -> dict[str, Any]:
         """Trains; returns the accuracy, seconds a step in the rule, and what came of audits."""
         task = Digits()
-        train, test = task.data()
+        train, test = (Split(*task.batch(part, torch.arange(len(part)))) for part in task.data())
         torch.manual_seed(self.seed)
         model = torch.nn.Sequential(
             torch.nn.Flatten(), torch.nn.Linear(64, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)
