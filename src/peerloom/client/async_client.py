@@ -1,8 +1,7 @@
 """What can be asked of a Peerloom system, as coroutines."""
 
-import asyncio
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,22 +10,18 @@ from peerloom.client.address import find_address
 from peerloom.client.artifacts import AsyncArtifacts, fetch_model
 from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_of
 from peerloom.client.conversions.jobs import job_of
-from peerloom.client.conversions.nodes import node_of, session_of
-from peerloom.client.conversions.services import endpoints_of
 from peerloom.client.door import AsyncDoor
 from peerloom.client.jobs import AsyncJobHandle
 from peerloom.client.models import find_model, list_models
-from peerloom.client.node_events import watch_registry
+from peerloom.client.network import AsyncNetwork
 from peerloom.client.remote_services import Services
-from peerloom.client.requests import job_spec, job_states, node_states
+from peerloom.client.requests import job_spec, job_states
 from peerloom.client.signatures import taking
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.client.types.jobs import Job, JobSpec, Model
-from peerloom.client.types.nodes import Node, NodeEvent, ServiceEndpoint, Session
-from peerloom.kit.clock import SystemClock
 from peerloom.kit.ids import new_request_id
-from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
+from peerloom.v1 import selector_pb2, trainer_pb2
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -34,7 +29,7 @@ if TYPE_CHECKING:
     from peerloom.inference.client.router import InferenceRouter
 
 
-class AsyncClient:
+class AsyncClient(AsyncNetwork):
     """A Peerloom system behind one address, the registry's; use it as an async context manager.
 
     `address` is host:port; without one: that of the `profile`, of PEERLOOM_ADDRESS, of PEERLOOM_PROFILE or
@@ -54,10 +49,7 @@ class AsyncClient:
         patience_s: float = 60.0,
         as_node: str = "",
     ) -> None:
-        found = find_address(address, identity, profile=profile)
-        self.address = found.text
-        self._patience_s, self._clock = patience_s, SystemClock()
-        self._services = Services(found, as_node)
+        super().__init__(Services(find_address(address, identity, profile=profile), as_node), patience_s)
         self._router: InferenceRouter | None = None
         self.artifacts = AsyncArtifacts(self._services)
         self.door = AsyncDoor(self._services)
@@ -76,71 +68,6 @@ class AsyncClient:
         if self._router is not None:
             await self._router.close()
         await self._services.close()
-
-    async def nodes(
-        self, *, states: Sequence[str] = (), labels: Mapping[str, str] | None = None
-    ) -> list[Node]:
-        """All nodes in one of `states` (e.g. "alive"; empty: any) that carry all `labels`, by name."""
-        request = registry_pb2.ListNodesRequest(states=node_states(states), labels=labels or {})
-        found = await self._services.registry.pages(
-            lambda stub: stub.ListNodes, request, lambda page: page.nodes
-        )
-        return [node_of(each) for each in found]
-
-    async def node(self, name: str) -> Node:
-        """One node by name or id. Raises NotFoundError with the nearest names."""
-        request = registry_pb2.GetNodeRequest(node=name)
-        return node_of((await self._services.registry.call(lambda stub: stub.GetNode, request)).node)
-
-    async def watch_nodes(self, after: int = 0) -> AsyncGenerator[NodeEvent, None]:
-        """Every change of a node after the sequence number `after`, then live ones, without end.
-
-        From 0 on: at least the newest event of every node. A stream that breaks, or a registry that restarts,
-        makes no gap and no repeat. Raises UnavailableError when the registry is away for longer than the
-        client's patience, InvalidArgumentError for an `after` beyond the newest event, and
-        FailedPreconditionError (EVENTS_FORGOTTEN, REGISTRY_CHANGED) where it must be watched anew from 0.
-        """
-        async with aclosing(watch_registry(self._services, after, self._patience_s, self._clock)) as events:
-            async for event in events:
-                yield event
-
-    async def drain(self, name: str, *, undo: bool = False) -> Node:
-        """Gives a node no new work, its running work goes on; `undo` takes it back into service."""
-        request = registry_pb2.DrainRequest(node=name, undo=undo)
-        return node_of((await self._services.registry.call(lambda stub: stub.Drain, request)).node)
-
-    async def remove_node(self, name: str, *, force: bool = False) -> Node:
-        """Has the registry forget a node, and the selector with it; returns it as it was.
-
-        Raises FailedPreconditionError for a node whose session is open, unless `force` closes that. A node
-        that still runs then comes back as a new one.
-        """
-        request = registry_pb2.RemoveNodeRequest(node=name, force=force)
-        return node_of((await self._services.registry.call(lambda stub: stub.RemoveNode, request)).node)
-
-    async def sessions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
-        """Online periods of a node, or of all, newest first; at most `limit`."""
-        request = registry_pb2.ListSessionsRequest(node=node)
-        found = await self._services.registry.pages(
-            lambda stub: stub.ListSessions, request, lambda page: page.sessions, limit
-        )
-        return [session_of(each) for each in found]
-
-    async def interruptions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
-        """Sessions that ended without notice, of a node or of all, newest first; at most `limit`."""
-        request = registry_pb2.ListInterruptionsRequest(node=node)
-        found = await self._services.registry.pages(
-            lambda stub: stub.ListInterruptions, request, lambda page: page.interruptions, limit
-        )
-        return [session_of(each) for each in found]
-
-    async def services(self) -> list[ServiceEndpoint]:
-        """The registry and all services that announced themselves there, each asked for its health."""
-        request = registry_pb2.ListServicesRequest()
-        answer = await self._services.registry.call(lambda stub: stub.ListServices, request)
-        endpoints = endpoints_of(self.address, answer)
-        health = await asyncio.gather(*(self._services.health(each.name, each.address) for each in endpoints))
-        return [each.with_health(*found) for each, found in zip(endpoints, health, strict=True)]
 
     async def beliefs(self) -> list[Belief]:
         """What the selector believes of all nodes, highest first."""

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.interruptible import TURN_S
 
-C = TypeVar("C")
+C = TypeVar("C", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
 UNWIND_LIMIT_S = 5.0

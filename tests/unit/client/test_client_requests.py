@@ -12,6 +12,7 @@ from peerloom.client.address import Address
 from peerloom.client.artifacts import Artifacts, AsyncArtifacts
 from peerloom.client.conversions.jobs import spec_of
 from peerloom.client.models import pick_digest
+from peerloom.client.network import AsyncNetwork
 from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, node_states
 from peerloom.errors import InvalidArgumentError, NotFoundError
@@ -124,7 +125,13 @@ def test_a_beginning_that_no_model_has_is_not_found(beginning: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("face", "core"), [(Client, AsyncClient), (JobHandle, AsyncJobHandle), (Artifacts, AsyncArtifacts)]
+    ("face", "core"),
+    [
+        (Client, AsyncClient),
+        (Client, AsyncNetwork),
+        (JobHandle, AsyncJobHandle),
+        (Artifacts, AsyncArtifacts),
+    ],
 )
 def test_the_sync_face_has_all_that_the_core_has(face: type, core: type) -> None:
     """Method by method, with the same parameters, defaults and documentation."""
