@@ -1,8 +1,6 @@
 """The rules of the house: who may import whom, what a service consists of, how long things are."""
 
 import ast
-import subprocess
-import sys
 from collections.abc import Iterable
 
 import pytest
@@ -238,13 +236,6 @@ USES_TORCH = (
     "peerloom.inference.server",
     "peerloom.inference.client.local_model",
 )
-LIGHT = (
-    "peerloom",
-    "peerloom.client",
-    "peerloom.embedded",
-    "peerloom.cli.main",
-    "peerloom.worker.tasks.built_in",
-)
 
 
 def part_of(module: str) -> str:
@@ -432,25 +423,3 @@ def test_no_test_sleeps() -> None:
 def test_a_test_file_has_a_name_of_its_own() -> None:
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
-
-
-def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has after a statement."""
-    script = f"import sys\n{statement}\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split())
-
-
-@pytest.mark.parametrize("module", [*LIGHT, *(f"peerloom.services.{name}.__main__" for name in SERVICES[:3])])
-def test_nothing_loads_what_it_may_have_to_do_without(module: str) -> None:
-    optional = {"torch", "sklearn", "safetensors", "prometheus_client"}
-    assert loaded_by(f"import {module}") & optional == set()
-
-
-def test_the_command_line_answers_help_without_loading_the_system() -> None:
-    """What makes `peerloom --help` slow is what it loads, so that is what is held."""
-    call = "sys.argv = ['peerloom', '--help']\ntry: main()\nexcept SystemExit: pass"
-    statement = f"from peerloom.cli.main import main\n{call}"
-    heavy = {"grpc", "torch", "sqlalchemy", "alembic", "google", "numpy", "yaml"}
-    assert loaded_by(statement) & heavy == set()
