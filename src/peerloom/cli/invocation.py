@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from peerloom import Client
+    from peerloom import AsyncClient, Client
 
 Command = Callable[..., Any]
 FORMATS = ("table", "json", "yaml")
@@ -29,6 +29,13 @@ class Invocation:
         from peerloom import Client  # here, because it brings gRPC, and --help is quick without
 
         return Client(self.address or None, identity=self.identity, profile=self.profile)
+
+    def patient_client(self) -> "AsyncClient":
+        """One whose watches go on however long a service is away."""
+        from peerloom import AsyncClient
+
+        where = self.address or None
+        return AsyncClient(where, identity=self.identity, profile=self.profile, patience_s=float("inf"))
 
 
 def default_state() -> Path:

@@ -125,11 +125,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve_window(
-    address: str | None, identity: str, listener: socket.socket, base_path: str, hosts: Iterable[str]
+    connect: Callable[[], AsyncClient], listener: socket.socket, base_path: str, hosts: Iterable[str]
 ) -> None:
-    """Follows the system behind `address` and shows it until a signal, which is then raised again."""
+    """Follows the system of a client and shows it until a signal, which is then raised again."""
     board = Board()
-    async with AsyncClient(address, identity=identity, patience_s=float("inf")) as client:
+    async with connect() as client:
         follower = SystemFollower(client, board, SystemClock())
         app = web_application(board, follower.look_at, base_path, hosts)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")

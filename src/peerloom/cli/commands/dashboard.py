@@ -61,16 +61,14 @@ def dashboard(
         try:
             with stop_signals():
                 names = {*_LOOPBACK, shown, *hosts}
-                asyncio.run(serve_window(asked.address or None, asked.identity, listener, base_path, names))
+                asyncio.run(serve_window(asked.patient_client, listener, base_path, names))
         except KeyboardInterrupt:
             say("stopped", err=True)
 
 
 def _place(listen: str, allow_plain: bool) -> tuple[str, int]:
     """Host and port. Raises InvalidArgumentError, FailedPreconditionError for a place beyond loopback."""
-    from peerloom.kit.listening import (
-        is_loopback,
-    )  # here, because it brings gRPC, and --help is quick without
+    from peerloom.kit.listening import is_loopback  # here, as it brings gRPC, and --help is quick without
 
     found = _LISTEN.fullmatch(listen)
     if found is None or int(found[2]) > 65535:
