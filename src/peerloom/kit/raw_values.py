@@ -17,11 +17,14 @@ MOST_SAMPLES = 65536
 def raw_values(inputs: Any, raw: RawInput) -> Array:
     """A batch [n, *shape] of the declared type, n from 1 to 65,536; of text [n, t], t from 1 to shape[0].
 
-    Numbers of another type are taken where all of them are the same in the declared one. Raises
-    InvalidArgumentError, which says what was expected and what was given.
+    Dimensions of one may be left out: grey pictures are often [n, height, width]. Numbers of another type are
+    taken where all of them are the same in the declared one. Raises InvalidArgumentError, which says what was
+    expected and what was given.
     """
     array = _as_array(inputs, raw)
     _check_shape(array, raw)
+    if raw.vocabulary is None:
+        array = array.reshape(len(array), *raw.shape)
     _check_range(array, raw)
     with np.errstate(all="ignore"):  # compared right below
         converted = array.astype(raw.dtype)
@@ -74,16 +77,20 @@ def _as_array(inputs: Any, raw: RawInput) -> Array:
 
 
 def _check_shape(array: Array, raw: RawInput) -> None:
-    is_text = raw.vocabulary is not None
-    fits = (
-        array.ndim == 2 and 1 <= array.shape[1] <= raw.shape[0] if is_text else array.shape[1:] == raw.shape
-    )
+    if raw.vocabulary is not None:
+        fits = array.ndim == 2 and 1 <= array.shape[1] <= raw.shape[0]
+    else:
+        fits = _without_ones(array.shape[1:]) == _without_ones(raw.shape)
     if not array.ndim or not fits:
         limit = f"{shape_of(raw)} of {range_of(raw)}"
         raise InvalidArgumentError.of_field("inputs", f"{array.dtype}{list(array.shape)}", limit)
     if not 1 <= len(array) <= MOST_SAMPLES:
         limit = f"1 to {MOST_SAMPLES:,} samples"
         raise InvalidArgumentError.of_field("inputs", f"{len(array):,} samples", limit)
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
 
 
 def _check_range(array: Array, raw: RawInput) -> None:

@@ -88,9 +88,9 @@ def test_numbers_of_another_type_are_taken_where_they_are_the_same() -> None:
         ([[[[0, -1], [0, 0]]]], DIGIT, "is -1, but"),
         ([[[[0, np.nan], [0, 0]]]], DIGIT, r"inputs\[0, 0, 0, 1\] is nan"),
         (
-            np.zeros((5, 2, 2)),
+            np.zeros((5, 2, 3)),
             DIGIT,
-            r"float64\[5, 2, 2\]', but must be uint8\[n, 1, 2, 2\] of values",
+            r"float64\[5, 2, 3\]', but must be uint8\[n, 1, 2, 2\] of values",
         ),
         (np.zeros((0, 1, 2, 2)), DIGIT, "0 samples"),
         (np.float32(1), DIGIT, r"must be uint8\[n, 1, 2, 2\]"),
@@ -104,6 +104,14 @@ def test_numbers_of_another_type_are_taken_where_they_are_the_same() -> None:
 def test_what_does_not_fit_is_told_with_what_does(given: Any, raw: RawInput, said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         raw_values(given, raw)
+
+
+def test_dimensions_of_one_may_be_left_out() -> None:
+    grey = [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+    assert raw_values(grey, DIGIT).tolist() == [[sample] for sample in grey]
+    assert raw_values([[1, 0, -1]], COLOURS).tolist() == [[[[1]], [[0]], [[-1]]]]
+    with pytest.raises(InvalidArgumentError, match=r"uint8\[n, 1, 2, 2\]"):
+        raw_values([[0, 1, 2, 3]], DIGIT)
 
 
 def test_text_becomes_tokens_and_tokens_text() -> None:
