@@ -114,17 +114,27 @@ async def test_a_file_that_is_no_model_of_the_task_is_told_from_one(
             assert why in unfit.reason
 
 
-async def test_a_model_that_says_another_thing_of_its_inputs_than_its_task_is_unfit(
+async def test_a_model_that_says_another_thing_of_itself_than_its_job_is_unfit(
     evaluator: EvaluatorProcess, tmp_path: Path
 ) -> None:
-    right = load_task("digits", {}).raw_input
-    assert right is not None
+    """Nodes that answer with it would build another model, or prepare inputs in another way."""
+    raw = load_task("digits", {}).raw_input
+    assert raw is not None
+    right = ModelOrigin("digits", {}, (1, 8, 8), "float32", (), raw)
+    wrong = {
+        "raw inputs": [replace(right, raw_input=replace(raw, labels=())), replace(right, raw_input=None)],
+        "task and the arguments": [replace(right, task="mnist"), replace(right, arguments={"data": "/x"})],
+    }
     path = tmp_path / "model.safetensors"
     async with asyncio.timeout(LIMIT_S):
-        for told, kind in ((right, Evaluated), (replace(right, labels=()), Unfit), (None, Unfit)):
-            origin = ModelOrigin("digits", {}, (1, 8, 8), "float32", (), told)
-            save_file(tensors(), path, origin.to_metadata())
-            assert isinstance(await evaluator.evaluate(order(path)), kind)
+        save_file(tensors(), path, right.to_metadata())
+        assert isinstance(await evaluator.evaluate(order(path)), Evaluated)
+        for why, origins in wrong.items():
+            for origin in origins:
+                save_file(tensors(), path, origin.to_metadata())
+                unfit = await evaluator.evaluate(order(path))
+                assert isinstance(unfit, Unfit), unfit
+                assert why in unfit.reason
 
 
 async def test_what_never_ends_is_ended_and_the_next_is_evaluated(

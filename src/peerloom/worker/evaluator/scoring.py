@@ -49,7 +49,7 @@ def score(order: EvaluationOrder) -> EvaluationAnswer:
         model = task.model()
     except PeerloomError as error:
         return Unable("DATA_NOT_HERE", error.message)
-    if flaw := _load(task, model, order.model_path):
+    if flaw := _load(order, task, model):
         return Unfit(flaw)
     threads = min(len(os.sched_getaffinity(0)), len(test) // SAMPLES_A_THREAD)
     torch.set_num_threads(max(1, threads))
@@ -83,25 +83,35 @@ def _arguments(order: EvaluationOrder) -> Mapping[str, str]:
     return arguments
 
 
-def _load(task: Task, model: torch.nn.Module, path: str) -> str:
+def _load(order: EvaluationOrder, task: Task, model: torch.nn.Module) -> str:
     """Puts the file's parameters into the model; "" or why they don't fit."""
     wanted = {name: (_TYPES.get(t.dtype), list(t.shape)) for name, t in model.state_dict().items()}
     try:
         # The header is compared first: what fits takes no more memory than the model.
-        with safe_open(path, framework="pt") as file:
+        with safe_open(order.model_path, framework="pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
             found = {name: (each.get_dtype(), list(each.get_shape())) for name, each in slices.items()}
             if flaw := _difference(wanted, found):
                 return flaw
-            # One without an origin answers nobody: what it says of its inputs misleads nobody.
-            told = file.metadata() or {}
-            if METADATA_KEY in told and read_origin(told, "model").raw_input != task.raw_input:
-                return "what it says of its raw inputs isn't what its task declares"
+            if flaw := _misleading(order, task, file.metadata() or {}):
+                return flaw
             model.load_state_dict({name: file.get_tensor(name) for name in wanted})
     except (MemoryError, OSError):  # nothing that the file says
         raise
     except BaseException as error:  # the library's own panics are no Exceptions
         return f"it can't be read as a model: {type(error).__name__}: {error}"
+    return ""
+
+
+def _misleading(order: EvaluationOrder, task: Task, told: Mapping[str, str]) -> str:
+    """Whether nodes that answer with it would build another model, or prepare inputs in another way."""
+    if METADATA_KEY not in told:
+        return ""  # without an origin it answers nobody
+    origin = read_origin(told, "model")
+    if (origin.task, dict(origin.arguments)) != (order.task, dict(order.task_arguments)):
+        return "what it says of the task and the arguments that build it isn't what the job's are"
+    if origin.raw_input != task.raw_input:
+        return "what it says of its raw inputs isn't what its task declares"
     return ""
 
 
