@@ -59,10 +59,13 @@ async def watch_job(
 
     Raises UnavailableError when the trainer is away for `patience_s`, NotFoundError for an unknown job.
     """
-    seen, ended, is_final, patience = after, False, False, Patience(patience_s, clock)
+    seen, ended, is_final, is_lost, patience = after, False, False, False, Patience(patience_s, clock)
     while True:
         before = seen
         try:
+            if is_lost:  # of a job to which nothing happens no stream would tell that the trainer is back
+                ended, is_lost = await _has_ended(services, job_id), False
+                patience.heard()
             request = WatchJobRequest(job_id=job_id, after_sequence=seen)
             async with aclosing(services.trainer.stream(lambda stub: stub.WatchJob, request)) as messages:
                 async for message in messages:
@@ -78,6 +81,7 @@ async def watch_job(
             ended = await _has_ended(services, job_id)
             await patience.pause()
         except STREAM_LOST as error:
+            is_lost = True
             await patience.pause(_job_goes_on(error, job_id))
 
 
