@@ -205,7 +205,7 @@ async def test_files_of_every_kind_get_the_array_s_answers(
         (np.linspace(0, 1, 64).reshape(1, 1, 8, 8), r"inputs\[0, 0, 0, 1\] is .* whole values from 0 to 16"),
         (np.full((1, 1, 8, 8), 255), "255, but the model takes values from 0 to 16"),
         (np.full((1, 1, 8, 8), np.nan), "is nan"),
-        (np.zeros((2, 8, 8)), r"float64\[2, 8, 8\]', but must be uint8\[n, 1, 8, 8\] of values from 0 to 16"),
+        (np.zeros((2, 8, 9)), r"float64\[2, 8, 9\]', but must be uint8\[n, 1, 8, 8\] of values from 0 to 16"),
         ("a five", "is 'text', but must be uint8"),
         (np.array(["five"]), "must be numbers"),
     ],

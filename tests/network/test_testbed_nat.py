@@ -28,7 +28,7 @@ HOSTS = [
 ASKED = """
 import json, numpy
 from peerloom import Client
-samples = numpy.random.default_rng(1).random((4, 1, 8, 8), "float32")
+samples = numpy.random.default_rng(1).integers(0, 17, (4, 1, 8, 8), "uint8")
 with Client() as client:
     nodes = {node.name: [node.via or "", node.address.rpartition(":")[0]] for node in client.nodes()}
     ways = ("local", "remote", "split")
