@@ -7,6 +7,7 @@ from typing import ClassVar
 from peerloom.errors import PeerloomError
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.metrics import Metric, MetricKind, Reading, reading
+from peerloom.services.node_agent.membership.reachability import local_host
 from peerloom.services.node_agent.servicer import AgentDependencies
 from peerloom.services.node_agent.workers.local_pool import EXITS
 from peerloom.v1.inference_pb2 import GetInferenceStatusRequest
@@ -85,7 +86,7 @@ class NodeMetrics:
         port = self.agent.inference.port if self.agent.inference is not None else 0
         if not port:
             return [reading(INFERENCE_UP, 0), reading(INFERENCE_CALLS, 0)]
-        address = f"{_near(self.agent.config.listen)}:{port}"
+        address = f"{local_host(self.agent.config.listen.rpartition(':')[0])}:{port}"
         try:
             async with self.dialer.inference(address) as server:
                 request = GetInferenceStatusRequest()
@@ -93,9 +94,3 @@ class NodeMetrics:
         except PeerloomError:  # it may be ending, or computing too hard to answer
             return [reading(INFERENCE_UP, 1)]
         return [reading(INFERENCE_UP, 1), reading(INFERENCE_CALLS, status.answered)]
-
-
-def _near(listen: str) -> str:
-    """The host at which this machine reaches its own server that listens on the host of `listen`."""
-    host = listen.rpartition(":")[0]
-    return {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)

@@ -29,7 +29,8 @@ def advertised_address(setting: str, listening: str, registry: str) -> str:
 
 def local_host(host: str) -> str:
     """Where this machine reaches what listens at `host`: at loopback if that is every address."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "[::1]", "": "127.0.0.1"}
+    return everywhere.get(host, host)
 
 
 def interface_of(host: str) -> str:

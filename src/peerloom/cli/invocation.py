@@ -40,7 +40,9 @@ class Invocation:
 
 def default_state() -> Path:
     """PEERLOOM_STATE, or ~/.peerloom."""
-    return Path(os.environ.get("PEERLOOM_STATE") or "~/.peerloom").expanduser()
+    from peerloom.client.address import state_folder  # here, because it brings gRPC
+
+    return state_folder(os.environ)
 
 
 def _keep(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:

@@ -16,6 +16,7 @@ from peerloom.client.types import (
     WorkerLost,
 )
 from peerloom.dashboard.curves import Curves
+from peerloom.dashboard.listings import job_head
 
 MARK_LIMIT = 500  # of each kind of list: generations, epochs, marks
 FIGURES = ("loss", "samples_per_s", "compute_ms", "communication_ms")
@@ -121,12 +122,7 @@ def _keep(kept: list[dict[str, Any]], newest: dict[str, Any]) -> None:
 
 def _facts(job: Job) -> dict[str, Any]:
     return {
-        "id": job.id,
-        "name": job.spec.name,
-        "task": job.spec.task,
-        "state": job.state,
-        "reason": job.reason,
-        "ended": job.ended,
+        **job_head(job),
         "policy": job.spec.policy,
         "requests": job.spec.requests,
         "backend": job.backend,
@@ -136,8 +132,6 @@ def _facts(job: Job) -> dict[str, Any]:
         "generation": job.generation,
         "progress": asdict(job.progress) if job.progress else None,
         "checkpoint_step": job.checkpoint_step,
-        "submitted": job.submit_time,
-        "end": job.end_time,
         "answers": [{**asdict(one), "accepted": one.accepted} for one in job.answers],
         "workers": [asdict(one) for one in job.workers],
         "ledger": asdict(job.ledger) | {"stretches": len(job.ledger.stretches)} if job.ledger else None,

@@ -7,22 +7,23 @@ from typing import Any
 from peerloom.client.types import Belief, ExplainedBelief, Job, Model
 
 
+def job_head(job: Job) -> dict[str, Any]:
+    """What both its row and its own page begin with."""
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "task": job.spec.task,
+        "state": job.state,
+        "reason": job.reason,
+        "ended": job.ended,
+        "submitted": job.submit_time,
+        "end": job.end_time,
+    }
+
+
 def job_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     """One row a job, in the order given."""
-    return [
-        {
-            "id": job.id,
-            "name": job.spec.name,
-            "task": job.spec.task,
-            "state": job.state,
-            "reason": job.reason,
-            "ended": job.ended,
-            "submitted": job.submit_time,
-            "end": job.end_time,
-            **_progress(job),
-        }
-        for job in jobs
-    ]
+    return [{**job_head(job), **_progress(job)} for job in jobs]
 
 
 def jobs_by_node(jobs: Iterable[Job]) -> dict[str, list[str]]:

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from peerloom.worker.sync import Collectives, SyncTraffic
+from peerloom.worker.sync.distributed_model import distributed
 
 
 class AllReduce:
@@ -18,14 +18,7 @@ class AllReduce:
         self.traffic = SyncTraffic()
         self._collectives = collectives
         self._last_bucket_s = 0.0
-        # Workers agree before: same seed, or a state transfer. So nothing need be sent at the start.
-        self._ddp = DistributedDataParallel(
-            model,
-            process_group=collectives.process_group,
-            init_sync=False,
-            gradient_as_bucket_view=True,
-        )
-        self._ddp.register_comm_hook(None, self._sum_bucket)
+        self._ddp = distributed(model, collectives, self._sum_bucket)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self._ddp(inputs)

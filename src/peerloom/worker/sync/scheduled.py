@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from peerloom.kit.sync_method import DIRECT, WFBP, SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.direct import DirectExchange
+from peerloom.worker.sync.distributed_model import distributed, unchanged
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.sync.summing import DirectSumming, RingSumming, Summing
 
@@ -31,13 +31,7 @@ class ScheduledReduce:
         else:
             self._summing = RingSumming(collectives, self.traffic, method)
         self._waiting: list[tuple[torch.Tensor, Layout]] = []
-        self._ddp = DistributedDataParallel(
-            model,
-            process_group=collectives.process_group,
-            init_sync=False,
-            gradient_as_bucket_view=True,
-        )
-        self._ddp.register_comm_hook(None, self._take_bucket)
+        self._ddp = distributed(model, collectives, self._take_bucket)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self._ddp(inputs)
@@ -67,7 +61,4 @@ class ScheduledReduce:
             self._summing.begin(gradients, layout)
         else:
             self._waiting.append((gradients, layout))
-        # The sums are put where the gradients are once DDP is done with them.
-        unchanged: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        unchanged.set_result(gradients)
-        return unchanged
+        return unchanged(gradients)

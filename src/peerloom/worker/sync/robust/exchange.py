@@ -22,7 +22,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.functional import pad
-from torch.nn.parallel import DistributedDataParallel
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.logs import get_logger
@@ -30,6 +29,7 @@ from peerloom.kit.robust_rules import AUTO
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Gradients, Layout
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
+from peerloom.worker.sync.distributed_model import distributed, unchanged
 from peerloom.worker.sync.robust import aggregation
 from peerloom.worker.sync.robust.common_coin import CommonCoin
 from peerloom.worker.sync.robust.histories import Histories
@@ -73,13 +73,7 @@ class RobustReduce:
         self._exchange = DirectExchange(collectives, self.traffic)
         self._buckets: list[_Bucket] = []
         self._named: set[int] = set()
-        self._ddp = DistributedDataParallel(
-            model,
-            process_group=collectives.process_group,
-            init_sync=False,
-            gradient_as_bucket_view=True,
-        )
-        self._ddp.register_comm_hook(None, self._send_bucket)
+        self._ddp = distributed(model, collectives, self._send_bucket)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self._ddp(inputs)
@@ -119,9 +113,7 @@ class RobustReduce:
         padded = pad(gradients, (0, -gradients.numel() % ranks))
         layout = Layout.of(bucket) if self._keeps else None
         self._buckets.append(_Bucket(gradients, self._exchange.begin(padded), layout))
-        unchanged: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        unchanged.set_result(gradients)
-        return unchanged
+        return unchanged(gradients)
 
     def _apply_rule(self, counts: Sequence[int]) -> None:
         names = voters(self._owners, counts)
