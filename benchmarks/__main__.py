@@ -20,8 +20,8 @@ NAMES = (
     "audits",
 )
 
-# Only when named: it needs root, ns-3 and iperf3.
-NAMED = ("network",)
+# Only when named: they need root and ns-3, the first iperf3 too.
+NAMED = ("network", "sync")
 
 
 def main() -> None:

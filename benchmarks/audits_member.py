@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.entry_hub import HubEntries
+from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
@@ -48,6 +49,7 @@ class Waiting(Task):
 
 def main() -> None:
     torch.set_num_threads(1)
+    configure_logs("worker")  # standard output is for answers
     entries, rank, workers = HubEntries(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.manual_seed(1)  # the same data everywhere
     spec = JobSpec(epochs=100, batch_size=BATCH, learning_rate=0.01, seed=1, robust="auto")

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from benchmarks.entry_hub import HubEntries
 from peerloom.kit.identity import Identity
+from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import Relay
@@ -82,6 +83,7 @@ def break_when_told(group: Group) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    configure_logs("worker")  # standard output is for answers
     entries, relay = HubEntries(sys.argv[1]), None
     if sys.argv[2]:
         relay = Relay("127.0.0.1", JobTls(Identity(Path(sys.argv[2])), "job-1"))

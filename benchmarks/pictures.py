@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Any
 
 import matplotlib
@@ -30,13 +30,19 @@ def draw_rows(shown: Sequence[Measured], path: Path) -> None:
     """An axis for each unit, a row for each figure; one that stands alone in its unit says nothing drawn."""
     by_unit = [list(rows) for _, rows in groupby(sorted(shown, key=_unit), _unit)]
     units = [rows for rows in by_unit if len(rows) > 1 or rows[0]["rival_value"]] or by_unit
-    heights = [ROW_IN * len(rows) + AXIS_IN for rows in units]
+    heights = [_row_in(rows) * len(rows) + AXIS_IN for rows in units]
     picture, axes = pyplot.subplots(
         len(units), 1, figsize=(WIDTH_IN, sum(heights)), height_ratios=heights, squeeze=False
     )
     for axis, rows in zip(axes.flat, units, strict=True):
         _draw_unit(axis, rows)
     _keep(picture, path)
+
+
+def _row_in(rows: Sequence[Measured]) -> float:
+    """A row's height in inches: two lines of a name fit into the usual one."""
+    lines = max(len(wrap(one["name"], LABEL_CHARACTERS)) for one in rows)
+    return ROW_IN * max(1.0, lines / 2)
 
 
 def _unit(one: Measured) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.committed import seconds_between
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
 from benchmarks.wide_model import BATCH
 from peerloom.client.client import Client
@@ -140,10 +141,7 @@ def _peerloom(system: Embedded, client: Client, steps: int, warm_up: int, equal_
         if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
             answers = [str(one) for one in client.job(event.job_id).status().answers]
             raise SystemExit(f"the job ended as {event}: {answers}")
-    first, last = committed[warm_up - 1].time, committed[-1].time
-    assert first is not None, "the trainer stamps each event"
-    assert last is not None, "the trainer stamps each event"
-    rate = (steps - warm_up) * BATCH / (last - first).total_seconds()
+    rate = (steps - warm_up) * BATCH / seconds_between(committed[warm_up - 1], committed[-1])
     return Run(rate, first_s, statistics.median(one.step_s for one in committed[warm_up:]))
 
 

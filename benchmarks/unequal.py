@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.committed import committed_steps, seconds_between
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
 from benchmarks.unequal_task import BATCH
 from peerloom.client.client import Client
-from peerloom.client.types import StateChanged, StepCommitted
+from peerloom.client.types import StepCommitted
 from peerloom.embedded import Embedded
 
 RIVAL = "torchrun, DDP, gloo"
@@ -95,10 +96,7 @@ def _sizes(workers: int) -> tuple[int, int]:
 def _rate(client: Client, folder: Path, workers: int, *, is_slow: bool) -> float:
     steps, warm_up = _sizes(workers)
     committed = _steps(client, folder, workers, steps, is_slow=is_slow)
-    first, last = committed[warm_up - 1].time, committed[-1].time
-    assert first is not None, "the trainer stamps each event"
-    assert last is not None, "the trainer stamps each event"
-    return (steps - warm_up) * BATCH / (last - first).total_seconds()
+    return (steps - warm_up) * BATCH / seconds_between(committed[warm_up - 1], committed[-1])
 
 
 def _steps(client: Client, folder: Path, workers: int, steps: int, *, is_slow: bool) -> list[StepCommitted]:
@@ -111,13 +109,7 @@ def _steps(client: Client, folder: Path, workers: int, steps: int, *, is_slow: b
         arguments={"steps": str(steps), "claim": claim},
         backend="gloo",
     )
-    committed = []
-    for event in job.watch():
-        if isinstance(event, StepCommitted):
-            committed.append(event)
-        if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
-            raise SystemExit(f"the job ended as {event}: {[str(one) for one in job.status().answers]}")
-    return committed
+    return committed_steps(job)
 
 
 def _torchrun(workers: int) -> float:

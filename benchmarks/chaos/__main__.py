@@ -17,7 +17,14 @@ import psutil
 
 from benchmarks.chaos.faults import INTERRUPTING, Fault, Striker, draw
 from benchmarks.chaos.places import Place, open_place
-from benchmarks.chaos.promises import LEARNING_RATE, SYNC_METHODS, check_job, check_losses, check_memory
+from benchmarks.chaos.promises import (
+    LEARNING_RATE,
+    ROUND_METHODS,
+    SYNC_METHODS,
+    check_job,
+    check_losses,
+    check_memory,
+)
 from benchmarks.chaos.system import Parts
 from benchmarks.chaos.undisturbed import losses_of
 from peerloom.client.types.jobs import FINAL_STATES
@@ -93,7 +100,7 @@ class Run:
     def _train(self, place: Place) -> None:
         seed = self._seed + len(self._memory)
         asked = ["--requests", "5", "--epochs", str(EPOCHS), "--max-workers", "6", "--seed", str(seed)]
-        method = random.Random(seed).choice(SYNC_METHODS)
+        method = random.Random(seed).choice(SYNC_METHODS + ROUND_METHODS)
         asked += ["--learning-rate", str(LEARNING_RATE), "--sync", method]
         submitted = self._ask(place, ["train", TASK, *asked, "--detach", "-o", "json"])
         job_id = submitted["id"]
@@ -102,7 +109,7 @@ class Run:
         self._broken += check_job(job, events, EPOCHS)
         # The last word about an epoch counts: one whose steps were lost is done again.
         losses = {event["epoch"]: event["loss"] for event in events if event["event"] == "epoch_finished"}
-        if job["state"] == "succeeded":
+        if job["state"] == "succeeded" and method in SYNC_METHODS:
             self._losses.append((seed, losses))
         self._remember_memory()
         formed = sum(event["event"] == "generation_formed" for event in events)

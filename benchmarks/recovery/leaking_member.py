@@ -17,6 +17,7 @@ import torch
 from benchmarks.entry_hub import HubEntries
 from benchmarks.recovery.small_model import BATCH
 from benchmarks.recovery.small_task import Small
+from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
@@ -32,6 +33,7 @@ LIMIT_S = 60.0
 
 def main() -> None:
     torch.set_num_threads(1)
+    configure_logs("worker")  # standard output is for answers
     spec = JobSpec(epochs=1_000_000, batch_size=BATCH, learning_rate=0.001, seed=7)
     training = Training(Small(), spec, torch.device("cpu"))
     entries = HubEntries(sys.argv[1])

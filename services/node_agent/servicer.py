@@ -261,13 +261,9 @@ def _work_of(request: RequestWorkRequest) -> Work:
     told = request.work
     check_address("work.trainer_address", told.trainer_address)
     check_inputs("work", told)
-    return Work(
-        told.trainer_address,
-        told.task,
-        dict(told.task_arguments),
-        told.code_digest,
-        told.initial_model_digest,
-    )
+    what = told.task, dict(told.task_arguments), told.code_digest, told.initial_model_digest
+    script_arguments = list(told.script.arguments) if told.HasField("script") else None
+    return Work(told.trainer_address, *what, script_arguments)
 
 
 def _secrets_of(request: StartWorkersRequest) -> dict[str, str]:

@@ -7,7 +7,7 @@ from peerloom.services.selector.belief.explanations import Explanation
 from peerloom.services.selector.belief.formula import Terms
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.catalog.entries import CatalogEntry, NodeEvent
-from peerloom.services.selector.choosing.choice import Choice
+from peerloom.services.selector.choosing.choice import Choice, Exclusion
 from peerloom.services.selector.choosing.last_choices import LastChoice
 from peerloom.services.selector.policies.interface import ScoreTerm
 from peerloom.v1 import registry_pb2, selector_pb2
@@ -103,17 +103,19 @@ def choice_message(choice: Choice, columns: NodeColumns, policy: str) -> selecto
         )
         for row, lent, belief, reason in zip(choice.rows, slots, beliefs, choice.reasons, strict=True)
     ]
-    exclusions = [
-        selector_pb2.Exclusion(
-            reason=one.reason,
-            count=one.count,
-            examples=[columns.names[row] or columns.node_ids[row] for row in one.examples],
-        )
-        for one in choice.exclusions
-    ]
+    outranked = choice.outranked()
     return selector_pb2.SelectNodesResponse(
-        nodes=nodes, policy=policy, candidates=choice.candidates, exclusions=exclusions
+        nodes=nodes,
+        policy=policy,
+        candidates=choice.candidates,
+        exclusions=[_exclusion_message(one, columns) for one in choice.exclusions],
+        outranked=_exclusion_message(outranked, columns) if outranked else None,
     )
+
+
+def _exclusion_message(exclusion: Exclusion, columns: NodeColumns) -> selector_pb2.Exclusion:
+    names = [columns.names[row] or columns.node_ids[row] for row in exclusion.examples]
+    return selector_pb2.Exclusion(reason=exclusion.reason, count=exclusion.count, examples=names)
 
 
 def explained_message(

@@ -33,7 +33,9 @@ class TrainerConfig:
         1.0, "wait for a worker whose line broke and whose agent is away too; lower: goes on sooner"
     )
     checkpoint_interval_s: float = knob(
-        10.0, "between checkpoints; lower: less is done again when all workers die; higher: less traffic"
+        10.0,
+        "between checkpoints, or ten times what moving one takes, if that is more; lower: less is done again "
+        "when all workers die; higher: less traffic",
     )
     collective_timeout_s: float = knob(
         60.0, "last resort for a collective that nobody aborted; higher: slow links are forgiven"

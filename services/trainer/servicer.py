@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
@@ -117,8 +118,9 @@ class TrainerServicer(TrainerServiceServicer):
             yield event
 
     async def GetJobLogs(self, request: GetJobLogsRequest, context: Any) -> AsyncIterator[GetJobLogsResponse]:
-        job = await self._find(request.job_id)
-        async for line in self._logs.read(job, request.follow, request.tail_lines):
+        job_id = (await self._find(request.job_id)).job_id
+        find = partial(self._find, job_id)
+        async for line in self._logs.read(find, request.follow, request.tail_lines):
             yield line
 
     async def ListModels(self, request: ListModelsRequest, context: Any) -> ListModelsResponse:

@@ -19,11 +19,14 @@ import torch.distributed as dist
 
 from benchmarks.entry_hub import HubEntries
 from peerloom.kit.identity import Identity
+from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import Relay
 from peerloom.worker.group.relay.tls import JobTls
 from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.sync import SyncTraffic
+from peerloom.worker.sync.direct import DirectExchange
 
 joins: "queue.Queue[list[object]]" = queue.Queue()
 groups: dict[int, Group] = {}
@@ -69,6 +72,9 @@ def run(collective: object, group: Group) -> None:
         elif collective == "all_to_all":
             received = torch.empty(999)
             group.wait(dist.all_to_all_single(received, torch.ones(999), async_op=True))
+        elif collective == "direct":
+            exchange = DirectExchange(group, SyncTraffic())
+            exchange.rows(exchange.begin_to_all(torch.ones(1000)))
         elif collective == "broadcast":
             group.wait(dist.broadcast(tensor, 0, async_op=True))
         else:
@@ -86,7 +92,9 @@ def join(generation: int, rank: int, world_size: int, collective: object) -> Non
         collective_timeout_s=60,
         node_ids=["node-1"] * world_size,
     )
-    group = groups[generation] = Group(config, torch.device("cpu"), entries.of(generation), relay=relay)
+    group = groups[generation] = Group(
+        config, torch.device("cpu"), entries.of(generation), relay=relay, mesh_host="127.0.0.1"
+    )
     say("forming")
     try:
         group.form()
@@ -101,6 +109,7 @@ def join(generation: int, rank: int, world_size: int, collective: object) -> Non
 
 
 if __name__ == "__main__":
+    configure_logs("worker")  # standard output is for answers
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     entries = HubEntries(sys.argv[1])
     relay = None

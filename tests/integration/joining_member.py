@@ -28,7 +28,7 @@ from peerloom.worker.task import Samples, Split, Task
 from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
 
-SAMPLES, BATCH = 48, 8
+SAMPLES, BATCH = 48, 8  # six batches an epoch
 works: "queue.Queue[dict[str, Any]]" = queue.Queue()
 groups: list[Group] = []
 gate = threading.Event()
@@ -37,8 +37,10 @@ gate = threading.Event()
 class Square(Task):
     """A square layer with `width` inputs and outputs, under batch normalisation."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, stops_at: int = 0) -> None:
         self.width = width
+        self.stops_at = stops_at  # the batch, from 1, in which this worker stays
+        self.batches = 0
 
     def model(self) -> torch.nn.Module:
         return torch.nn.Sequential(torch.nn.Linear(self.width, self.width), torch.nn.BatchNorm1d(self.width))
@@ -47,6 +49,40 @@ class Square(Task):
         chance = torch.Generator().manual_seed(3)
         inputs = torch.randn(SAMPLES, self.width, generator=chance)
         return Split(inputs, inputs.argmax(dim=1)), Split(inputs[:5], inputs[:5].argmax(dim=1))
+
+    def batch(self, split: Samples, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.batches += 1
+        if self.batches == self.stops_at:
+            say({"stops_at": self.batches})
+            threading.Event().wait()
+        return super().batch(split, indices)
+
+
+class Named(torch.nn.Sequential):
+    """Takes its input by name, and gives outputs as Hugging Face's models do."""
+
+    def forward(self, values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": super().forward(values)}
+
+
+class Whole(Square):
+    """The same with all that a task may have: named inputs, schedule, clipping, half precision, pieces."""
+
+    clip_norm = 0.1
+    autocast = "fp16"
+    micro_batch = 2
+
+    def model(self) -> torch.nn.Module:
+        return Named(*super().model().children())
+
+    def data(self) -> tuple[Samples, Samples]:
+        train, test = super().data()
+        return Split({"values": train.inputs}, train.targets), Split({"values": test.inputs}, test.targets)
+
+    def scheduler(
+        self, optimiser: torch.optim.Optimizer, total_steps: int
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.OneCycleLR(optimiser, 0.1, total_steps)
 
 
 def say(message: object) -> None:
@@ -90,7 +126,8 @@ def spoil(state: TrainingState) -> None:
 def begin(setting: dict[str, Any]) -> Training:
     sync = setting.get("sync", "")
     spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1, sync=sync)
-    training = Training(Square(setting["width"]), spec, torch.device("cpu"))
+    kind = Whole if setting.get("whole") else Square
+    training = Training(kind(setting["width"], setting.get("stops_at", 0)), spec, torch.device("cpu"))
     room_bytes = setting.get("memory_bytes", 10**9)
     catch_up._free_bytes = lambda _: room_bytes  # type: ignore[attr-defined]  # on purpose, for this process
     if setting.get("spoils"):
@@ -106,7 +143,7 @@ def train(training: Training, told: dict[str, Any]) -> None:
         collective_timeout_s=60,
         newcomers=told.get("newcomers", 1),
     )
-    group = Group(config, torch.device("cpu"), entries.of(told["generation"]))
+    group = Group(config, torch.device("cpu"), entries.of(told["generation"]), mesh_host="127.0.0.1")
     groups.append(group)
     state, epochs = training.state, []
     if told.get("leave_at"):
@@ -140,7 +177,9 @@ def train(training: Training, told: dict[str, Any]) -> None:
         )
         balance = Balance([1] * group.world_size, is_fixed=True)
         train_generation(training, group, seat, balance, report, on_step, Auditor(lambda message: None))
-        say({"finished": state.parameters_digest(), "fingerprint": state.fingerprint(), "epochs": epochs})
+        found = {"fingerprint": state.fingerprint(), "epochs": epochs}
+        buffers = [buffer.tolist() for buffer in state.model.buffers()]
+        say({"finished": state.parameters_digest(), "buffers": buffers, **found})
     except (GenerationBrokenError, RuntimeError) as error:
         say({"broken": state.step, "reason": str(error)})
     group.close()

@@ -88,7 +88,7 @@ def main() -> None:
         collective_timeout_s=60,
     )
     entries = HubEntries(told["hub"])
-    group = Group(config, torch.device("cpu"), entries.of(config.generation))
+    group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")
     group.form()
     for step in steps:
         print(json.dumps(make_step(group, step)), flush=True)

@@ -81,7 +81,7 @@ def main() -> None:
         generation=1, rank=told["rank"], world_size=told["ranks"], collective_timeout_s=60
     )
     entries = HubEntries(told["hub"])
-    group = Group(config, torch.device("cpu"), entries.of(config.generation))
+    group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")
     group.form()
     for text in told["methods"]:
         print(json.dumps(train(group, text, factor=1.0)), flush=True)

@@ -138,12 +138,16 @@ def pool(town: MemberPool) -> MemberPool:
     return town
 
 
-def check_same(members: list[Member]) -> list[Any]:
-    """All finished with the same parameters and optimiser, and saw the same epochs; the last one's answer."""
+def check_same(members: list[Member], are_rounds: bool = False) -> list[Any]:
+    """All finished with the same parameters and optimiser, and saw the same epochs; the last one's answer.
+
+    After rounds they have the same buffers too; after a step each has those of its own samples.
+    """
     ends = [member.hear("finished") for member in members]
     assert len({end["finished"] for end in ends}) == 1
     assert len({end["fingerprint"] for end in ends}) == 1
     assert all(end["epochs"] == ends[0]["epochs"] for end in ends)
+    assert not are_rounds or all(end["buffers"] == ends[0]["buffers"] for end in ends)
     return ends[0]["epochs"]  # type: ignore[no-any-return]  # what was said
 
 
@@ -162,14 +166,38 @@ def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -
     assert [member.steps for member in old] == [list(range(1, 19))] * 2, "no step twice, none left out"
 
 
-def test_a_newcomer_replays_sums_that_were_encoded(pool: MemberPool) -> None:
-    """It owns a part of each sum from its entry on, and comes to the others' parameters bit by bit."""
-    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 3, "sync": "codec=int4"}] * 3)
+@pytest.mark.parametrize(
+    ("sync", "epochs"),
+    [("codec=int4", 3), ("codec=int4,period=2,outer=nesterov:1.0:0.6", 6), ("period=4", 10)],
+)
+def test_a_newcomer_replays_sums_that_were_encoded(pool: MemberPool, sync: str, epochs: int) -> None:
+    """It owns a part of each sum from its entry on, and comes to the others' parameters bit by bit.
+
+    Rounds of local steps, 18 and 20 of them, are replayed as steps are, by the outer optimiser.
+    """
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": epochs, "sync": sync}] * 3)
     pool.begin(old, until=4)
     pool.work([*old, newcomer], gate_step=8)
     admitted = newcomer.hear("admitted")
     assert (admitted["admitted"] >= 9, admitted["kept"] >= 4) == (True, True)
-    check_same([*old, newcomer])
+    check_same([*old, newcomer], are_rounds="period" in sync)
+
+
+def test_a_worker_that_dies_in_a_round_costs_the_others_that_round_and_no_more(pool: MemberPool) -> None:
+    """Three rounds of two batches an epoch; the third worker dies in its fourth batch, in round 2."""
+    setting = {"width": SMALL, "epochs": 3, "sync": "period=2,outer=nesterov:1.0:0.6,codec=int8"}
+    *others, dies = pool.start(setting, setting, {**setting, "stops_at": 4})
+    pool.work([*others, dies], newcomers=0)
+    dies.hear("stops_at")
+    for member in others:
+        member.hear("step")  # the first round is committed
+    dies.process.kill()
+    for member in others:
+        member.say(**{"break": True})
+        assert member.hear("broken")["broken"] == 1
+    pool.work(others, newcomers=0)
+    assert [epoch for epoch, _, _ in check_same(others, are_rounds=True)] == [1, 2, 3]
+    assert [member.steps for member in others] == [list(range(1, 10))] * 2, "no round twice, none left out"
 
 
 def test_of_equal_steps_the_first_one_s_parameters_count(pool: MemberPool) -> None:
@@ -183,7 +211,8 @@ def test_of_equal_steps_the_first_one_s_parameters_count(pool: MemberPool) -> No
 
 
 def test_two_newcomers_catch_up_at_once_each_from_its_own_donor(pool: MemberPool) -> None:
-    everybody = pool.start(*[{"width": SMALL, "epochs": 6}] * 4)
+    """The task has a schedule, clipping and a scale, and all come to the same state of these."""
+    everybody = pool.start(*[{"width": SMALL, "epochs": 6, "whole": True}] * 4)
     pool.begin(everybody[:2], until=2)
     pool.work(everybody, gate_step=5)
     assert [member.hear("entered")["newcomers"] for member in everybody] == [2] * 4

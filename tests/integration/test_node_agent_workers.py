@@ -130,6 +130,7 @@ async def test_a_worker_is_told_all_that_it_needs(
             "task_arguments": {},
             "code_digest": "",
             "initial_model_digest": "",
+            "script_arguments": None,
         },
         "agent_address": agent.address,
         "slot": 0,

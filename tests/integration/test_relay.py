@@ -25,9 +25,9 @@ from torch.distributed import ProcessGroupGloo
 
 from benchmarks.entry_hub import EntryHub, HubEntries
 from peerloom.worker.assignment import Assignment, Work
+from peerloom.worker.group.entrance import STRANGERS_OF_HOST
 from peerloom.worker.group.relay.link import shut
 from peerloom.worker.group.relay.relay import (
-    STRANGERS_OF_HOST,
     Relay,
     RelayedGeneration,
     loopback_of,

@@ -109,7 +109,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[MemberPool]:
     started.end()
 
 
-@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "broadcast", "barrier"])
+@pytest.mark.parametrize("collective", ["all_reduce", "all_to_all", "broadcast", "barrier", "direct"])
 def test_a_frozen_member_leaves_nobody_hanging(pool: MemberPool, collective: str) -> None:
     """Rank 2 is stopped inside the collectives; told to, the others leave at once and go on as two."""
     pool.form(1, [0, 1, 2], collective)

@@ -164,10 +164,11 @@ def test_every_container_is_contained(stack: Stack) -> None:
         assert limits["Memory"] > 0, container.name
         assert limits["PidsLimit"] > 0, container.name
         assert limits["RestartPolicy"]["Name"] == "unless-stopped", container.name
-        status = container.exec_run(
-            ["sh", "-c", "grep -E 'CapEff|NoNewPrivs|^Uid' /proc/1/status"]
-        ).output.decode()
-        assert status.split()[1:] == ["10001"] * 4 + ["CapEff:", "0" * 16, "NoNewPrivs:", "1"], container.name
+        # From outside: what docker exec prints is lost now and then (docker-py's issues 2042 and 3332).
+        lines = Path(f"/proc/{container.attrs['State']['Pid']}/status").read_text().splitlines()
+        status = dict(line.split(":", 1) for line in lines)
+        assert status["Uid"].split() == ["10001"] * 4, container.name
+        assert (status["CapEff"].strip(), status["NoNewPrivs"].strip()) == ("0" * 16, "1"), container.name
 
 
 def test_a_job_from_outside_trains_and_its_model_comes_out(stack: Stack, tmp_path: Path) -> None:

@@ -60,8 +60,10 @@ def test_two_containers_train_what_two_processes_train_and_are_locked_in(
             assert container.attrs["Config"]["User"] == "65534:65534"
         anchor = found[testbed.names.anchor("host-1")]
         assert anchor.attrs["HostConfig"]["NetworkMode"] == "none"
-        status, listed = found[testbed.names.container("host-1")].exec_run(["ls", "/sys/class/net"])
-        assert (status, sorted(listed.decode().split())) == (0, ["eth0", "lo"])
+        # From outside: what docker exec prints is lost now and then (docker-py's issues 2042 and 3332).
+        pid = found[testbed.names.container("host-1")].attrs["State"]["Pid"]
+        interfaces = Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]
+        assert sorted(line.split(":")[0].strip() for line in interfaces) == ["eth0", "lo"]
         its = testbed.names
     assert containers_of(its) == []
     assert_equal(parameters, parameters_without_network(tmp_path / "alone", workers=2))

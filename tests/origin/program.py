@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,6 +56,9 @@ def import_all() -> None:
     for name in PROGRAMS:
         del sys.modules[name]
     assert len(os.listdir("/proc/self/task")) == 1, "a thread would not be there after a fork"
+    # What is imported isn't taken apart when a fork ends: torch's libraries alone would take 0.1 s.
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public list
+        finalizer.atexit = False
     gc.collect()
     gc.freeze()
 

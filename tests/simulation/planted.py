@@ -13,6 +13,7 @@ from peerloom.services.registry.events.transition_queue import TransitionQueue
 from peerloom.services.registry.membership import decisions as registry_decisions
 from peerloom.services.selector.catalog.follower import Follower
 from peerloom.services.trainer.jobs import record as job_record
+from peerloom.services.trainer.jobs import sample_ledger
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.event_log import EventLog
 from peerloom.services.trainer.models.evaluating import ModelExaminer
@@ -114,7 +115,7 @@ def generation_announced_before_it_is_stored() -> AbstractContextManager[Any]:
 
 def ledger_does_not_go_back() -> AbstractContextManager[Any]:
     """A job that goes on from a checkpoint keeps in its ledger what was lost after it."""
-    return mock.patch.object(job_record, "go_back", return_value=None)
+    return mock.patch.object(sample_ledger, "go_back", return_value=None)
 
 
 def progress_counted_again() -> AbstractContextManager[Any]:

@@ -73,8 +73,10 @@ DECISIONS = (
     "services/selector/choosing/choice.py",
     "services/selector/policies/",
     "services/trainer/generations/decisions.py",
+    "services/trainer/generations/script_decisions.py",
     "services/trainer/jobs/audit_entries.py",
     "services/trainer/jobs/sample_ledger.py",
+    "services/trainer/jobs/script_runs.py",
     "services/trainer/jobs/specs.py",
     "services/trainer/models/evaluation_rules.py",
     "services/trainer/nodes/offers.py",
@@ -102,9 +104,11 @@ DECISIONS = (
     "src/peerloom/kit/roles.py",
     "src/peerloom/kit/sync_explained.py",
     "src/peerloom/kit/sync_method.py",
+    "src/peerloom/kit/sync_model/",
     "src/peerloom/sandbox/grant.py",
     "src/peerloom/sandbox/process_environment.py",
     "src/peerloom/sandbox/system_calls.py",
+    "src/peerloom/worker/script/environment.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.
 IMPURE = (
@@ -220,6 +224,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "kit.printable",
         "kit.sync_explained",
         "kit.sync_method",
+        "kit.sync_model",
         "sandbox.bubblewrap",
         "sandbox.cgroups",
         "sandbox.kernel_support",

@@ -1,10 +1,10 @@
-"""What `make chaos` holds a job's losses to."""
+"""What `make chaos` holds a job to."""
 
 from math import nan
 
 import pytest
 
-from benchmarks.chaos.promises import LOSS_TOLERANCE, check_losses
+from benchmarks.chaos.promises import LOSS_TOLERANCE, check_job, check_losses
 
 UNDISTURBED = [2.0, 0.5, 0.1]
 
@@ -18,3 +18,14 @@ def test_losses_within_the_tolerance_keep_the_promise() -> None:
 def test_a_loss_above_below_or_not_a_number_breaks_it(loss: float) -> None:
     [broken] = check_losses({1: 2.0, 2: loss}, UNDISTURBED)
     assert broken.startswith("the loss of epoch 2 is")
+
+
+@pytest.mark.parametrize(("sync", "steps"), [("bsp-a2a", 90), ("period=4,codec=int8", 24)])
+def test_a_job_has_made_each_step_or_each_round_once(sync: str, steps: int) -> None:
+    """Two epochs of 45 batches; rounds of four are twelve an epoch, the last of one batch."""
+    ledger = {"is_exact": True, "verdict": "exact", "discarded_samples": 0}
+    job = {"id": "job-1", "state": "succeeded", "reason": "", "spec": {"sync": sync}, "ledger": ledger}
+    made = [{"event": "step_committed", "sequence": n, "step": n} for n in range(1, steps + 1)]
+    assert check_job(job, made, epochs=2) == []
+    [broken] = check_job(job, made[:-1], epochs=2)
+    assert broken == f"the committed steps of job-1 are not 1 to {steps}: {steps - 1} of them"

@@ -10,7 +10,12 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import islice
 
-from peerloom.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from peerloom.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from peerloom.services.registry.membership.node_records import Event
 
 RING_EVENTS = 4096
@@ -63,7 +68,8 @@ class Feed:
         """All events beyond `after`, then live ones until `close`; or only what exists now.
 
         Raises InvalidArgumentError for a cursor that lies beyond the newest event, FailedPreconditionError
-        when events beyond it are forgotten, ResourceExhaustedError above 1000 watchers.
+        when events beyond it are forgotten, ResourceExhaustedError above 1000 watchers, and UnavailableError
+        when `close` comes before all that exists was told: such an end would look like the whole.
         """
         if after > self.newest:
             limit = f"at most {self.newest}, the newest sequence of this registry"
@@ -91,6 +97,8 @@ class Feed:
                 after = event.sequence
             while after == self.newest and not stop_at_present and not self._closed:
                 await self._changed.wait()
+        if stop_at_present and after < present:
+            raise UnavailableError("The registry is being stopped; ask again when it is back.")
 
     async def _page(self, after: int) -> list[Event]:
         oldest = self.newest - len(self._ring) + 1

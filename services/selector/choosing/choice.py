@@ -19,6 +19,8 @@ from peerloom.v1.registry_pb2 import (
 )
 
 EXAMPLES = 3
+OUTRANKED_EXAMPLES = 10
+MOST_RANKED = 10_000  # of more candidates finding the best that weren't chosen would take a millisecond
 BUSY_HORIZONS = 2.0  # so many times its horizon a job is taken to hold its nodes, unless they tell of its end
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
@@ -55,6 +57,22 @@ class Choice:
     excluded_rows: list[npt.NDArray[np.intp]]
     candidate_rows: npt.NDArray[np.intp]
     scores: npt.NDArray[np.float64] | None
+
+    def outranked(self) -> Exclusion | None:
+        """The candidates that weren't chosen, the best of them named where that is quickly found."""
+        count = self.candidates - len(self.rows)
+        if not count:
+            return None
+        if self.scores is None:
+            return Exclusion("others were drawn", count, [])
+        return Exclusion("others ranked higher", count, self._best_left() if count <= MOST_RANKED else [])
+
+    def _best_left(self) -> list[int]:
+        assert self.scores is not None, "asked only where there are some"
+        left = ~np.isin(self.candidate_rows, self.rows)
+        rows, scores = self.candidate_rows[left], self.scores[left]
+        best: list[int] = rows[np.argsort(-scores, kind="stable")[:OUTRANKED_EXAMPLES]].tolist()
+        return best
 
 
 def choose(

@@ -1,6 +1,6 @@
 """Carries out what is decided of a job's generations, until its model is there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerloom.errors import DataLossError, PeerloomError
 from peerloom.kit.clock import Clock
@@ -9,7 +9,9 @@ from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
+from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
@@ -65,7 +67,11 @@ class GenerationDriver:
         job, now_s = record.job, self._clock.monotonic_s()
         checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
         states, limits = pool.states(), self._limits()
-        match g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step):
+        if job.spec.HasField("script"):
+            decision = decide_script(states, job.generation, limits, now_s)
+        else:
+            decision = g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
+        match decision:
             case g.Wait(until_s=until_s):
                 await pool.wait_for_change(None if until_s is None else until_s - now_s)
             case g.Hold(reason, until_s):
@@ -88,23 +94,41 @@ class GenerationDriver:
                 await pool.wait_for_change(left_s)
             case g.Form() as form:
                 self._pace.formed(job.progress.step, now_s)
-                await self._form(form)
+                await (self._start_script(form) if job.spec.HasField("script") else self._form(form))
             case g.Enter(reason):
                 step = former.enter(reason)
                 record.state_changed(JobState.JOB_STATE_RUNNING, f"{reason} and go on from step {step}")
             case g.Fail(reason):
                 raise JobEndedError(JobState.JOB_STATE_FAILED, f"{reason}: {pool.last_loss}")
+            case g.Complete(reason=reason) if job.spec.HasField("script"):
+                await self._checkpoints.settle()
+                self._tell_trained()
+                raise JobEndedError(JobState.JOB_STATE_SUCCEEDED, reason)
             case g.Complete(worker_id):
                 await self._complete(worker_id)
                 return True
         return False
 
-    async def _form(self, form: g.Form) -> None:
+    async def _start_script(self, form: g.Form) -> None:
+        # The files that rank 0 stored last come with its last word, or before it.
+        await self._checkpoints.settle()
+        job = self._record.job
+        verdict = judge_restart(job, self._pool.states())
+        if isinstance(verdict, FailedForGood):
+            raise JobEndedError(JobState.JOB_STATE_FAILED, verdict.reason)
+        why = f"{verdict.reason}: " if verdict.reason else ""
+        form = replace(form, reason=f"{why}{form.reason}", from_checkpoint=job.HasField("checkpoint"))
+        if await self._form(form) and verdict.is_charged:
+            self._record.script_ran(charged(job.script_run))
+
+    async def _form(self, form: g.Form) -> bool:
         try:
-            if await self._former.form(form) and not form.beside:
+            if is_formed := await self._former.form(form) and not form.beside:
                 self._record.state_changed(JobState.JOB_STATE_RUNNING, form.reason)
+            return is_formed
         except DataLossError as error:
             self._checkpoints.refused(self._record.job.checkpoint.artifact.digest, error.message)
+            return False
         except PeerloomError as error:
             why = f"a generation could not be formed: {error.message}"
             raise JobEndedError(JobState.JOB_STATE_FAILED, why) from error
@@ -137,6 +161,9 @@ class GenerationDriver:
                 raise JobEndedError(JobState.JOB_STATE_FAILED, not_as_told(evaluation)) from error
             why = f"the model can't be kept: {error or 'fetching it took too long'}"
             raise JobEndedError(JobState.JOB_STATE_FAILED, why) from error
+        self._tell_trained()
+
+    def _tell_trained(self) -> None:
         for node_id, work in work_of_nodes(self._pool.states()).items():
             detail = f"took part in {self._record.job_id} to its end"
             self._witness.trained(node_id, detail, work.speed_gflops, work.slots)

@@ -5,6 +5,7 @@ import math
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sample_ledger import step_batches
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.pool import WorkerPool
@@ -21,6 +22,9 @@ from peerloom.worker.shares import first_shares
 # A polite leave names a step a little ahead, so that the message reaches all before they are there.
 POLITE_LEAD_S = 0.1
 POLITE_LEAD_STEPS = 2
+# Whose node wants its slots back waits no longer than this for the end of a step. A round of local steps that
+# is left is made again by the others, which costs them less than a process that is killed in it.
+LONGEST_LEAVE_S = 1.0
 SHORTEST_STEP_S = 1e-4  # a report that says less must not put the leave off for ever
 # Members that meet beside the training hold nobody up, but for a newcomer that nobody can reach.
 MEETING_LIMIT_S = 15.0
@@ -85,8 +89,14 @@ class Former:
         return at_step
 
     def abort(self, reason: str, is_polite: bool) -> AbortGeneration:
-        """The message that ends the current generation, at once or at a step boundary ahead."""
+        """The message that ends the current generation, at once or at a step boundary.
+
+        That is one ahead, or, where a node wants its slots back and a step takes long, the last one.
+        """
         at_step = self._boundary_ahead() if is_polite else 0
+        wait_s = (at_step - self._record.job.progress.step) * self._record.last_step_s
+        if wait_s > LONGEST_LEAVE_S and any(state.is_departing for state in self._pool.states()):
+            at_step = max(1, int(self._record.job.progress.step))
         return AbortGeneration(generation=self._record.generation, reason=reason, at_step=at_step)
 
     def _boundary_ahead(self) -> int:
@@ -108,7 +118,8 @@ class Former:
             spec=job.spec,
             first_step=form.first_step,
             batch_shares=shares,
-            collective_timeout_s=self._collective_timeout_s + waits_s,
+            # Who has fewer samples of a round waits for the others' local steps.
+            collective_timeout_s=self._collective_timeout_s * step_batches(job) + waits_s,
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,

@@ -7,25 +7,24 @@ the same, so that they become durable. Everybody else reads `job`, a copy as of 
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from peerloom.kit.clock import Clock, to_timestamp
+from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
-from peerloom.kit.logs import get_logger
+from peerloom.services.trainer.jobs import sample_ledger
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
-from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
-from peerloom.services.trainer.jobs.sample_ledger import add_step, go_back, steps_per_epoch, total_steps
-from peerloom.services.trainer.store import Change
-from peerloom.v1.selector_pb2 import Evidence, RankedNode
+from peerloom.services.trainer.jobs.recorded_job import RecordedJob
+from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import (
     Backend,
     Checkpoint,
     EpochProgress,
     Evaluation,
     GenerationFormed,
-    Job,
     JobResult,
     JobState,
     NetworkTraffic,
     NodeAnswer,
+    NodeChoice,
+    ScriptRun,
     StateChange,
     StepProgress,
     WatchJobResponse,
@@ -37,58 +36,20 @@ from peerloom.v1.trainer_pb2 import (
 RATE_WINDOW = 0.9  # weight of the past in the shown samples a second
 
 
-class JobRecord:
+class JobRecord(RecordedJob):
     """One job's record and its event log. Everything else in the trainer asks it for every change."""
 
-    def __init__(self, job: Job, log: EventLog, clock: Clock) -> None:
-        self.log = log
-        self.last_step_s = 0.0  # how long the newest step took; 0 before the first since the trainer started
-        self._job = Job()
-        self._job.CopyFrom(job)
-        self._snapshot: Job | None = None
-        self._clock = clock
-        self._logger = get_logger(job=job.job_id)
-
-    @property
-    def job_id(self) -> str:
-        """The job's id."""
-        return self._job.job_id
-
-    @property
-    def generation(self) -> int:
-        """The newest generation, 0 before the first."""
-        return self._job.generation
-
-    @property
-    def job(self) -> Job:
-        """A copy of the record as of now, for reading: what is written into it changes nothing."""
-        if self._snapshot is None:
-            self._snapshot = Job()
-            self._snapshot.CopyFrom(self._job)
-        return self._snapshot
-
-    def nodes(self) -> dict[str, RankedNode]:
-        """The nodes that gave slots, by id."""
-        return {answer.node.node_id: answer.node for answer in self.job.answers if answer.accepted_slots}
-
-    def worker(self, worker_id: str) -> Worker:
-        """One of the job's workers; there must be one of this id."""
-        return next(worker for worker in self.job.workers if worker.worker_id == worker_id)
-
-    def living_nodes(self) -> set[str]:
-        """Ids of the nodes where a worker has not ended."""
-        return {worker.node_id for worker in self._job.workers if not worker.ended}
-
-    def take_change(self) -> Change | None:
-        """What the commit queue is to write now."""
-        return self.log.take(self.job)
-
     # Asking for compute
-
     def round_begun(self, reason: str) -> None:
         """The first nodes are looked for; what an earlier round found is void."""
         del self._job.answers[:], self._job.workers[:]
         self.state_changed(JobState.JOB_STATE_SELECTING, reason)
+
+    def nodes_chosen(self, choice: NodeChoice) -> None:
+        """The selector named whom to ask; a choice like the one before is passed over."""
+        if choice != self._job.choice:
+            self._job.choice.CopyFrom(choice)
+            self._append()
 
     def answered(self, answer: NodeAnswer) -> None:
         """A node answered a request for work."""
@@ -133,7 +94,7 @@ class JobRecord:
             if not job.spec.HasField(name):
                 setattr(job.spec, name, getattr(prepared, name))
         job.ledger.training_samples = prepared.training_samples
-        job.progress.total_steps, job.progress.total_epochs = total_steps(job), job.spec.epochs
+        job.progress.total_steps, job.progress.total_epochs = sample_ledger.total_steps(job), job.spec.epochs
         self._append()
 
     def worker_lost(self, worker_id: str, reason: str) -> None:
@@ -190,12 +151,11 @@ class JobRecord:
 
     def _go_back(self, step: int) -> None:
         job = self._job
-        go_back(job.ledger, step, job.spec.batch_size)
+        sample_ledger.go_back(job.ledger, step, sample_ledger.step_samples(job))
         job.progress.step = step
-        job.progress.epoch = min(job.progress.epoch, step // steps_per_epoch(job))
+        job.progress.epoch = min(job.progress.epoch, step // sample_ledger.steps_per_epoch(job))
 
     # Progress: each step and epoch enters once, however often it is reported
-
     def step_committed(self, step: StepProgress) -> None:
         """A step was committed; one that is known already is passed over."""
         job = self._job
@@ -206,7 +166,7 @@ class JobRecord:
         past = job.progress.samples_per_s or step.samples_per_s
         job.progress.samples_per_s = RATE_WINDOW * past + (1 - RATE_WINDOW) * step.samples_per_s
         job.progress.step, job.progress.loss, self.last_step_s = step.step, step.loss, step.step_s
-        add_step(job.ledger, step)
+        sample_ledger.add_step(job.ledger, step)
         self._append(WatchJobResponse(step=step))
 
     def epoch_committed(self, epoch: EpochProgress) -> None:
@@ -217,10 +177,15 @@ class JobRecord:
         progress.epoch, progress.metric, progress.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
         self._append(WatchJobResponse(epoch=epoch))
 
+    def script_ran(self, run: ScriptRun) -> None:
+        """A process of a script failed, or the script is started again."""
+        self._job.script_run.CopyFrom(run)
+        self._append()
+
     # What is kept
 
     def checkpoint_kept(self, checkpoint: Checkpoint) -> None:
-        """A newer checkpoint is durable; the one before it stays for the case that it can't be used.
+        """A newer checkpoint is durable; the one before it stays, for the case that it can't be used.
 
         One of steps that were lost while it was copied is passed over: they are done again, by others.
         """
@@ -250,7 +215,7 @@ class JobRecord:
         self._append()
 
     def traffic_recorded(self, traffic: NetworkTraffic) -> None:
-        """Somebody counted what the job's network carried."""
+        """What the job's network carried was counted."""
         self._job.traffic.CopyFrom(traffic)
         self._append()
 
@@ -280,21 +245,12 @@ class JobRecord:
         self.state_changed(state, reason)
 
     def resumed(self) -> None:
-        """A job that had ended goes on from its checkpoint."""
-        self._job.ClearField("end_time")
-        self._job.ClearField("evaluation")  # another model comes
+        """A job that had ended goes on from its checkpoint: what was found at its end is void."""
+        for name in ("end_time", "evaluation", "script_run"):
+            self._job.ClearField(name)
         self.state_changed(JobState.JOB_STATE_QUEUED, "resumed from its checkpoint")
 
     def _end_worker(self, worker_id: str, reason: str) -> Worker:
         worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
         worker.ended, worker.end_reason = True, cut_reason(reason)
         return worker
-
-    def _append(
-        self,
-        event: WatchJobResponse | None = None,
-        evidence: Iterable[Evidence] = (),
-        secrets: Mapping[str, str] = NO_SECRETS,
-    ) -> None:
-        self._snapshot = None
-        self.log.append(event, evidence, secrets)

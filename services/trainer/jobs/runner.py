@@ -59,7 +59,7 @@ class JobRunner:
         self._cancelled = asyncio.Event()
         self._witness = Witness(record.job_id, clock, record.evidence_given)
         router, collector = dependencies.router, dependencies.collector
-        self._checkpoints = CheckpointKeeper(record, collector)
+        self._checkpoints = CheckpointKeeper(record, collector, clock)
         self._pool = WorkerPool(record, router, self._witness, clock)
         rendezvous = Rendezvous(self._pool.send)
         audits = AuditKeeper(record, self._pool, self._witness)

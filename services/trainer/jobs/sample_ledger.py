@@ -5,15 +5,29 @@ what a step used is one interval, consecutive steps of a generation are one inte
 when its intervals follow each other from 0 without a gap or an overlap.
 """
 
+from functools import lru_cache
+
+from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_method import parse_sync
 from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepProgress
 
 # A job's record is written at every step, so it must not grow with the number of generations.
 STRETCHES_KEPT = 256
 
 
+def step_batches(job: Job) -> int:
+    """Batches in a step, but for the last of an epoch: one, or those of a round of local steps."""
+    return _batches(job.spec.sync, job.spec.robust or OFF)
+
+
+def step_samples(job: Job) -> int:
+    """Samples in a step, but for the last of an epoch, which may have fewer."""
+    return int(job.spec.batch_size) * step_batches(job)
+
+
 def steps_per_epoch(job: Job) -> int:
-    """Steps in one epoch; the last may be smaller than the batch. 0 while no worker has loaded the task."""
-    return -(-job.ledger.training_samples // job.spec.batch_size) if job.ledger.training_samples else 0
+    """Steps in one epoch; the last may be smaller than the others. 0 while no worker has loaded the task."""
+    return -(-job.ledger.training_samples // step_samples(job)) if job.ledger.training_samples else 0
 
 
 def total_steps(job: Job) -> int:
@@ -45,7 +59,7 @@ def add_step(ledger: Ledger, step: StepProgress) -> None:
         _put_together(ledger)
 
 
-def go_back(ledger: Ledger, step: int, batch_size: int) -> None:
+def go_back(ledger: Ledger, step: int, step_samples: int) -> None:
     """Takes out what came after `step`: it was lost with all who had it, and will be used again."""
     kept = [stretch for stretch in ledger.stretches if stretch.first_step <= step]
     before = _used(ledger)
@@ -54,18 +68,18 @@ def go_back(ledger: Ledger, step: int, batch_size: int) -> None:
         start = (cut.first_epoch, cut.first_sample)
         steps = step - cut.first_step + 1
         cut.last_step = step
-        cut.last_epoch, cut.end_sample = advance(*start, steps, ledger.training_samples, batch_size)
+        cut.last_epoch, cut.end_sample = advance(*start, steps, ledger.training_samples, step_samples)
     del ledger.stretches[len(kept) :]
     ledger.discarded_samples += before - _used(ledger)
 
 
-def advance(epoch: int, sample: int, steps: int, samples: int, batch_size: int) -> tuple[int, int]:
+def advance(epoch: int, sample: int, steps: int, samples: int, step_samples: int) -> tuple[int, int]:
     """Where `steps` steps (1 or more) from `sample` of `epoch` end: the last one's epoch and end position."""
-    left_here = -(-(samples - sample) // batch_size)
+    left_here = -(-(samples - sample) // step_samples)
     if steps <= left_here:
-        return epoch, min(sample + steps * batch_size, samples)
-    whole, rest = divmod(steps - left_here - 1, -(-samples // batch_size))
-    return epoch + 1 + whole, min((rest + 1) * batch_size, samples)
+        return epoch, min(sample + steps * step_samples, samples)
+    whole, rest = divmod(steps - left_here - 1, -(-samples // step_samples))
+    return epoch + 1 + whole, min((rest + 1) * step_samples, samples)
 
 
 def judge(ledger: Ledger, epochs: int | None = None) -> tuple[bool, str]:
@@ -95,6 +109,11 @@ def show_verdict(job: Job) -> Job:
     epochs = job.spec.epochs if job.state == JobState.JOB_STATE_SUCCEEDED else None
     job.ledger.is_exact, job.ledger.verdict = judge(job.ledger, epochs)
     return job
+
+
+@lru_cache(maxsize=256)  # it is asked at every step of every job
+def _batches(sync: str, robust: str) -> int:
+    return parse_sync("spec.sync", sync, robust).batches
 
 
 def _follows(ledger: Ledger, newest: LedgerStretch, step: StepProgress) -> bool:

@@ -14,6 +14,13 @@ from peerloom.worker.tasks import built_in
 
 DEFAULT_REQUEST_BUDGET = 3
 DEFAULT_MIN_WORKERS = 1
+DEFAULT_MAX_RESTARTS = 3  # of a script, as torchrun's examples have it
+_OF_TRAININGS = frozenset(
+    {
+        *("task_arguments", "epochs", "batch_size", "learning_rate", "seed", "initial_model_digest"),
+        *("backend", "equal_shares", "robust", "sync"),
+    }
+)
 
 
 def complete_spec(spec: JobSpec) -> JobSpec:
@@ -27,8 +34,10 @@ def complete_spec(spec: JobSpec) -> JobSpec:
     full.CopyFrom(spec)
     full.DiscardUnknownFields()
     check_inputs("spec", full)
-    entry = built_in.resolve(full.task)
-    if entry is not None:
+    entry = None if full.HasField("script") else built_in.resolve(full.task)
+    if full.HasField("script"):
+        _complete_script(full)
+    elif entry is not None:
         built_in.check_arguments(entry, dict(full.task_arguments))
         full.epochs = full.epochs if full.HasField("epochs") else entry.epochs
         full.batch_size = full.batch_size if full.HasField("batch_size") else entry.batch_size
@@ -40,8 +49,18 @@ def complete_spec(spec: JobSpec) -> JobSpec:
     full.robust = full.robust or OFF
     _check(full)
     backend = Backend.Name(full.backend).removeprefix("BACKEND_").lower()
-    full.sync = str(parse_sync("spec.sync", full.sync, full.robust, backend))
+    if not full.HasField("script"):
+        full.sync = str(parse_sync("spec.sync", full.sync, full.robust, backend))
     return full
+
+
+def _complete_script(spec: JobSpec) -> None:
+    for field, value in spec.ListFields():
+        if field.name in _OF_TRAININGS:
+            limit = "unset for a script, which trains as it likes"
+            raise InvalidArgumentError.of_field(f"spec.{field.name}", value, limit)
+    if not spec.script.HasField("max_restarts"):
+        spec.script.max_restarts = DEFAULT_MAX_RESTARTS
 
 
 def _check(spec: JobSpec) -> None:

@@ -103,6 +103,7 @@ class Recruiter:
                 task_arguments=job.spec.task_arguments,
                 code_digest=job.spec.code_digest,
                 initial_model_digest=job.spec.initial_model_digest,
+                script=job.spec.script if job.spec.HasField("script") else None,
             ),
         )
         started_s = self._clock.monotonic_s()

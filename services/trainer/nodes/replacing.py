@@ -18,7 +18,7 @@ from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Finished
 from peerloom.v1.node_agent_pb2 import WatchWorkersRequest
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesResponse
-from peerloom.v1.trainer_pb2 import Backend, JobState, Worker
+from peerloom.v1.trainer_pb2 import Backend, JobState, NodeChoice, Worker
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 1.0  # before a selector or an agent that was away is asked again
 REINFORCE_MIN_S, REINFORCE_MAX_S = 0.5, 3.0  # between rounds of asking for more workers
@@ -52,6 +52,7 @@ class JobNodes:
         wanted = slots_wanted(self._record.job.spec)
         self._record.round_begun("asking the selector for nodes")
         selection = await self._select()
+        self._note_choice(selection)
         answered = await self._recruiter.ask_all(
             self._record.job, list(selection.nodes), wanted, self._witness
         )
@@ -152,6 +153,7 @@ class JobNodes:
 
     async def _recruit_more(self, missing: int) -> bool:
         selection = await self._recruiter.select(self._record.job)
+        self._note_choice(selection)
         # A node that is asked again and again is not to blame for being busy each time: no evidence.
         answered = await self._recruiter.ask_all(self._record.job, list(selection.nodes), missing, None)
         accepted = [a for a in answered if a.answer.accepted_slots]
@@ -178,6 +180,18 @@ class JobNodes:
     async def _start(self, answered: list[Answered], wanted: int) -> list[Worker]:
         job, admit = self._record.job, self._sessions.admit
         return await self._recruiter.start_workers(job, answered, wanted, self._witness, admit)
+
+    def _note_choice(self, selection: SelectNodesResponse) -> None:
+        choice = NodeChoice(
+            policy=selection.policy,
+            request_budget=self._record.job.spec.request_budget,
+            chosen=len(selection.nodes),
+            candidates=selection.candidates,
+            exclusions=selection.exclusions,
+        )
+        if selection.HasField("outranked"):
+            choice.outranked.CopyFrom(selection.outranked)
+        self._record.nodes_chosen(choice)
 
     def _note_answers(self, answered: list[Answered]) -> None:
         for a in answered:

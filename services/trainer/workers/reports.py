@@ -10,14 +10,16 @@ from collections.abc import Sequence
 
 from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_REASON_CHARACTERS, MAX_TRAINING_SAMPLES
-from peerloom.services.trainer.jobs.sample_ledger import judge, steps_per_epoch, total_steps
+from peerloom.services.trainer.jobs.sample_ledger import judge, step_samples, steps_per_epoch, total_steps
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
     EpochProgress,
     Job,
+    ScriptExit,
     StepProgress,
     Worker,
+    WorkerAborted,
     WorkerAccusation,
     WorkerFinished,
     WorkerPrepared,
@@ -25,12 +27,13 @@ from peerloom.v1.trainer_pb2 import (
 )
 
 MAX_NAME_CHARACTERS = 63
+SCRIPT_LINES_CHARACTERS = 4096
 MIN_FIGURE, MAX_FIGURE = 1e-12, 1e12  # of seconds, and of samples a second
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
-    """What can't be true of a worker's message, other than its last word on a generation."""
+    """What can't be true of a worker's message, other than that it has finished."""
     match request.WhichOneof("message"):
         case "prepared":
             return why_not_prepared(job, request.prepared)
@@ -52,6 +55,10 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
             )
         case "refusal" if not 1 <= request.refusal.step <= total_steps(job):
             return f"it refuses in step {request.refusal.step} of {total_steps(job)}"
+        case "aborted":
+            return _why_not_aborted(job, request.aborted)
+        case "finished" if request.finished.HasField("script_files"):
+            return _why_not_files(job, request.finished.script_files)
         case "leaving":
             return _why_not_measured(grace_s=request.leaving.grace_s)
     return ""
@@ -76,6 +83,8 @@ def why_not_together(is_tls: bool, worker: WorkerState, workers: Sequence[Worker
 def why_not_prepared(job: Job, prepared: WorkerPrepared) -> str:
     """Why this can't be what the job trains: outside the limits, or not what the job or others said."""
     spec, known = job.spec, job.ledger.training_samples
+    if spec.HasField("script"):
+        return "" if prepared == WorkerPrepared() else "it tells of a training, and the job is a script"
     for name, low, high in (("epochs", 1, MAX_EPOCHS), ("batch_size", 1, MAX_BATCH_SIZE)):
         if not low <= getattr(prepared, name) <= high:
             return f"its {name} is {getattr(prepared, name)}, but must be from {low} to {high}"
@@ -96,6 +105,8 @@ def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:
     """Why this member of the newest generation can't have made the job's last step."""
     if worker.generation != job.generation:
         return f"it says that it has finished, and belongs to generation {worker.generation} only"
+    if job.spec.HasField("script"):
+        return "" if not said.model.digest else "it brings a model, and the job is a script"
     if not _DIGEST.fullmatch(said.parameters_digest):
         return "it has finished, and its parameters_digest is no SHA-256"
     if worker.rank:
@@ -127,14 +138,14 @@ def last_words(workers: Sequence[WorkerState]) -> list[WorkerFinished]:
 
 
 def _why_not_step(job: Job, step: StepProgress) -> str:
-    per_epoch, batch, samples = steps_per_epoch(job), job.spec.batch_size, job.ledger.training_samples
+    per_epoch, whole, samples = steps_per_epoch(job), step_samples(job), job.ledger.training_samples
     if step.step <= job.progress.step:
         return ""  # told again after its session broke; it isn't entered
     if step.step != job.progress.step + 1 or step.step > total_steps(job):
         return f"it reports step {step.step} of {total_steps(job)} after step {job.progress.step}"
     epoch, place = divmod(step.step - 1, per_epoch)
-    first = place * batch
-    expected = (epoch + 1, first, min(batch, samples - first))
+    first = place * whole
+    expected = (epoch + 1, first, min(whole, samples - first))
     if (step.epoch, step.first_sample, step.samples) != expected:
         return (
             f"it reports step {step.step} with {step.samples} samples from {step.first_sample} of epoch "
@@ -171,6 +182,27 @@ def _why_not_accused(job: Job, said: WorkerAccusation) -> str:
         return f"it accuses of step {said.step} of {total_steps(job)} in generation {said.generation}"
     if not TOLERANCE < said.difference <= MAX_DIFFERENCE:
         return f"it accuses of a difference of {said.difference}, not of one above {TOLERANCE}"
+    return ""
+
+
+def _why_not_aborted(job: Job, said: WorkerAborted) -> str:
+    why_not = _why_not_files(job, said.script_files) if said.HasField("script_files") else ""
+    return why_not or (_why_not_exited(job, said.script_exit) if said.HasField("script_exit") else "")
+
+
+def _why_not_files(job: Job, files: Checkpoint) -> str:
+    if not job.spec.HasField("script"):
+        return "it offers the files of a script, and the job is none"
+    return _why_not_checkpoint(job, files)
+
+
+def _why_not_exited(job: Job, said: ScriptExit) -> str:
+    if not job.spec.HasField("script"):
+        return "it tells how a script ended, and the job is none"
+    if not said.status or not -128 <= said.status <= 255:
+        return f"it says that a script failed with status {said.status}"
+    if len(said.last_lines) > SCRIPT_LINES_CHARACTERS:
+        return f"the last lines of its script have more than {SCRIPT_LINES_CHARACTERS} characters"
     return ""
 
 

@@ -7,6 +7,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.ids import new_secret
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import total_steps
+from peerloom.services.trainer.jobs.script_runs import noted_exit
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import SAYS, AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
@@ -154,7 +155,8 @@ class WorkerSessions:
                 self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
                 self._record.audits_made(state.worker_id, request.beat.audits)
             case "checkpoint":
-                self._checkpoints.offered(state.worker_id, request.checkpoint)
+                departs = state.is_departing
+                self._checkpoints.offered(state.worker_id, request.checkpoint, is_pressing=departs)
             case "entry":
                 if reason := self._rendezvous.say(state.worker_id, request.entry):
                     self._pool.refuse(state.worker_id, reason)
@@ -165,7 +167,8 @@ class WorkerSessions:
         newest = self._record.generation
         match request.WhichOneof("message"):
             case "prepared":
-                self._record.task_loaded(request.prepared)
+                if not self._record.job.spec.HasField("script"):
+                    self._record.task_loaded(request.prepared)
                 self._pool.become(state.prepared())
             case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
                 self._let_go(state, request.aborted)
@@ -189,6 +192,8 @@ class WorkerSessions:
         reason = why_not_finished(job, self._record.worker(state.worker_id), said)
         if not reason:
             self._record.audits_made(state.worker_id, said.audits)
+            if said.HasField("script_files"):
+                self._checkpoints.offered(state.worker_id, said.script_files)
             self._pool.become(state.finished(said, total_steps(job)))
         elif state.is_left_behind:  # what it reported did not count: it reports anew in the next generation
             self._pool.become(state.let_go(state.step))
@@ -196,6 +201,13 @@ class WorkerSessions:
             self._pool.refuse(state.worker_id, reason)
 
     def _let_go(self, state: WorkerState, aborted: WorkerAborted) -> None:
+        job = self._record.job
+        if aborted.HasField("script_exit") and aborted.generation == job.generation:
+            node_name = self._record.worker(state.worker_id).node_name
+            run = noted_exit(job.script_run, job.generation, aborted.script_exit, node_name)
+            self._record.script_ran(run)
+        if aborted.HasField("script_files"):
+            self._checkpoints.offered(state.worker_id, aborted.script_files)
         self._pool.become(state.let_go(aborted.committed_step))
         if aborted.refused_checkpoint:
             self._checkpoints.refused(aborted.refused_checkpoint, aborted.reason)

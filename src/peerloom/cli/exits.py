@@ -50,3 +50,13 @@ def code_of(error: PeerloomError) -> int:
 def code_of_job(state: str) -> int:
     """The exit code for a job's state; 0 for one that goes on or has succeeded."""
     return _JOB_CODES.get(state, OK)
+
+
+def code_of_script(state: str, status: int | None) -> int:
+    """The exit code for a script's job: the script's own status, 128 and the signal for one that was killed.
+
+    `status` is None where no process of it failed or ended.
+    """
+    if status is None:
+        return code_of_job(state)
+    return 128 - status if status < 0 else status

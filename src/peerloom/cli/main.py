@@ -17,6 +17,7 @@ _TABLE = {
     "status": (f"{_HERE}.status", "Show services, nodes and running jobs."),
     "dashboard": (f"{_HERE}.dashboard", "Watch the network and its jobs in a browser."),
     "train": (f"{_HERE}.train", "Submit a training job and watch it."),
+    "run": (f"{_HERE}.run", "Run a training script as torchrun would, and show what it prints."),
     "sync": (f"{_HERE}.sync", "List the ways to synchronise a training, or explain one."),
     "jobs": (f"{_HERE}.jobs", "List, show, watch or cancel jobs, and read their logs."),
     "nodes": (f"{_HERE}.nodes", "List, show, drain or remove nodes."),

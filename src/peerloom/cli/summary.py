@@ -28,6 +28,7 @@ def result_fields(result: JobResult) -> list[tuple[str, str]]:
         ("test", metric_of(result.metric_name, result.metric)),
         ("speed", _speed(result)),
         ("a step", _step(result)),
+        ("exchanged", _exchanged(result)),
         ("model", _model(result)),
         ("kept by", ", ".join(result.model_nodes)),
         ("fetch it", f"peerloom models get {result.job_id} FILE" if result.model else ""),
@@ -46,6 +47,12 @@ def _step(result: JobResult) -> str:
         return ""
     computing, waiting = 1000 * result.compute_s_per_step, 1000 * result.communication_s_per_step
     return f"{computing:.1f} ms computing, {waiting:.1f} ms waiting for the others"
+
+
+def _exchanged(result: JobResult) -> str:
+    if not result.communicated_bytes:
+        return ""
+    return f"{human_bytes(result.communicated_bytes)} that one worker gave to the others"
 
 
 def _model(result: JobResult) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -30,16 +30,19 @@ class Handle(Protocol):
         """Its events."""
 
 
-def watch_job(job: Handle, output: str = "table", *, after: int = 0, greeting: str = "") -> str:
+def watch_job(
+    job: Handle, output: str = "table", *, after: int = 0, greeting: str = "", tell_by: Tell | None = None
+) -> str:
     """Tells of a job's events until it ends, after a `greeting`; returns its last state.
 
+    `tell_by` does that in place of what `output` says.
     Ctrl-C ends the watching, not the job: it says so, and the command ends with 130.
     """
     state = ""
     try:
         if greeting:
             say(greeting, err=True)
-        with _teller(output) as tell:
+        with nullcontext(tell_by) if tell_by else _teller(output) as tell:
             for event in job.watch(after=after):
                 tell(event)
                 if isinstance(event, StateChanged):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peerloom.artifacts.bundles import pack
+from peerloom.artifacts.bundles import pack, unpack
 from peerloom.artifacts.fetch.fetcher import Fetcher
 from peerloom.artifacts.transfer import put_file
 from peerloom.client.conversions.words import number_of, word_of
@@ -211,6 +211,21 @@ async def fetch_model(services: Services, model: str, path: str | Path) -> Path:
     target = await asyncio.to_thread(target_file, path, digest)
     await asyncio.to_thread(_make_room, target)
     return await AsyncArtifacts(services).get(digest, target)
+
+
+async def fetch_folder(services: Services, digest: str, folder: str | Path) -> Path:
+    """Unpacks a bundle into a new `folder`, checked; returns its path.
+
+    Raises what `AsyncArtifacts.get` and `unpack` raise, and InvalidArgumentError where no folder can be made.
+    """
+    target = await asyncio.to_thread(_expanded, folder)
+    if await asyncio.to_thread(target.exists):
+        raise InvalidArgumentError.of_field("folder", str(target), "a folder that doesn't exist yet")
+    await asyncio.to_thread(_make_room, target)
+    with TemporaryDirectory(prefix="peerloom-") as fetched:
+        bundle = await AsyncArtifacts(services).get(digest, Path(fetched) / "files.tar")
+        await asyncio.to_thread(unpack, bundle, target)
+    return target
 
 
 def _expanded(path: str | Path) -> Path:

@@ -15,11 +15,12 @@ from peerloom.client.jobs import AsyncJobHandle
 from peerloom.client.models import find_model, list_models
 from peerloom.client.network import AsyncNetwork
 from peerloom.client.remote_services import Services
-from peerloom.client.requests import job_spec, job_states
+from peerloom.client.requests import job_spec, job_states, script_spec
 from peerloom.client.signatures import taking
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.client.types.jobs import Job, JobSpec, Model
+from peerloom.client.types.scripts import ScriptSpec
 from peerloom.kit.ids import new_request_id
 from peerloom.v1 import selector_pb2, trainer_pb2
 
@@ -106,23 +107,37 @@ class AsyncClient(AsyncNetwork):
     async def train(self, spec: JobSpec) -> AsyncJobHandle:
         """Hands in a job and returns as soon as the trainer has stored it.
 
-        `task` is "digits", "mnist", "cifar10" or a "module:Class" importable on the nodes, `arguments` are
+        `task` is a built-in one (e.g. "digits") or a "module:Class" importable on the nodes, `arguments` are
         its own (e.g. {"data": "/data/mnist"}; "artifact:DIGEST" sends an artifact to the nodes and gives its
         path). `code` is a folder with the task's modules, or the digest of one put in before, for nodes that
         allow it. `requests` is how many nodes may be asked, 1 to 1000, 3 when None. `epochs` (1 to
-        1,000,000), `batch_size` (samples in one step over all workers together, 1 to 16,777,216) and
+        1,000,000), `batch_size` (samples in one batch over all workers together, 1 to 16,777,216) and
         `learning_rate` (above 0) are the task's when None. `policy` chooses the nodes (empty: the selector's
         default), among those with `min_slots` (0 to 1024), the `accelerator` (e.g. "cuda") and all `labels`.
         `backend` is "auto", "gloo" or "nccl". `seed` makes a run repeatable, with `equal_shares` also where
         the workers' speeds differ or vary, which shares would follow; `robust` says how the training goes on
         beside workers that lie ("off": not at all; "auto": by a trimmed mean of one vote an owner, with fewer
         than five owners by refusing gradients that aren't finite; whoever is found to lie is dismissed unless
-        it is "off"); `sync` names how gradients become their sum, e.g. "codec=int8" (empty: an all-reduce);
+        it is "off"); `sync` names how gradients become their sum, e.g. "codec=int8" (empty: an all-reduce),
+        or after how many batches of its own a worker exchanges what these changed, e.g. "diloco";
         `initial_model` is the digest of parameters to begin with.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """
-        message = await job_spec(spec, self.artifacts)
-        request = trainer_pb2.SubmitJobRequest(spec=message, request_id=new_request_id())
+        return await self._submit(await job_spec(spec, self.artifacts))
+
+    @taking(ScriptSpec)
+    async def run_script(self, spec: ScriptSpec) -> AsyncJobHandle:
+        """Hands in a training script as torchrun starts it, one process a slot, on nodes that allow code.
+
+        `script` is sent alone, or with the folder `code` that it lies in (or is a path in the bundle of that
+        digest), and gets `script_arguments`. All processes are started again when one fails, `max_restarts`
+        times (0 to 1000, 3 when None), or when workers are lost or join, in the folder as rank 0 left it. The
+        other arguments are those of `train`. Raises InvalidArgumentError, NotFoundError.
+        """
+        return await self._submit(await script_spec(spec, self.artifacts))
+
+    async def _submit(self, spec: trainer_pb2.JobSpec) -> AsyncJobHandle:
+        request = trainer_pb2.SubmitJobRequest(spec=spec, request_id=new_request_id())
         answer = await self._services.trainer.call(lambda stub: stub.SubmitJob, request)
         return self._handle(answer.job.job_id)
 
@@ -212,8 +227,9 @@ class AsyncClient(AsyncNetwork):
         """The tokens with which a model of text continues the prompt, until its context is full.
 
         `temperature` 0 takes the most probable token each time; above, chance from `seed` chooses. `mode`
-        "remote" runs on one node, "split" on `stages` nodes (0: 3), "local" here, "auto" on the fewest that
-        hold the model. A node lost on the way is replaced, and the tokens are those that would have come.
+        "remote" runs on one node, "split" on `stages` nodes (0: at most 3), "local" here, "auto" on the
+        fewest that hold the model. A node lost on the way is replaced, and the tokens are those that would
+        have come.
         Raises FailedPreconditionError for a model that doesn't continue sequences.
         """
         from peerloom.inference.client.decoding import generate  # here, because it brings numpy

@@ -88,6 +88,7 @@ class Client(SyncFace[AsyncClient]):
     policies = blocking(AsyncClient.policies)
 
     train = _giving_handle(AsyncClient.train)
+    run_script = _giving_handle(AsyncClient.run_script)
     job = _giving_handle(AsyncClient.job)
     jobs = blocking(AsyncClient.jobs)
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
-from peerloom.client.artifacts import fetch_model
+from peerloom.client.artifacts import fetch_folder, fetch_model
 from peerloom.client.conversions.jobs import job_of, log_line_of
 from peerloom.client.job_events import watch_job
 from peerloom.client.loop_thread import LoopThread, SyncFace, blocking, blocking_iterator
 from peerloom.client.remote_services import Services
 from peerloom.client.types import Job, JobEvent, JobResult, LogLine
-from peerloom.errors import DeadlineError
+from peerloom.errors import DeadlineError, FailedPreconditionError
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
 from peerloom.v1.trainer_pb2 import (
@@ -108,6 +108,20 @@ class AsyncJobHandle:
         """
         return await fetch_model(self._services, self.id, path)
 
+    async def fetch_files(self, folder: str | Path) -> Path:
+        """Writes what rank 0 of a script had in its working folder, with its code, to a new `folder`.
+
+        It is as it was last stored: at the end of each start, and now and then before. Raises
+        FailedPreconditionError when nothing is, InvalidArgumentError for a folder that exists.
+        """
+        digest = (await self.status()).files
+        if not digest:
+            raise FailedPreconditionError(
+                f"{self.id} has left no files: it is no script, or its rank 0 wrote nothing where it ran.",
+                reason="NO_FILES",
+            )
+        return await fetch_folder(self._services, digest, folder)
+
     async def _ended_result(self) -> JobResult:
         while True:
             job = await self.status()
@@ -143,3 +157,4 @@ class JobHandle(SyncFace[AsyncJobHandle]):
     resume = blocking(AsyncJobHandle.resume)
     logs = blocking_iterator(AsyncJobHandle.logs)
     fetch_model = blocking(AsyncJobHandle.fetch_model)
+    fetch_files = blocking(AsyncJobHandle.fetch_files)

@@ -2,20 +2,23 @@
 
 import asyncio
 import math
+import re
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from peerloom.client.artifacts import AsyncArtifacts
 from peerloom.client.conversions.words import number_of
-from peerloom.client.types import JobSpec
+from peerloom.client.types import JobSpec, ScriptSpec
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_range
 from peerloom.kit.job_inputs import PREFIX, digest_in
-from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SLOTS
+from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SCRIPT_RESTARTS, MAX_SLOTS
 from peerloom.kit.robust_rules import check_robust
 from peerloom.kit.sync_method import parse_sync
-from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
+from peerloom.v1 import common_pb2, registry_pb2, selector_pb2, trainer_pb2
 
 _UINT32_MAX = 2**32 - 1
 _LIMITS: dict[str, tuple[int, int]] = {
@@ -24,6 +27,7 @@ _LIMITS: dict[str, tuple[int, int]] = {
     "batch_size": (1, MAX_BATCH_SIZE),
     "min_workers": (1, _UINT32_MAX),
     "max_workers": (1, _UINT32_MAX),
+    "max_restarts": (0, MAX_SCRIPT_RESTARTS),
     "min_slots": (0, MAX_SLOTS),
     "seed": (0, 2**64 - 1),
 }
@@ -59,12 +63,42 @@ async def job_spec(asked: JobSpec, artifacts: AsyncArtifacts) -> trainer_pb2.Job
     )
 
 
-def check_spec(asked: JobSpec) -> None:
-    """Raises InvalidArgumentError naming the argument that is outside its limits."""
+async def script_spec(asked: ScriptSpec, artifacts: AsyncArtifacts) -> trainer_pb2.JobSpec:
+    """The message of `Client.run_script`'s arguments; the script is put in, with its folder of code if any.
+
+    Raises InvalidArgumentError naming the argument, and NotFoundError with the nearest digests.
+    """
+    check_limits(asked)
+    for argument in asked.script_arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes of no encoding
+            raise InvalidArgumentError.of_field("script_arguments", ascii(argument), "text, not bytes")
+    code, path = await put_script(artifacts, asked.script, asked.code)
+    return trainer_pb2.JobSpec(
+        task=path,
+        code_digest=code,
+        script=common_pb2.Script(arguments=asked.script_arguments, max_restarts=asked.max_restarts),
+        request_budget=asked.requests,
+        policy=asked.policy,
+        requirements=selector_pb2.Requirements(
+            min_slots=asked.min_slots, accelerator_kind=asked.accelerator, labels=asked.labels
+        ),
+        min_workers=asked.min_workers,
+        max_workers=asked.max_workers,
+        name=asked.name,
+    )
+
+
+def check_limits(asked: JobSpec | ScriptSpec) -> None:
+    """Raises InvalidArgumentError naming the number that is outside its limits."""
     for field, (low, high) in _LIMITS.items():
-        value = getattr(asked, field)
+        value = getattr(asked, field, None)
         if value is not None:
             check_range(field, value, low, high)
+
+
+def check_spec(asked: JobSpec) -> None:
+    """Raises InvalidArgumentError naming the argument that is outside its limits."""
+    check_limits(asked)
     if asked.learning_rate is not None and not 0 < asked.learning_rate < math.inf:
         raise InvalidArgumentError.of_field("learning_rate", asked.learning_rate, "above 0 and finite")
     number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0})
@@ -83,6 +117,38 @@ async def code_digest(artifacts: AsyncArtifacts, code: str | Path) -> str:
     if await asyncio.to_thread(folder.is_dir):
         return (await artifacts.put(folder, kind="code")).digest
     return await artifacts.resolve(str(code))
+
+
+async def put_script(artifacts: AsyncArtifacts, script: str | Path, code: str | Path) -> tuple[str, str]:
+    """The digest of a bundle with the script, and its path there: the script alone, or its folder `code`.
+
+    Raises InvalidArgumentError for a script that isn't there, in that folder, or Python by its name.
+    """
+    if not re.fullmatch(r"[^.].*\.py", Path(script).name):
+        raise InvalidArgumentError.of_field("script", str(script), "a Python file, NAME.py")
+    folder = await asyncio.to_thread(_folder_of_code, code)
+    if str(code) and folder is None:
+        return await artifacts.resolve(str(code)), Path(script).as_posix()
+    path = await asyncio.to_thread(_path_below, script, folder)
+    if folder is not None:
+        return await code_digest(artifacts, folder), path.relative_to(folder).as_posix()
+    with TemporaryDirectory(prefix="peerloom-") as alone:
+        await asyncio.to_thread(shutil.copy, path, Path(alone) / path.name)
+        return await code_digest(artifacts, alone), path.name
+
+
+def _folder_of_code(code: str | Path) -> Path | None:
+    folder = Path(code).expanduser()
+    return folder.resolve() if str(code) and folder.is_dir() else None
+
+
+def _path_below(script: str | Path, folder: Path | None) -> Path:
+    path = Path(script).expanduser().resolve()
+    if not path.is_file():
+        raise InvalidArgumentError.of_field("script", str(script), "a file that exists")
+    if folder is not None and not path.is_relative_to(folder):
+        raise InvalidArgumentError.of_field("script", str(script), f"in the folder of code, {folder}")
+    return path
 
 
 async def resolved_arguments(artifacts: AsyncArtifacts, arguments: Mapping[str, str]) -> dict[str, str]:

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from peerloom.client.async_client import AsyncClient
-from peerloom.client.types import Belief, ExplainedBelief, Job, Model
+from peerloom.client.types import Belief, Job, Model
 from peerloom.dashboard.availability import SERVICES, Availability, services_page
 from peerloom.dashboard.board import Board
 from peerloom.dashboard.job_page import JobPage
-from peerloom.dashboard.listings import belief_rows, job_rows, jobs_by_node, model_rows, passed_over
+from peerloom.dashboard.listings import belief_rows, job_rows, jobs_by_node, model_rows
 from peerloom.dashboard.network_page import NetworkPage
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.clock import Clock
@@ -19,8 +19,6 @@ ASK_EVERY_S = 1.0
 LIST_LIMIT = 100
 # Jobs whose events are kept after somebody looked at them; the one looked at longest ago goes first.
 FOLLOWED_LIMIT = 16
-NOTED_LIMIT = 200
-STARTING = ("selecting", "starting", "running", "waiting")
 
 
 class SystemFollower:
@@ -36,7 +34,6 @@ class SystemFollower:
         self._jobs: Sequence[Job] = ()
         self._models: Sequence[Model] = ()
         self._beliefs: Sequence[Belief] = ()
-        self._noted: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         self._followed: OrderedDict[str, asyncio.Task[None]] = OrderedDict()
         self._tasks = asyncio.TaskGroup()
         board.pin("services", lambda: services_page(self._availability, client.address))
@@ -60,7 +57,7 @@ class SystemFollower:
         task = self._followed.get(name)
         if task is None or task.done():
             page = JobPage()
-            self._board.pin(name, lambda: self._job_page(job_id, page))
+            self._board.pin(name, page.page)
             self._followed[name] = self._tasks.create_task(self._follow_job(job_id, name, page))
         self._followed.move_to_end(name)
         while len(self._followed) > FOLLOWED_LIMIT:
@@ -115,27 +112,6 @@ class SystemFollower:
         self._jobs = await self._client.jobs(limit=LIST_LIMIT)
         self._models = await self._client.models(limit=LIST_LIMIT)
         self._touch("jobs", "models", "nodes")
-        for job in self._jobs:
-            if job.state in STARTING and job.answers and job.id not in self._noted:
-                await self._note_passed_over(job)
-
-    async def _note_passed_over(self, job: Job) -> None:
-        """Asks the selector at once: it remembers its last selection only."""
-        asked = {answer.name for answer in job.answers}
-        others = [name for name in self._network.names() if name not in asked]
-        self._noted[job.id] = []
-        explained = await asyncio.gather(*(self._explained(name) for name in others))
-        found = {name: one for name, one in zip(others, explained, strict=True) if one is not None}
-        self._noted[job.id] = passed_over(job, found)
-        while len(self._noted) > NOTED_LIMIT:
-            self._noted.popitem(last=False)
-        self._touch(f"job:{job.id}")
-
-    async def _explained(self, name: str) -> ExplainedBelief | None:
-        try:
-            return await self._client.explain_belief(name)
-        except PeerloomError:
-            return None  # the selector is away, or knows the node no longer
 
     async def _follow_job(self, job_id: str, name: str, page: JobPage) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -161,9 +137,6 @@ class SystemFollower:
             except PeerloomError:
                 pass  # the trainer's availability tells of it
             await asyncio.sleep(ASK_EVERY_S)
-
-    def _job_page(self, job_id: str, page: JobPage) -> dict[str, Any]:
-        return {**page.page(), "passed_over": self._noted.get(job_id, [])}
 
     def _network_rows(self) -> list[dict[str, Any]]:
         beliefs = {belief.node_id: belief.belief for belief in self._beliefs}

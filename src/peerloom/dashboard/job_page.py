@@ -133,6 +133,8 @@ def _facts(job: Job) -> dict[str, Any]:
         "progress": asdict(job.progress) if job.progress else None,
         "checkpoint_step": job.checkpoint_step,
         "answers": [{**asdict(one), "accepted": one.accepted} for one in job.answers],
+        "choice": str(job.choice) if job.choice else "",
+        "passed_over": [asdict(one) for one in job.choice.passed_over] if job.choice else [],
         "workers": [asdict(one) for one in job.workers],
         "ledger": asdict(job.ledger) | {"stretches": len(job.ledger.stretches)} if job.ledger else None,
         "evaluation": str(job.evaluation) if job.evaluation else "",

@@ -1,10 +1,10 @@
 """Jobs, models and beliefs as pages show them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from peerloom.client.types import Belief, ExplainedBelief, Job, Model
+from peerloom.client.types import Belief, Job, Model
 
 
 def job_head(job: Job) -> dict[str, Any]:
@@ -81,18 +81,3 @@ def _evidence(belief: Belief) -> dict[str, Any] | None:
     if found is None:
         return None
     return {"kind": found.kind, "detail": found.detail, "job": found.job_id, "time": found.time}
-
-
-def passed_over(job: Job, explained: Mapping[str, ExplainedBelief]) -> list[dict[str, Any]]:
-    """The nodes that weren't chosen when the job was to be given nodes, and why; by name.
-
-    The selector remembers its last selection only: an earlier one than the job's submission says nothing.
-    """
-    rows = []
-    for name, one in sorted(explained.items()):
-        choice = one.choices[0] if one.choices else None
-        if choice is None or choice.chosen or choice.time is None or job.submit_time is None:
-            continue
-        if choice.time >= job.submit_time:
-            rows.append({"name": name, "reason": choice.reason, "policy": choice.policy, "time": choice.time})
-    return rows

@@ -38,10 +38,6 @@ class NetworkPage:
         """The nodes as the page shows them; slots of one that isn't there are neither free nor used."""
         return [_node(node) for node in sorted(self._nodes.values(), key=lambda node: node.name)]
 
-    def names(self) -> list[str]:
-        """The names of all nodes."""
-        return sorted(node.name for node in self._nodes.values())
-
     def events(self) -> list[dict[str, Any]]:
         """What happened, newest first."""
         return [

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_bytes
-from peerloom.kit.sync_method import CHOICES, DIRECT, TOP_K, SyncMethod
+from peerloom.kit.local_rounds import AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
+from peerloom.kit.sync_method import CHOICES, NONE, RING, SyncMethod
 
 _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 
@@ -11,12 +12,16 @@ _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 @dataclass(frozen=True)
 class SyncExplanation:
     """`method` with all its pairs; `bytes_per_parameter` that a message has in a step with single-precision
-    gradients, and `bytes_ratio`, the same as a part of what codec=none takes."""
+    gradients, and `bytes_ratio`, the same as a part of what codec=none takes. A step has `batches`; `period`
+    and `outer` are empty where that is one, whose gradients travel."""
 
     method: str
     schedule: str
     topology: str
     codec: str
+    period: str
+    outer: str
+    batches: int
     bytes_per_parameter: float
     bytes_ratio: float
     small_messages: str
@@ -27,37 +32,77 @@ class SyncExplanation:
 
 def explained(method: SyncMethod) -> SyncExplanation:
     """What to know of a method."""
-    codec = f"{TOP_K}:RATIO" if method.codec == TOP_K else method.codec
     each = encoded_bytes(method, _VALUES) / _VALUES
     return SyncExplanation(
         method=str(method),
-        schedule=CHOICES["schedule"][method.schedule],
-        topology=CHOICES["topology"][method.topology],
-        codec=CHOICES["codec"][codec],
+        schedule=_schedule(method),
+        topology=_described("topology", method.topology, has_number=method.servers > 0),
+        codec=_described("codec", method.codec),
+        period=_period(method.rounds) if method.rounds is not None else "",
+        outer=_outer(method.rounds) if method.rounds is not None else "",
+        batches=method.batches,
         bytes_per_parameter=each,
         bytes_ratio=each / VALUE_BYTES,
         small_messages=""
-        if method.is_exact
+        if method.codec == NONE
         else f"a message that would be less than {LEAST_SAVED_BYTES} bytes shorter travels as it is",
         is_exact=method.is_exact,
         sums=_sums(method),
-        ranks="the same bits on all ranks after each step"
-        + (": the owner of a part encodes its sum once, and all decode the same bytes" * _is_decoded(method)),
+        ranks=_ranks(method),
     )
 
 
+def _described(key: str, word: str, *, has_number: bool = False) -> str:
+    """Of a word with and without a number the first is the one without."""
+    found = [does for choice, does in CHOICES[key].items() if choice.partition(":")[0] == word]
+    return found[-1 if has_number else 0]
+
+
+def _schedule(method: SyncMethod) -> str:
+    if method.rounds is not None:
+        return "what the local steps changed leaves after the round's last batch"
+    return _described("schedule", method.schedule)
+
+
+def _ranks(method: SyncMethod) -> str:
+    same = "the same bits on all ranks after each step"
+    if method.rounds is not None:
+        same = "the same bits on all ranks after each round; within it each has parameters of its own"
+    if _is_decoded(method):
+        return f"{same}: the owner of a part encodes its sum once, and all decode the same bytes"
+    return same
+
+
 def _is_decoded(method: SyncMethod) -> bool:
-    return method.topology == DIRECT and not method.is_exact
+    return method.topology != RING and method.codec != NONE
+
+
+def _period(rounds: LocalRounds) -> str:
+    return (
+        f"a step is a round of {rounds.period} batches, or of what is left of an epoch: each rank makes a "
+        "step of the task's optimiser for its samples of each, then all exchange what that changed"
+    )
+
+
+def _outer(rounds: LocalRounds) -> str:
+    if rounds.averages:
+        return OUTER_CHOICES[AVERAGE]
+    how = OUTER_CHOICES[f"{NESTEROV}:RATE:MOMENTUM"]
+    far = rounds.rate / (1 - rounds.momentum)
+    return (
+        f"{how}; rate {rounds.rate:g}, momentum {rounds.momentum:g}: in the long run {far:.3g} times as far "
+        "as that change, so a learning rate near the largest that works has to be smaller"
+    )
 
 
 def _sums(method: SyncMethod) -> str:
-    if method.is_exact:
+    if method.codec == NONE:
         return "exact, but for the rounding of the last bits, which the order of adding decides"
     if method.has_feedback:
         return (
             "lossy; what a step leaves out is added to the next, so that only the last residuals of the "
             "ranks are missing in the sum of all steps"
         )
-    if method.topology == DIRECT:
+    if method.topology != RING:
         return "lossy: rounded to 16 bits before and after adding; added in single precision"
     return "lossy: rounded to 16 bits, and added in 16 bits from rank to rank"

@@ -1,27 +1,34 @@
 """What a job's `sync` asks for: how the gradients of each step become their sum on all ranks. Pure functions.
 
-A schedule says when gradients travel, a topology which way, a codec as what. BSP is the bulk-synchronous
-schedule, WFBP the wait-free one of Poseidon (Zhang et al., USENIX ATC 2017).
+A schedule says when gradients travel, a topology which way, a codec as what; a period, how many batches each
+rank trains on before. BSP is the bulk-synchronous schedule, WFBP the wait-free one of Poseidon (Zhang et al.,
+USENIX ATC 2017). To merge is MG-WFBP's way (Shi, Chu, Li, INFOCOM 2019), with a threshold that is given; to
+cut and to send the first layers first is that of ByteScheduler (Peng et al., SOSP 2019), within a step.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.local_rounds import OUTER_CHOICES, PERIOD_CHOICES, LocalRounds, rounds_of
 from peerloom.kit.robust_rules import OFF
 
-BSP, WFBP = "bsp", "wfbp"
-RING, DIRECT = "ring", "direct"
+BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
+RING, DIRECT, SERVERS = "ring", "direct", "ps"
 NONE, FP16, BF16 = "none", "fp16", "bf16"
 INT8, INT4, ONE_BIT, TOP_K = "int8", "int4", "1bit", "topk"
 CHOICES: dict[str, dict[str, str]] = {
     "schedule": {
         WFBP: "each bucket of gradients leaves as soon as the backward pass has filled it",
         BSP: "all gradients leave after the backward pass",
+        f"{MERGED}:BYTES": "gradients wait until so many bytes are ready, and leave together",
+        f"{CUT}:BYTES": "gradients leave in pieces of at most so many bytes, those of the first layers first",
     },
     "topology": {
         RING: "the library's all-reduce",
         DIRECT: "each rank gets everybody's values for its part, adds them up, and gives the sum to all",
+        SERVERS: "each bucket has one rank that gets everybody's, adds them up, and gives the sum to all",
+        f"{SERVERS}:K": "the same, by the first K ranks alone, or by all where there are fewer",
     },
     "codec": {
         NONE: "as they are",
@@ -32,25 +39,50 @@ CHOICES: dict[str, dict[str, str]] = {
         ONE_BIT: "signs and a scale a block, with error feedback",
         f"{TOP_K}:RATIO": "the largest values of each part, with error feedback",
     },
+    "period": PERIOD_CHOICES,
+    "outer": OUTER_CHOICES,
 }
-_WORDS = {key: tuple(value.partition(":")[0] for value in values) for key, values in CHOICES.items()}
+_WORDS = {
+    key: tuple(dict.fromkeys(value.partition(":")[0] for value in values)) for key, values in CHOICES.items()
+}
 MOST_RATIO = 0.5  # beyond it the places cost more than the values save
-MAX_SYNC_CHARACTERS = 128
+LEAST_SIZE_BYTES, MOST_SIZE_BYTES = 1 << 10, 1 << 30  # less is header and trip, more is no cut
+MOST_SERVERS = 1 << 16
+KEY_BYTES = 1 << 20  # of a bucket that one server owns, where the schedule says no size: more would be uneven
+MAX_SYNC_CHARACTERS = 192
 
 
 @dataclass(frozen=True)
 class SyncMethod:
-    """One way to synchronise each step; `ratio` is the part of the values that topk sends, else 0."""
+    """One way to synchronise each step.
+
+    `ratio` is the part of the values that topk sends, else 0; `size_bytes` the BYTES of merged and cut, else
+    0; `servers` the K of ps, 0: all ranks. With `rounds` a step is a round of local ones, and what travels is
+    what those have changed.
+    """
 
     schedule: str = WFBP
     topology: str = RING
     codec: str = NONE
     ratio: float = 0.0
+    rounds: LocalRounds | None = None
+    size_bytes: int = 0
+    servers: int = 0
 
     @property
     def is_exact(self) -> bool:
-        """Nothing but the order of adding separates its sum from that of one process."""
-        return self.codec == NONE
+        """Nothing but the order of adding separates its steps from those of one process."""
+        return self.codec == NONE and self.rounds is None
+
+    @property
+    def batches(self) -> int:
+        """Batches in a step, but for the last of an epoch."""
+        return self.rounds.period if self.rounds is not None else 1
+
+    @property
+    def needs_mesh(self) -> bool:
+        """Its messages go from worker to worker, not by a library's collective."""
+        return self.topology != RING
 
     @property
     def has_feedback(self) -> bool:
@@ -58,11 +90,25 @@ class SyncMethod:
         return self.codec in (INT8, INT4, ONE_BIT, TOP_K)
 
     def __str__(self) -> str:
+        schedule = f"{self.schedule}:{self.size_bytes}" if self.size_bytes else self.schedule
+        topology = f"{self.topology}:{self.servers}" if self.servers else self.topology
         codec = f"{self.codec}:{self.ratio!r}" if self.codec == TOP_K else self.codec
-        return f"schedule={self.schedule},topology={self.topology},codec={codec}"
+        rounds = f",{self.rounds}" if self.rounds is not None else ""
+        return f"schedule={schedule},topology={topology},codec={codec}{rounds}"
 
 
-PRESETS = {"wfbp-a2a": SyncMethod(), "bsp-a2a": SyncMethod(schedule=BSP)}
+PRESETS = {
+    "wfbp-a2a": SyncMethod(),
+    "bsp-a2a": SyncMethod(BSP),
+    "wfbp-ps": SyncMethod(topology=SERVERS),
+    "bsp-ps": SyncMethod(BSP, SERVERS),
+    "mg-wfbp": SyncMethod(MERGED, size_bytes=1 << 20),
+    "bytescheduler-ps": SyncMethod(CUT, SERVERS, size_bytes=1 << 19),
+    "bytescheduler-a2a": SyncMethod(CUT, DIRECT, size_bytes=1 << 19),
+    "local-sgd": SyncMethod(BSP, rounds=LocalRounds(16)),
+    # In short trainings this did better than the 0.7 and 0.9 of DiLoCo's authors, who trained far longer.
+    "diloco": SyncMethod(BSP, rounds=LocalRounds(32, rate=1.0, momentum=0.6)),
+}
 
 
 def parse_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> SyncMethod:
@@ -91,8 +137,8 @@ def parse_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> S
 
 def why_not_nccl(method: SyncMethod, robust: str = OFF) -> str:
     """Why a job can't use NCCL; empty when it can."""
-    if method.topology == DIRECT and robust == OFF:
-        return "the direct exchange of gradients is made for gloo, and was never run over NCCL"
+    if method.needs_mesh and robust == OFF:
+        return "messages from worker to worker go by way of the processor, beside gloo and never over NCCL"
     return ""
 
 
@@ -108,20 +154,39 @@ def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
             raise InvalidArgumentError.of_field(field, text, f"without a second {key}: one of them counts")
         given[key] = value
     codec, ratio = _codec(field, text, given.get("codec", NONE))
-    needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K) or robust != OFF
-    for key in ("schedule", "topology"):
-        if key in given and given[key] not in CHOICES[key]:
-            limit = f"of a {key} that is there ({', '.join(CHOICES[key])})"
-            raise _refused(field, text, _hinted(limit, given[key], _WORDS[key]))
-    topology = given.get("topology", DIRECT if needs_direct else RING)
-    return SyncMethod(given.get("schedule", WFBP), topology, codec, ratio)
+    rounds = rounds_of(field, text, given)
+    given_schedule = given.get("schedule", WFBP if rounds is None else BSP)
+    schedule, size = _word(field, text, "schedule", given_schedule)
+    size_bytes = 0
+    if schedule in (MERGED, CUT):
+        size_bytes = _number(field, text, f"{schedule}:BYTES", size, LEAST_SIZE_BYTES, MOST_SIZE_BYTES)
+    needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K) or robust != OFF or schedule == CUT
+    given_topology = given.get("topology", DIRECT if needs_direct else RING)
+    topology, count = _word(field, text, "topology", given_topology)
+    servers = _number(field, text, f"{SERVERS}:K", count, 1, MOST_SERVERS) if count else 0
+    return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers)
+
+
+def _word(field: str, text: str, key: str, value: str) -> tuple[str, str]:
+    """A key's word, and what is behind its colon: nothing where there is none, or none belongs."""
+    name, colon, number = value.partition(":")
+    numbered = any(choice.startswith(f"{name}:") for choice in CHOICES[key])
+    if name not in _WORDS[key] or (colon and not (numbered and number)):
+        limit = f"of a {key} that is there ({', '.join(CHOICES[key])})"
+        raise _refused(field, text, _hinted(limit, name, _WORDS[key]))
+    return name, number
+
+
+def _number(field: str, text: str, form: str, number: str, least: int, most: int) -> int:
+    value = int(number) if number.isascii() and number.isdecimal() and len(number) <= len(str(most)) else -1
+    if not least <= value <= most:
+        limit = f"{form} with a whole number from {least} to {most}"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return value
 
 
 def _codec(field: str, text: str, value: str) -> tuple[str, float]:
-    name, colon, number = value.partition(":")
-    if name not in _WORDS["codec"] or (colon and name != TOP_K):
-        limit = f"of a codec that is there ({', '.join(CHOICES['codec'])})"
-        raise _refused(field, text, _hinted(limit, name, _WORDS["codec"]))
+    name, number = _word(field, text, "codec", value)
     if name != TOP_K:
         return name, 0.0
     try:
@@ -137,14 +202,24 @@ def _codec(field: str, text: str, value: str) -> tuple[str, float]:
 def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str) -> None:
     if robust != OFF and method != SyncMethod(topology=DIRECT):
         fitting = SyncMethod(topology=DIRECT)
-        why = f"robust is {robust}, whose rule needs each rank's values as they are, from each to each"
-        raise _cannot(field, text, why, fitting)
+        needs = "each rank's values as they are, from each to each"
+        if method.rounds is not None:
+            needs = "gradients that others can compute again, and nobody else has a rank's local steps"
+        raise _cannot(field, text, f"robust is {robust}, whose rule needs {needs}", fitting)
+    if method.rounds is not None and method.schedule != BSP:
+        why = f"a round's changes are whole only after its last batch, too late for {method.schedule}"
+        raise _cannot(field, text, why, replace(method, schedule=BSP, size_bytes=0))
     if method.topology == RING and method.has_feedback:
         why = f"a ring adds up what arrives, and {method.codec} has to be decoded before it is added"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
+    if method.topology == RING and method.schedule == CUT:
+        why = "a library's all-reduces don't overtake each other, and pieces of the first layers have to"
+        raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if backend == "nccl" and (why := why_not_nccl(method, robust)):
         codec = BF16 if method.has_feedback else method.codec
-        raise _cannot(field, text, why, SyncMethod(method.schedule, RING, codec))
+        schedule, size_bytes = (MERGED if method.schedule == CUT else method.schedule), method.size_bytes
+        nearest_method = SyncMethod(schedule, RING, codec, rounds=method.rounds, size_bytes=size_bytes)
+        raise _cannot(field, text, why, nearest_method)
 
 
 def _cannot(field: str, text: str, why: str, fitting: SyncMethod) -> InvalidArgumentError:

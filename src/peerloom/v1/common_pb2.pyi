@@ -278,3 +278,35 @@ class Vocabulary(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Vocabulary: _TypeAlias = Vocabulary  # noqa: Y015
+
+@_typing.final
+class Script(_message.Message):
+    """How a script that torchrun could start is started, once for each worker; its path is the task."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    MAX_RESTARTS_FIELD_NUMBER: _builtins.int
+    max_restarts: _builtins.int
+    """How often all its processes may be started again after one of them failed, 0 to 1000; unset: 3. Workers that
+    are lost with their nodes don't count.
+    """
+    @_builtins.property
+    def arguments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What follows the script's name on its command line; at most 256, each at most 4096 characters."""
+
+    def __init__(
+        self,
+        *,
+        arguments: _abc.Iterable[_builtins.str] | None = ...,
+        max_restarts: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "max_restarts", b"max_restarts"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "arguments", b"arguments", "max_restarts", b"max_restarts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_restarts: _TypeAlias = _typing.Literal["max_restarts"]  # noqa: Y015
+    _WhichOneofArgType__max_restarts: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_restarts) -> _WhichOneofReturnType__max_restarts | None: ...
+
+Global___Script: _TypeAlias = Script  # noqa: Y015

@@ -381,6 +381,7 @@ class Work(_message.Message):
     TASK_ARGUMENTS_FIELD_NUMBER: _builtins.int
     CODE_DIGEST_FIELD_NUMBER: _builtins.int
     INITIAL_MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    SCRIPT_FIELD_NUMBER: _builtins.int
     trainer_address: _builtins.str
     """host:port of the trainer that the workers report to; the registry must list it."""
     task: _builtins.str
@@ -393,6 +394,10 @@ class Work(_message.Message):
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Arguments of the task, at most 32, values of at most 4096 characters; artifact:DIGEST names an artifact."""
 
+    @_builtins.property
+    def script(self) -> _common_pb2.Script:
+        """Set where the task is the path of a script in the code, which is started so."""
+
     def __init__(
         self,
         *,
@@ -401,10 +406,11 @@ class Work(_message.Message):
         task_arguments: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         code_digest: _builtins.str = ...,
         initial_model_digest: _builtins.str = ...,
+        script: _common_pb2.Script | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["script", b"script"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code_digest", b"code_digest", "initial_model_digest", b"initial_model_digest", "task", b"task", "task_arguments", b"task_arguments", "trainer_address", b"trainer_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code_digest", b"code_digest", "initial_model_digest", b"initial_model_digest", "script", b"script", "task", b"task", "task_arguments", b"task_arguments", "trainer_address", b"trainer_address"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

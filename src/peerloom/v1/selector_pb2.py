@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apeerloom/v1/selector.proto\x12\x0bpeerloom.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x01\n\x0cRequirements\x12\x11\n\tmin_slots\x18\x01 \x01(\r\x12\x18\n\x10\x61\x63\x63\x65lerator_kind\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.peerloom.v1.Requirements.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc3\x01\n\x12SelectNodesRequest\x12/\n\x0crequirements\x18\x01 \x01(\x0b\x32\x19.peerloom.v1.Requirements\x12\x16\n\x0erequest_budget\x18\x02 \x01(\r\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x16\n\x0e\x65xcluded_nodes\x18\x04 \x03(\t\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05slots\x18\x06 \x01(\r\x12\x11\n\thorizon_s\x18\x07 \x01(\x01\x42\x07\n\x05_seed\"k\n\nRankedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x0e\n\x06\x62\x65lief\x18\x05 \x01(\x01\x12\x0e\n\x06reason\x18\x06 \x01(\t\"<\n\tExclusion\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x10\n\x08\x65xamples\x18\x03 \x03(\t\"\x8d\x01\n\x13SelectNodesResponse\x12&\n\x05nodes\x18\x01 \x03(\x0b\x32\x17.peerloom.v1.RankedNode\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x12\n\ncandidates\x18\x03 \x01(\r\x12*\n\nexclusions\x18\x04 \x03(\x0b\x32\x16.peerloom.v1.Exclusion\"\x95\x02\n\x08\x45vidence\x12\x13\n\x0b\x65vidence_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.peerloom.v1.EvidenceKind\x12\x0f\n\x07\x64\x65lay_s\x18\x04 \x01(\x01\x12\x10\n\x08online_s\x18\x05 \x01(\x01\x12\x16\n\x0etransfer_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06job_id\x18\x07 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x08 \x01(\t\x12(\n\x04time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cspeed_gflops\x18\n \x01(\x01\x12\r\n\x05slots\x18\x0b \x01(\r\x12\x10\n\x08reporter\x18\x0c \x01(\t\"n\n\rBeliefWeights\x12\x11\n\tscore_old\x18\x01 \x01(\x01\x12\x14\n\x0ctransmission\x18\x02 \x01(\x01\x12\r\n\x05train\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65lay\x18\x04 \x01(\x01\x12\x16\n\x0etime_score_cap\x18\x05 \x01(\x01\"\xaf\x02\n\x0b\x42\x65liefTerms\x12\x11\n\tscore_old\x18\x01 \x01(\x01\x12\x15\n\rtransmissions\x18\x02 \x01(\x04\x12\x11\n\ttrainings\x18\x03 \x01(\x04\x12\x0f\n\x07\x64\x65lay_s\x18\x04 \x01(\x01\x12\x18\n\x10\x65nded_online_log\x18\x05 \x01(\x01\x12\x15\n\ropen_online_s\x18\x06 \x01(\x01\x12\x15\n\rinterruptions\x18\x07 \x01(\x04\x12\x12\n\nunfinished\x18\x08 \x01(\x04\x12\x11\n\tscore_new\x18\t \x01(\x01\x12\x12\n\ntime_score\x18\n \x01(\x01\x12\x14\n\x0cscore_reduce\x18\x0b \x01(\x01\x12+\n\x07weights\x18\x0c \x01(\x0b\x32\x1a.peerloom.v1.BeliefWeights\x12\x0c\n\x04lies\x18\r \x01(\x04\"\xcb\x01\n\x06\x42\x65lief\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06\x62\x65lief\x18\x03 \x01(\x01\x12\'\n\x05terms\x18\x04 \x01(\x0b\x32\x18.peerloom.v1.BeliefTerms\x12\x0f\n\x07updates\x18\x05 \x01(\x04\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x08\x65vidence\x18\x07 \x01(\x0b\x32\x15.peerloom.v1.Evidence\"0\n\x10GetBeliefRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06policy\x18\x02 \x01(\t\"H\n\tScoreTerm\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x10\n\x08\x65vidence\x18\x04 \x01(\t\"f\n\nPastChoice\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x9f\x01\n\x11GetBeliefResponse\x12#\n\x06\x62\x65lief\x18\x01 \x01(\x0b\x32\x13.peerloom.v1.Belief\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12+\n\x0bscore_terms\x18\x03 \x03(\x0b\x32\x16.peerloom.v1.ScoreTerm\x12(\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x17.peerloom.v1.PastChoice\";\n\x12ListBeliefsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListBeliefsResponse\x12$\n\x07\x62\x65liefs\x18\x01 \x03(\x0b\x32\x13.peerloom.v1.Belief\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x18ListBeliefHistoryRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x19ListBeliefHistoryResponse\x12$\n\x07updates\x18\x01 \x03(\x0b\x32\x13.peerloom.v1.Belief\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"@\n\x15ReportEvidenceRequest\x12\'\n\x08\x65vidence\x18\x01 \x03(\x0b\x32\x15.peerloom.v1.Evidence\")\n\x16ReportEvidenceResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\r\"\x15\n\x13ListPoliciesRequest\"O\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x12\n\nis_default\x18\x04 \x01(\x08\"=\n\x14ListPoliciesResponse\x12%\n\x08policies\x18\x01 \x03(\x0b\x32\x13.peerloom.v1.Policy*\xfb\x01\n\x0c\x45videnceKind\x12\x1d\n\x19\x45VIDENCE_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45VIDENCE_KIND_TRANSFER\x10\x01\x12\x1a\n\x16\x45VIDENCE_KIND_TRAINING\x10\x02\x12\x1c\n\x18\x45VIDENCE_KIND_UNFINISHED\x10\x03\x12\x1f\n\x1b\x45VIDENCE_KIND_SESSION_ENDED\x10\x04\x12\x1e\n\x1a\x45VIDENCE_KIND_INTERRUPTION\x10\x05\x12\x15\n\x11\x45VIDENCE_KIND_LIE\x10\x06\x12\x1e\n\x1a\x45VIDENCE_KIND_WRONG_ANSWER\x10\x07\x32\x95\x04\n\x0fSelectorService\x12P\n\x0bSelectNodes\x12\x1f.peerloom.v1.SelectNodesRequest\x1a .peerloom.v1.SelectNodesResponse\x12J\n\tGetBelief\x12\x1d.peerloom.v1.GetBeliefRequest\x1a\x1e.peerloom.v1.GetBeliefResponse\x12P\n\x0bListBeliefs\x12\x1f.peerloom.v1.ListBeliefsRequest\x1a .peerloom.v1.ListBeliefsResponse\x12\x62\n\x11ListBeliefHistory\x12%.peerloom.v1.ListBeliefHistoryRequest\x1a&.peerloom.v1.ListBeliefHistoryResponse\x12Y\n\x0eReportEvidence\x12\".peerloom.v1.ReportEvidenceRequest\x1a#.peerloom.v1.ReportEvidenceResponse\x12S\n\x0cListPolicies\x12 .peerloom.v1.ListPoliciesRequest\x1a!.peerloom.v1.ListPoliciesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1apeerloom/v1/selector.proto\x12\x0bpeerloom.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x01\n\x0cRequirements\x12\x11\n\tmin_slots\x18\x01 \x01(\r\x12\x18\n\x10\x61\x63\x63\x65lerator_kind\x18\x02 \x01(\t\x12\x35\n\x06labels\x18\x03 \x03(\x0b\x32%.peerloom.v1.Requirements.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc3\x01\n\x12SelectNodesRequest\x12/\n\x0crequirements\x18\x01 \x01(\x0b\x32\x19.peerloom.v1.Requirements\x12\x16\n\x0erequest_budget\x18\x02 \x01(\r\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x16\n\x0e\x65xcluded_nodes\x18\x04 \x03(\t\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\r\n\x05slots\x18\x06 \x01(\r\x12\x11\n\thorizon_s\x18\x07 \x01(\x01\x42\x07\n\x05_seed\"k\n\nRankedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x0e\n\x06\x62\x65lief\x18\x05 \x01(\x01\x12\x0e\n\x06reason\x18\x06 \x01(\t\"<\n\tExclusion\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x10\n\x08\x65xamples\x18\x03 \x03(\t\"\xb8\x01\n\x13SelectNodesResponse\x12&\n\x05nodes\x18\x01 \x03(\x0b\x32\x17.peerloom.v1.RankedNode\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x12\n\ncandidates\x18\x03 \x01(\r\x12*\n\nexclusions\x18\x04 \x03(\x0b\x32\x16.peerloom.v1.Exclusion\x12)\n\toutranked\x18\x05 \x01(\x0b\x32\x16.peerloom.v1.Exclusion\"\x95\x02\n\x08\x45vidence\x12\x13\n\x0b\x65vidence_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12\'\n\x04kind\x18\x03 \x01(\x0e\x32\x19.peerloom.v1.EvidenceKind\x12\x0f\n\x07\x64\x65lay_s\x18\x04 \x01(\x01\x12\x10\n\x08online_s\x18\x05 \x01(\x01\x12\x16\n\x0etransfer_bytes\x18\x06 \x01(\x04\x12\x0e\n\x06job_id\x18\x07 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x08 \x01(\t\x12(\n\x04time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0cspeed_gflops\x18\n \x01(\x01\x12\r\n\x05slots\x18\x0b \x01(\r\x12\x10\n\x08reporter\x18\x0c \x01(\t\"n\n\rBeliefWeights\x12\x11\n\tscore_old\x18\x01 \x01(\x01\x12\x14\n\x0ctransmission\x18\x02 \x01(\x01\x12\r\n\x05train\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65lay\x18\x04 \x01(\x01\x12\x16\n\x0etime_score_cap\x18\x05 \x01(\x01\"\xaf\x02\n\x0b\x42\x65liefTerms\x12\x11\n\tscore_old\x18\x01 \x01(\x01\x12\x15\n\rtransmissions\x18\x02 \x01(\x04\x12\x11\n\ttrainings\x18\x03 \x01(\x04\x12\x0f\n\x07\x64\x65lay_s\x18\x04 \x01(\x01\x12\x18\n\x10\x65nded_online_log\x18\x05 \x01(\x01\x12\x15\n\ropen_online_s\x18\x06 \x01(\x01\x12\x15\n\rinterruptions\x18\x07 \x01(\x04\x12\x12\n\nunfinished\x18\x08 \x01(\x04\x12\x11\n\tscore_new\x18\t \x01(\x01\x12\x12\n\ntime_score\x18\n \x01(\x01\x12\x14\n\x0cscore_reduce\x18\x0b \x01(\x01\x12+\n\x07weights\x18\x0c \x01(\x0b\x32\x1a.peerloom.v1.BeliefWeights\x12\x0c\n\x04lies\x18\r \x01(\x04\"\xcb\x01\n\x06\x42\x65lief\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0e\n\x06\x62\x65lief\x18\x03 \x01(\x01\x12\'\n\x05terms\x18\x04 \x01(\x0b\x32\x18.peerloom.v1.BeliefTerms\x12\x0f\n\x07updates\x18\x05 \x01(\x04\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x08\x65vidence\x18\x07 \x01(\x0b\x32\x15.peerloom.v1.Evidence\"0\n\x10GetBeliefRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06policy\x18\x02 \x01(\t\"H\n\tScoreTerm\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x10\n\x08\x65vidence\x18\x04 \x01(\t\"f\n\nPastChoice\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x0e\n\x06\x63hosen\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"\x9f\x01\n\x11GetBeliefResponse\x12#\n\x06\x62\x65lief\x18\x01 \x01(\x0b\x32\x13.peerloom.v1.Belief\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12+\n\x0bscore_terms\x18\x03 \x03(\x0b\x32\x16.peerloom.v1.ScoreTerm\x12(\n\x07\x63hoices\x18\x04 \x03(\x0b\x32\x17.peerloom.v1.PastChoice\";\n\x12ListBeliefsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"T\n\x13ListBeliefsResponse\x12$\n\x07\x62\x65liefs\x18\x01 \x03(\x0b\x32\x13.peerloom.v1.Belief\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x18ListBeliefHistoryRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x19ListBeliefHistoryResponse\x12$\n\x07updates\x18\x01 \x03(\x0b\x32\x13.peerloom.v1.Belief\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"@\n\x15ReportEvidenceRequest\x12\'\n\x08\x65vidence\x18\x01 \x03(\x0b\x32\x15.peerloom.v1.Evidence\")\n\x16ReportEvidenceResponse\x12\x0f\n\x07\x61pplied\x18\x01 \x01(\r\"\x15\n\x13ListPoliciesRequest\"O\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\x12\x12\n\nis_default\x18\x04 \x01(\x08\"=\n\x14ListPoliciesResponse\x12%\n\x08policies\x18\x01 \x03(\x0b\x32\x13.peerloom.v1.Policy*\xfb\x01\n\x0c\x45videnceKind\x12\x1d\n\x19\x45VIDENCE_KIND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x45VIDENCE_KIND_TRANSFER\x10\x01\x12\x1a\n\x16\x45VIDENCE_KIND_TRAINING\x10\x02\x12\x1c\n\x18\x45VIDENCE_KIND_UNFINISHED\x10\x03\x12\x1f\n\x1b\x45VIDENCE_KIND_SESSION_ENDED\x10\x04\x12\x1e\n\x1a\x45VIDENCE_KIND_INTERRUPTION\x10\x05\x12\x15\n\x11\x45VIDENCE_KIND_LIE\x10\x06\x12\x1e\n\x1a\x45VIDENCE_KIND_WRONG_ANSWER\x10\x07\x32\x95\x04\n\x0fSelectorService\x12P\n\x0bSelectNodes\x12\x1f.peerloom.v1.SelectNodesRequest\x1a .peerloom.v1.SelectNodesResponse\x12J\n\tGetBelief\x12\x1d.peerloom.v1.GetBeliefRequest\x1a\x1e.peerloom.v1.GetBeliefResponse\x12P\n\x0bListBeliefs\x12\x1f.peerloom.v1.ListBeliefsRequest\x1a .peerloom.v1.ListBeliefsResponse\x12\x62\n\x11ListBeliefHistory\x12%.peerloom.v1.ListBeliefHistoryRequest\x1a&.peerloom.v1.ListBeliefHistoryResponse\x12Y\n\x0eReportEvidence\x12\".peerloom.v1.ReportEvidenceRequest\x1a#.peerloom.v1.ReportEvidenceResponse\x12S\n\x0cListPolicies\x12 .peerloom.v1.ListPoliciesRequest\x1a!.peerloom.v1.ListPoliciesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REQUIREMENTS_LABELSENTRY']._loaded_options = None
   _globals['_REQUIREMENTS_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_EVIDENCEKIND']._serialized_start=2644
-  _globals['_EVIDENCEKIND']._serialized_end=2895
+  _globals['_EVIDENCEKIND']._serialized_start=2687
+  _globals['_EVIDENCEKIND']._serialized_end=2938
   _globals['_REQUIREMENTS']._serialized_start=77
   _globals['_REQUIREMENTS']._serialized_end=238
   _globals['_REQUIREMENTS_LABELSENTRY']._serialized_start=193
@@ -47,41 +47,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXCLUSION']._serialized_start=547
   _globals['_EXCLUSION']._serialized_end=607
   _globals['_SELECTNODESRESPONSE']._serialized_start=610
-  _globals['_SELECTNODESRESPONSE']._serialized_end=751
-  _globals['_EVIDENCE']._serialized_start=754
-  _globals['_EVIDENCE']._serialized_end=1031
-  _globals['_BELIEFWEIGHTS']._serialized_start=1033
-  _globals['_BELIEFWEIGHTS']._serialized_end=1143
-  _globals['_BELIEFTERMS']._serialized_start=1146
-  _globals['_BELIEFTERMS']._serialized_end=1449
-  _globals['_BELIEF']._serialized_start=1452
-  _globals['_BELIEF']._serialized_end=1655
-  _globals['_GETBELIEFREQUEST']._serialized_start=1657
-  _globals['_GETBELIEFREQUEST']._serialized_end=1705
-  _globals['_SCORETERM']._serialized_start=1707
-  _globals['_SCORETERM']._serialized_end=1779
-  _globals['_PASTCHOICE']._serialized_start=1781
-  _globals['_PASTCHOICE']._serialized_end=1883
-  _globals['_GETBELIEFRESPONSE']._serialized_start=1886
-  _globals['_GETBELIEFRESPONSE']._serialized_end=2045
-  _globals['_LISTBELIEFSREQUEST']._serialized_start=2047
-  _globals['_LISTBELIEFSREQUEST']._serialized_end=2106
-  _globals['_LISTBELIEFSRESPONSE']._serialized_start=2108
-  _globals['_LISTBELIEFSRESPONSE']._serialized_end=2192
-  _globals['_LISTBELIEFHISTORYREQUEST']._serialized_start=2194
-  _globals['_LISTBELIEFHISTORYREQUEST']._serialized_end=2273
-  _globals['_LISTBELIEFHISTORYRESPONSE']._serialized_start=2275
-  _globals['_LISTBELIEFHISTORYRESPONSE']._serialized_end=2365
-  _globals['_REPORTEVIDENCEREQUEST']._serialized_start=2367
-  _globals['_REPORTEVIDENCEREQUEST']._serialized_end=2431
-  _globals['_REPORTEVIDENCERESPONSE']._serialized_start=2433
-  _globals['_REPORTEVIDENCERESPONSE']._serialized_end=2474
-  _globals['_LISTPOLICIESREQUEST']._serialized_start=2476
-  _globals['_LISTPOLICIESREQUEST']._serialized_end=2497
-  _globals['_POLICY']._serialized_start=2499
-  _globals['_POLICY']._serialized_end=2578
-  _globals['_LISTPOLICIESRESPONSE']._serialized_start=2580
-  _globals['_LISTPOLICIESRESPONSE']._serialized_end=2641
-  _globals['_SELECTORSERVICE']._serialized_start=2898
-  _globals['_SELECTORSERVICE']._serialized_end=3431
+  _globals['_SELECTNODESRESPONSE']._serialized_end=794
+  _globals['_EVIDENCE']._serialized_start=797
+  _globals['_EVIDENCE']._serialized_end=1074
+  _globals['_BELIEFWEIGHTS']._serialized_start=1076
+  _globals['_BELIEFWEIGHTS']._serialized_end=1186
+  _globals['_BELIEFTERMS']._serialized_start=1189
+  _globals['_BELIEFTERMS']._serialized_end=1492
+  _globals['_BELIEF']._serialized_start=1495
+  _globals['_BELIEF']._serialized_end=1698
+  _globals['_GETBELIEFREQUEST']._serialized_start=1700
+  _globals['_GETBELIEFREQUEST']._serialized_end=1748
+  _globals['_SCORETERM']._serialized_start=1750
+  _globals['_SCORETERM']._serialized_end=1822
+  _globals['_PASTCHOICE']._serialized_start=1824
+  _globals['_PASTCHOICE']._serialized_end=1926
+  _globals['_GETBELIEFRESPONSE']._serialized_start=1929
+  _globals['_GETBELIEFRESPONSE']._serialized_end=2088
+  _globals['_LISTBELIEFSREQUEST']._serialized_start=2090
+  _globals['_LISTBELIEFSREQUEST']._serialized_end=2149
+  _globals['_LISTBELIEFSRESPONSE']._serialized_start=2151
+  _globals['_LISTBELIEFSRESPONSE']._serialized_end=2235
+  _globals['_LISTBELIEFHISTORYREQUEST']._serialized_start=2237
+  _globals['_LISTBELIEFHISTORYREQUEST']._serialized_end=2316
+  _globals['_LISTBELIEFHISTORYRESPONSE']._serialized_start=2318
+  _globals['_LISTBELIEFHISTORYRESPONSE']._serialized_end=2408
+  _globals['_REPORTEVIDENCEREQUEST']._serialized_start=2410
+  _globals['_REPORTEVIDENCEREQUEST']._serialized_end=2474
+  _globals['_REPORTEVIDENCERESPONSE']._serialized_start=2476
+  _globals['_REPORTEVIDENCERESPONSE']._serialized_end=2517
+  _globals['_LISTPOLICIESREQUEST']._serialized_start=2519
+  _globals['_LISTPOLICIESREQUEST']._serialized_end=2540
+  _globals['_POLICY']._serialized_start=2542
+  _globals['_POLICY']._serialized_end=2621
+  _globals['_LISTPOLICIESRESPONSE']._serialized_start=2623
+  _globals['_LISTPOLICIESRESPONSE']._serialized_end=2684
+  _globals['_SELECTORSERVICE']._serialized_start=2941
+  _globals['_SELECTORSERVICE']._serialized_end=3474
 # @@protoc_insertion_point(module_scope)

@@ -260,6 +260,7 @@ class SelectNodesResponse(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     CANDIDATES_FIELD_NUMBER: _builtins.int
     EXCLUSIONS_FIELD_NUMBER: _builtins.int
+    OUTRANKED_FIELD_NUMBER: _builtins.int
     policy: _builtins.str
     """The policy that chose."""
     candidates: _builtins.int
@@ -272,6 +273,10 @@ class SelectNodesResponse(_message.Message):
     def exclusions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Exclusion]:
         """Who was left out, and why."""
 
+    @_builtins.property
+    def outranked(self) -> Global___Exclusion:
+        """Candidates that others were preferred to, the best of them first; unset where all were chosen."""
+
     def __init__(
         self,
         *,
@@ -279,10 +284,11 @@ class SelectNodesResponse(_message.Message):
         policy: _builtins.str = ...,
         candidates: _builtins.int = ...,
         exclusions: _abc.Iterable[Global___Exclusion] | None = ...,
+        outranked: Global___Exclusion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outranked", b"outranked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "exclusions", b"exclusions", "nodes", b"nodes", "policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "exclusions", b"exclusions", "nodes", b"nodes", "outranked", b"outranked", "policy", b"policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -175,12 +175,13 @@ class JobSpec(_message.Message):
     CODE_DIGEST_FIELD_NUMBER: _builtins.int
     ROBUST_FIELD_NUMBER: _builtins.int
     SYNC_FIELD_NUMBER: _builtins.int
+    SCRIPT_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """"digits", "mnist", "cifar10", or "module:Class" importable on the nodes; at most 256 characters."""
     epochs: _builtins.int
     """Passes over the training set, 1 to 1,000,000; unset: the task's default."""
     batch_size: _builtins.int
-    """Samples in one step over all workers together, 1 to 16,777,216; unset: the task's default."""
+    """Samples in one batch over all workers together, 1 to 16,777,216; unset: the task's default."""
     learning_rate: _builtins.float
     """Step size of the optimiser, above 0; unset: the task's default."""
     request_budget: _builtins.int
@@ -215,9 +216,12 @@ class JobSpec(_message.Message):
     And all but "off" have shares of workers computed again by others now and then: who lies is dismissed.
     """
     sync: _builtins.str
-    """How the gradients of a step become their sum: a preset ("wfbp-a2a", "bsp-a2a"), or pairs between commas of
-    schedule=wfbp|bsp, topology=ring|direct and codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 128
-    characters; empty: "wfbp-a2a", or what `robust` needs. In a job's record all pairs are there.
+    """How the gradients of a step become their sum: a preset ("wfbp-a2a", "bsp-ps", "diloco"), or pairs between commas
+    of schedule=wfbp|bsp|merged:BYTES|cut:BYTES, topology=ring|direct|ps|ps:K and
+    codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 192 characters; empty: "wfbp-a2a", or what `robust` needs.
+    With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
+    step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM says what becomes of the
+    workers' changes. In a job's record all pairs are there.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -232,6 +236,10 @@ class JobSpec(_message.Message):
         """What each node must offer: at most 1024 slots, an accelerator_kind of at most 63 characters, and at most 32
         labels, names and values of at most 63.
         """
+
+    @_builtins.property
+    def script(self) -> _common_pb2.Script:
+        """The job is a script of the code: `task` is its path there, and the fields of a training stay unset."""
 
     def __init__(
         self,
@@ -254,10 +262,11 @@ class JobSpec(_message.Message):
         code_digest: _builtins.str = ...,
         robust: _builtins.str = ...,
         sync: _builtins.str = ...,
+        script: _common_pb2.Script | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements", "script", b"script"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "script", b"script", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
@@ -374,7 +383,7 @@ Global___Worker: _TypeAlias = Worker  # noqa: Y015
 
 @_typing.final
 class JobProgress(_message.Message):
-    """What a job has reached."""
+    """What a job has reached. Where its `sync` has a period, a step is a round of so many batches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -395,7 +404,7 @@ class JobProgress(_message.Message):
     total_epochs: _builtins.int
     """Epochs in the whole job."""
     loss: _builtins.float
-    """Mean loss over the last step's batch."""
+    """Mean loss over the last step's samples."""
     samples_per_s: _builtins.float
     """Samples a second over all workers, over the last steps."""
     metric: _builtins.float
@@ -552,6 +561,8 @@ class Job(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
+    SCRIPT_RUN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -624,6 +635,14 @@ class Job(_message.Message):
     def evaluation(self) -> Global___Evaluation:
         """What the trainer found of the model before the job succeeded, or failed by it; unset before."""
 
+    @_builtins.property
+    def choice(self) -> Global___NodeChoice:
+        """The newest choice of nodes to ask, for the first workers or for more; unset before the first."""
+
+    @_builtins.property
+    def script_run(self) -> Global___ScriptRun:
+        """How the processes of a script have fared; unset before one of them failed."""
+
     def __init__(
         self,
         *,
@@ -649,14 +668,128 @@ class Job(_message.Message):
         owner: _builtins.str = ...,
         audits: Global___JobAudits | None = ...,
         evaluation: Global___Evaluation | None = ...,
+        choice: Global___NodeChoice | None = ...,
+        script_run: Global___ScriptRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "submit_time", b"submit_time", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class NodeChoice(_message.Message):
+    """Of which nodes the selector chose whom to ask."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POLICY_FIELD_NUMBER: _builtins.int
+    REQUEST_BUDGET_FIELD_NUMBER: _builtins.int
+    CHOSEN_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    EXCLUSIONS_FIELD_NUMBER: _builtins.int
+    OUTRANKED_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """The policy that chose."""
+    request_budget: _builtins.int
+    """How many nodes might be asked."""
+    chosen: _builtins.int
+    """How many it named."""
+    candidates: _builtins.int
+    """How many it could choose from."""
+    @_builtins.property
+    def exclusions(self) -> _containers.RepeatedCompositeFieldContainer[_selector_pb2.Exclusion]:
+        """Who was no candidate, and why."""
+
+    @_builtins.property
+    def outranked(self) -> _selector_pb2.Exclusion:
+        """Candidates that others were preferred to; unset where all were chosen."""
+
+    def __init__(
+        self,
+        *,
+        policy: _builtins.str = ...,
+        request_budget: _builtins.int = ...,
+        chosen: _builtins.int = ...,
+        candidates: _builtins.int = ...,
+        exclusions: _abc.Iterable[_selector_pb2.Exclusion] | None = ...,
+        outranked: _selector_pb2.Exclusion | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outranked", b"outranked"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "chosen", b"chosen", "exclusions", b"exclusions", "outranked", b"outranked", "policy", b"policy", "request_budget", b"request_budget"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeChoice: _TypeAlias = NodeChoice  # noqa: Y015
+
+@_typing.final
+class ScriptRun(_message.Message):
+    """How a script's processes have fared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAILURES_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    EXIT_FIELD_NUMBER: _builtins.int
+    failures: _builtins.int
+    """How often it was started again because one of them failed."""
+    generation: _builtins.int
+    """The newest generation in which one failed, from 1."""
+    @_builtins.property
+    def exit(self) -> Global___ScriptExit:
+        """Which one failed there first."""
+
+    def __init__(
+        self,
+        *,
+        failures: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        exit: Global___ScriptExit | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "failures", b"failures", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScriptRun: _TypeAlias = ScriptRun  # noqa: Y015
+
+@_typing.final
+class ScriptExit(_message.Message):
+    """One process of a script failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    NODE_NAME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    LAST_LINES_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Its rank."""
+    node_name: _builtins.str
+    """Its node's name; the trainer sets it."""
+    status: _builtins.int
+    """Its exit status, 1 to 255, or minus the signal that killed it."""
+    last_lines: _builtins.str
+    """The last lines of its standard error, at most 4096 characters."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        node_name: _builtins.str = ...,
+        status: _builtins.int = ...,
+        last_lines: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_lines", b"last_lines", "node_name", b"node_name", "rank", b"rank", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScriptExit: _TypeAlias = ScriptExit  # noqa: Y015
 
 @_typing.final
 class Evaluation(_message.Message):
@@ -1596,7 +1729,7 @@ Global___GenerationFormed: _TypeAlias = GenerationFormed  # noqa: Y015
 
 @_typing.final
 class StepProgress(_message.Message):
-    """A committed step."""
+    """A committed step: a batch, or a round of them where the job's `sync` has a period."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1620,7 +1753,7 @@ class StepProgress(_message.Message):
     epoch: _builtins.int
     """The epoch it belongs to, from 1."""
     loss: _builtins.float
-    """Mean loss over the step's batch."""
+    """Mean loss over the step's samples."""
     samples: _builtins.int
     """Samples in the step over all workers."""
     samples_per_s: _builtins.float
@@ -1634,7 +1767,7 @@ class StepProgress(_message.Message):
     communicated_bytes: _builtins.int
     """Bytes that one worker handed to the collectives in this step."""
     first_sample: _builtins.int
-    """Position of the batch's first sample in the epoch's order, from 0; the others follow it."""
+    """Position of the step's first sample in the epoch's order, from 0; the others follow it."""
     generation: _builtins.int
     """The generation that made it."""
     workers: _builtins.int
@@ -2373,6 +2506,7 @@ class WorkerFinished(_message.Message):
     COMMUNICATED_BYTES_FIELD_NUMBER: _builtins.int
     TRAINING_GFLOPS_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
+    SCRIPT_FILES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     parameters_digest: _builtins.str
@@ -2395,6 +2529,10 @@ class WorkerFinished(_message.Message):
     def model(self) -> _artifact_pb2.Artifact:
         """The final model, stored with the worker's own agent; set by rank 0, and by no other."""
 
+    @_builtins.property
+    def script_files(self) -> Global___Checkpoint:
+        """What rank 0 of a script has in its folder, stored with its agent; unset: nothing but the code."""
+
     def __init__(
         self,
         *,
@@ -2408,10 +2546,11 @@ class WorkerFinished(_message.Message):
         communicated_bytes: _builtins.int = ...,
         training_gflops: _builtins.float = ...,
         audits: _builtins.int = ...,
+        script_files: Global___Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "script_files", b"script_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2427,6 +2566,8 @@ class WorkerAborted(_message.Message):
     COMMITTED_STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     REFUSED_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    SCRIPT_EXIT_FIELD_NUMBER: _builtins.int
+    SCRIPT_FILES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     committed_step: _builtins.int
@@ -2435,6 +2576,14 @@ class WorkerAborted(_message.Message):
     """What it saw, a sentence."""
     refused_checkpoint: _builtins.str
     """The checkpoint that the generation was to begin with doesn't fit the model; empty: not so."""
+    @_builtins.property
+    def script_exit(self) -> Global___ScriptExit:
+        """The worker's process of a script failed by itself; unset: it was ended."""
+
+    @_builtins.property
+    def script_files(self) -> Global___Checkpoint:
+        """What rank 0 of a script has in its folder, stored with its agent; unset: nothing but the code."""
+
     def __init__(
         self,
         *,
@@ -2442,10 +2591,12 @@ class WorkerAborted(_message.Message):
         committed_step: _builtins.int = ...,
         reason: _builtins.str = ...,
         refused_checkpoint: _builtins.str = ...,
+        script_exit: Global___ScriptExit | None = ...,
+        script_files: Global___Checkpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "generation", b"generation", "reason", b"reason", "refused_checkpoint", b"refused_checkpoint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "generation", b"generation", "reason", b"reason", "refused_checkpoint", b"refused_checkpoint", "script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from peerloom.sandbox.grant import Grant
 from peerloom.v1.trainer_pb2 import JobSpec
@@ -10,13 +10,17 @@ from peerloom.v1.trainer_pb2 import JobSpec
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What the node's owner agreed to: for whom to train what, with which data, code and parameters."""
+    """What the node's owner agreed to: for whom to train what, with which data, code and parameters.
+
+    With `script_arguments` the task is the path of a script in the code, to be started with these.
+    """
 
     trainer_address: str
     task: str
     task_arguments: Mapping[str, str] = dataclasses.field(default_factory=dict)
     code_digest: str = ""
     initial_model_digest: str = ""
+    script_arguments: Sequence[str] | None = None
 
     def why_not(self, spec: JobSpec) -> str:
         """What a trainer wants that the owner didn't agree to; empty when it is the same."""
@@ -29,6 +33,12 @@ class Work:
                     f"the trainer wants {name} {wanted!r}, but the node agreed to {agreed!r} when it was "
                     "asked for work"
                 )
+        wanted_arguments = list(spec.script.arguments) if spec.HasField("script") else None
+        agreed_arguments = None if self.script_arguments is None else list(self.script_arguments)
+        if agreed_arguments != wanted_arguments:
+            return (
+                "the trainer wants other script arguments than the node agreed to when it was asked for work"
+            )
         return ""
 
 

@@ -1,7 +1,7 @@
 """The division of the batch, fitted to the speeds that the workers measure, without leaving the group.
 
-Every few steps all workers exchange how long a sample took them. Each computes the next shares from the same
-numbers, so all change at the same step, and nobody has to be asked.
+Every few batches all workers exchange how long a sample took them. Each computes the next shares from the
+same numbers, so all change at the same step, and nobody has to be asked.
 """
 
 import math
@@ -13,7 +13,7 @@ from peerloom.worker.group.process_group import Group, all_gather_rows
 from peerloom.worker.shares import shares_for, why_divide_anew
 
 WINDOW_S = 2.0  # shorter ones follow noise; longer ones follow a machine that has become slower too late
-STEPS_MIN, STEPS_MAX = 10, 1000
+BATCHES_MIN, BATCHES_MAX = 10, 1000
 _log = get_logger()
 
 
@@ -23,42 +23,42 @@ class Balance:
     def __init__(self, shares: list[int], is_fixed: bool) -> None:
         self.shares = shares
         self._is_fixed = is_fixed or len(shares) < 2
-        self._due = STEPS_MIN
-        self._steps = self._samples = 0
+        self._due = BATCHES_MIN
+        self._batches = self._samples = 0
         self._step_s = self._compute_s = 0.0
 
-    def note(self, step_s: float, compute_s: float, samples: int) -> None:
+    def note(self, step_s: float, compute_s: float, samples: int, batches: int = 1) -> None:
         """A step took `step_s` seconds, of which this worker computed `compute_s` for so many samples."""
-        self._steps += 1
+        self._batches += batches
         self._step_s += step_s
         self._compute_s += compute_s
         self._samples += samples
 
     def after_step(self, group: Group) -> None:
         """Takes better shares when the window was long enough; all workers do at the same step."""
-        if self._is_fixed or self._steps < self._due:
+        if self._is_fixed or self._batches < self._due:
             return
         own_s = self._compute_s / self._samples if self._samples else 0.0
         rows = all_gather_rows(group, [own_s, self._step_s], torch.float64)
         window_s = float(rows[0][1])  # of rank 0: all must come to the same conclusion
-        steps = steps_until_next(self._steps, window_s)
+        batches = batches_until_next(self._batches, window_s)
         if window_s < WINDOW_S:
-            self._due = self._steps + steps
+            self._due = self._batches + batches
             return
         seconds = [float(row[0]) for row in rows]
         reason = why_divide_anew(self.shares, seconds)
         if reason:
             self.shares = shares_for(seconds)
             _log.info("batch_divided", shares=self.shares, reason=reason)
-        self._restart(steps)
+        self._restart(batches)
 
     def _restart(self, due: int) -> None:
-        self._due, self._steps, self._samples = due, 0, 0
+        self._due, self._batches, self._samples = due, 0, 0
         self._step_s = self._compute_s = 0.0
 
 
-def steps_until_next(steps: int, window_s: float) -> int:
-    """Steps that make up a window of 2 s at the pace of these; 10 to 1000."""
+def batches_until_next(batches: int, window_s: float) -> int:
+    """Batches that make up a window of 2 s at the pace of these; 10 to 1000."""
     if window_s <= 0:
-        return STEPS_MAX
-    return min(max(math.ceil(WINDOW_S * steps / window_s), STEPS_MIN), STEPS_MAX)
+        return BATCHES_MAX
+    return min(max(math.ceil(WINDOW_S * batches / window_s), BATCHES_MIN), BATCHES_MAX)

@@ -1,4 +1,4 @@
-"""Checkpoints: the state is copied at a step boundary, and written while the training goes on."""
+"""Checkpoints: the state is copied at a step boundary, and written while the training goes on; or refused."""
 
 import threading
 import time
@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 from peerloom.errors import PeerloomError
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import ArtifactKind
-from peerloom.v1.trainer_pb2 import Checkpoint
+from peerloom.v1.trainer_pb2 import Checkpoint, ConfigureGeneration, WorkerAborted, WorkerSessionRequest
 from peerloom.worker.agent_artifacts import store_artifact
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.trainer_session import TrainerSession
 from peerloom.worker.training_state import TrainingState
 
 _log = get_logger()
@@ -67,3 +68,12 @@ class CheckpointWriter:
             _log.warning("checkpoint_failed", step=checkpoint.step, reason=str(error))
             return
         self._report(checkpoint)
+
+
+def refuse_checkpoint(session: TrainerSession, config: ConfigureGeneration, reason: str) -> None:
+    """Tells the trainer that the generation can't begin with what it names."""
+    _log.warning("checkpoint_refused", digest=config.checkpoint_digest, reason=reason)
+    refused = WorkerAborted(
+        generation=config.generation, reason=reason, refused_checkpoint=config.checkpoint_digest
+    )
+    session.say(WorkerSessionRequest(aborted=refused))

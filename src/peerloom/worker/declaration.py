@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.raw_input import RawInput
-from peerloom.worker.task import Samples, Split, Task
+from peerloom.worker.batches import form_of, logits_of
+from peerloom.worker.task import Samples, Split, Task, load_batch
 
 
 @torch.no_grad()
@@ -17,10 +18,13 @@ def check_declaration(task: Task, train: Samples, model: nn.Module, device: torc
     if not isinstance(raw, RawInput):
         raise InvalidArgumentError.of_field(name, type(raw).__name__, "a peerloom.RawInput")
     raw.check(name)
-    if isinstance(train, Split):
+    if isinstance(train, Split) and isinstance(train.inputs, Tensor):
         _check_samples(train.inputs, raw, name)
-    inputs, _ = task.batch(train, torch.zeros(1, dtype=torch.int64))
+    inputs, _ = load_batch(task, train, torch.zeros(1, dtype=torch.int64))
     expected = f"{raw.tensor_dtype}{list(raw.shape)}"
+    if not isinstance(inputs, Tensor):
+        limit = f"None: it declares one tensor, and batch() gave {form_of(inputs)}"
+        raise InvalidArgumentError.of_field(name, f"for {expected}", limit)
     found = f"{str(inputs.dtype).removeprefix('torch.')}{list(inputs.shape[1:])}"
     if found != expected:
         raise InvalidArgumentError.of_field(name, f"for {expected}", f"for {found}, which batch() gave")
@@ -43,7 +47,7 @@ def _check_labels(model: nn.Module, inputs: Tensor, raw: RawInput, name: str) ->
     was_training = model.training
     # The training's own chance stays untouched.
     with torch.random.fork_rng(devices=[]):
-        outputs = model.eval()(inputs)
+        outputs = logits_of(model.eval()(inputs))
     model.train(was_training)
     if outputs.shape[1:] != (len(raw.labels),):
         limit = f"one for each of the model's outputs {list(outputs.shape[1:])}"

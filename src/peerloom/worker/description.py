@@ -10,7 +10,7 @@ from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.checks import check_line, check_range, check_text
 from peerloom.kit.raw_input import NUMBER_TYPES, RawInput, check_shape, raw_input_from_json
 from peerloom.kit.safetensors_file import LONGEST_ORIGIN, METADATA_KEY
-from peerloom.worker.task import Samples, Task
+from peerloom.worker.task import Samples, Task, load_batch
 
 _MOST_ARGUMENTS = 256
 
@@ -20,7 +20,8 @@ class ModelOrigin:
     """The task and arguments that build the model, and shape and type of one sample of its inputs.
 
     `buffers` are the model's tensors that aren't parameters, by name; `raw_input` is what the task declares
-    of raw samples, if it does.
+    of raw samples, if it does. A model of several inputs has their `input_names` in place of a shape and a
+    type; those of a tuple are called by their places.
     """
 
     task: str
@@ -29,6 +30,7 @@ class ModelOrigin:
     input_dtype: str
     buffers: tuple[str, ...] = ()
     raw_input: RawInput | None = None
+    input_names: tuple[str, ...] = ()
 
     def to_metadata(self) -> dict[str, str]:
         """As a safetensors file's metadata: one entry, as the order of several would be chance."""
@@ -41,10 +43,13 @@ def origin_of(
     task: Task, name: str, arguments: Mapping[str, str], samples: Samples, model: torch.nn.Module
 ) -> ModelOrigin:
     """The origin of a `model` trained for the task `name`; the first of `samples` shows its inputs."""
-    inputs, _ = task.batch(samples, torch.zeros(1, dtype=torch.int64))
+    inputs, _ = load_batch(task, samples, torch.zeros(1, dtype=torch.int64))
+    buffers = buffers_of(model)
+    if not isinstance(inputs, torch.Tensor):
+        keys = inputs if isinstance(inputs, Mapping) else range(len(inputs))
+        return ModelOrigin(name, arguments, (), "", buffers, input_names=tuple(map(str, keys)))
     dtype = str(inputs.dtype).removeprefix("torch.")
-    shape = tuple(inputs.shape[1:])
-    return ModelOrigin(name, arguments, shape, dtype, buffers_of(model), task.raw_input)
+    return ModelOrigin(name, arguments, tuple(inputs.shape[1:]), dtype, buffers, task.raw_input)
 
 
 def buffers_of(model: torch.nn.Module) -> tuple[str, ...]:
@@ -70,6 +75,7 @@ def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
             str(found["input_dtype"]),
             tuple(str(name) for name in found.get("buffers", ())),
             raw_input_from_json(raw, "metadata.raw_input") if (raw := found.get("raw_input")) else None,
+            tuple(str(name) for name in found.get("input_names", ())),
         )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataLossError(
@@ -88,6 +94,11 @@ def _check(origin: ModelOrigin) -> None:
     for name, value in origin.arguments.items():
         check_line("metadata.arguments' name", name, low=1, high=128)
         check_text(f"metadata.arguments[{name}]", value, high=4096)
+    check_range("metadata.input_names' number", len(origin.input_names), 0, _MOST_ARGUMENTS)
+    for name in origin.input_names:
+        check_line("metadata.input_names", name, low=1, high=128)
+    if origin.input_names and (origin.input_shape, origin.input_dtype, origin.raw_input) == ((), "", None):
+        return
     check_shape("metadata.input_shape", origin.input_shape)
     if origin.input_dtype not in NUMBER_TYPES:
         limit = f"one of {', '.join(NUMBER_TYPES)}"

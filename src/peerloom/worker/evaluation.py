@@ -3,9 +3,10 @@
 import torch
 
 from peerloom.v1.trainer_pb2 import EpochProgress
+from peerloom.worker.batches import call_model
 from peerloom.worker.group.process_group import Group, all_gather_rows
 from peerloom.worker.joining.participants import Joining
-from peerloom.worker.task import sample_scores
+from peerloom.worker.task import load_batch, sample_scores
 from peerloom.worker.training import Training
 
 EVALUATION_BATCH = 256
@@ -39,9 +40,8 @@ def _score(training: Training, group: Group, place: int, places: int) -> float:
     total = 0.0
     for indices in torch.split(torch.arange(place, len(test), places), EVALUATION_BATCH):
         group.check()
-        inputs, targets = task.batch(test, indices)
-        outputs = state.model(inputs.to(training.device))
-        scores = sample_scores(task, outputs, targets.to(training.device))
+        inputs, targets = load_batch(task, test, indices, training.device)
+        scores = sample_scores(task, call_model(state.model, inputs), targets)
         total += float(scores.double().sum())
     state.model.train()
     return total

@@ -11,10 +11,12 @@ from peerloom.worker.evaluation import evaluate
 from peerloom.worker.group.breaking import is_collective_failure
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
+from peerloom.worker.round_work import make_round
 from peerloom.worker.schedule import split_batch
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import Synchroniser, synchroniser
 from peerloom.worker.sync.robust.common_coin import CommonCoin
+from peerloom.worker.task_checks import check_all_used
 from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
 
@@ -66,10 +68,10 @@ def train_generation(
     """
     schedule = training.schedule
     # A step that broke leaves its gradients behind; the next one would add to them.
-    training.state.optimiser.zero_grad()
+    training.state.updater.clear()
     limit = StepLimit()
     sync = synchroniser(
-        training.state.model,
+        training.exchanged,
         group,
         training.sync,
         training.residuals,
@@ -123,14 +125,12 @@ def _step(
     exposed_before_s, bytes_before = sync.traffic.exposed_s, sync.traffic.bytes
     schedule, step = training.schedule, joining.step
     first, end = schedule.bounds(step)
-    epoch = schedule.epoch_of(step)
-    counts = split_batch(end - first, joining.shares(balance.shares), training.least_samples)
-    share = share_of(training, step, counts, group.rank)
-    if joining.catch_up is None:  # who still catches up has other parameters
-        audits.choose(counts)
+    epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
     training.residuals.begin(step)
-    loss = sync.backward(share.loss(training, sync.forward), counts)
-    group.check()
+    if training.local_steps is None:
+        loss, counts = _make_batch(training, group, sync, joining, audits, shares)
+    else:
+        loss, counts = make_round(training, training.local_steps, group, sync, step, shares)
     training.residuals.commit()
     # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
     audit_s = audits.make(step, counts)
@@ -140,8 +140,8 @@ def _step(
     compute_s = step_s - communication_s - audit_s
     communicated = sync.traffic.bytes - bytes_before
     _add_up(training, end - first, step_s, compute_s, communication_s, communicated)
-    samples = len(share.indices)
-    balance.note(step_s, compute_s, samples)
+    samples = counts[group.rank]
+    balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
     if samples:
         training.note_speed(compute_s / samples)
     return StepProgress(
@@ -161,13 +161,32 @@ def _step(
     )
 
 
+def _make_batch(
+    training: Training,
+    group: Group,
+    sync: Synchroniser,
+    joining: Joining,
+    audits: Audits,
+    shares: list[int],
+) -> tuple[float, list[int]]:
+    first, end = training.schedule.bounds(joining.step)
+    counts = split_batch(end - first, shares, training.least_samples)
+    share = share_of(training, joining.step, counts, group.rank)
+    if joining.catch_up is None:  # who still catches up has other parameters
+        audits.choose(counts)
+    loss = sync.backward(share.walk(training, sync.forward, training.state.updater), counts)
+    if group.world_size > 1:
+        check_all_used(training.task, training.state.model)
+    group.check()
+    return loss, counts
+
+
 def _commit(state: TrainingState, joining: Joining, loss_sum: float) -> None:
     if joining.catch_up is not None:
         joining.catch_up.record(loss_sum)
-        state.optimiser.zero_grad()
+        state.updater.clear()
         return
-    state.optimiser.step()
-    state.optimiser.zero_grad()
+    state.updater.step()
     state.step += 1
     state.epoch_loss_sum += loss_sum
 

@@ -4,11 +4,15 @@ import torch
 from torch import Tensor
 
 from peerloom.kit.raw_input import RawInput, ScaleShift, Standardise, Vocabulary
+from peerloom.worker.batches import Nest
 
 
-def prepared(inputs: Tensor, raw: RawInput | None) -> Tensor:
-    """The tensor [n, *shape] of raw inputs; they stay as they are where nothing is declared of them."""
-    if raw is None:
+def prepared(inputs: Nest, raw: RawInput | None) -> Nest:
+    """The tensor [n, *shape] of raw inputs; they stay as they are where nothing is declared of them.
+
+    So do several tensors: a declaration is of one, and `check_declaration` refuses it for others.
+    """
+    if raw is None or not isinstance(inputs, Tensor):
         return inputs
     match raw.transform:
         case Standardise(mean, deviation, divisor):

@@ -11,8 +11,9 @@ from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec, WorkerFinished
 from peerloom.worker.agent_artifacts import store_artifact
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.batches import call_model
 from peerloom.worker.description import origin_of
-from peerloom.worker.task import Samples, Task
+from peerloom.worker.task import Samples, Task, load_batch
 from peerloom.worker.training import Training
 
 _log = get_logger()
@@ -59,11 +60,11 @@ def training_gflops(task: Task, train: Samples, model: torch.nn.Module, compute_
     if compute_s_per_sample <= 0:
         return 0.0
     try:
-        inputs, _ = task.batch(train, torch.zeros(_SAMPLES, dtype=torch.long))
         device = next(model.parameters()).device
+        inputs, _ = load_batch(task, train, torch.zeros(_SAMPLES, dtype=torch.long), device)
         model.eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(inputs.to(device))
+            call_model(model, inputs)
     except Exception as error:  # the user's own code; a speed isn't worth the job's result
         _log.warning("speed_not_counted", reason=str(error))
         return 0.0

@@ -8,6 +8,8 @@ import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
 from peerloom.kit.logs import get_logger
+from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_method import parse_sync
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Backend,
@@ -28,14 +30,15 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.checkpoint_writer import CheckpointWriter
+from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
 from peerloom.worker.group.process_group import Group
-from peerloom.worker.group.relay.relay import open_relay
+from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, begin_joining
 from peerloom.worker.loop import train_generation
 from peerloom.worker.result import result_of
+from peerloom.worker.script.script_worker import ScriptWorker
 from peerloom.worker.task import load_task
 from peerloom.worker.trainer_session import TrainerSession
 from peerloom.worker.training import Training
@@ -46,17 +49,26 @@ _log = get_logger()
 def run_worker(assignment: Assignment, agent: AgentCommands) -> int:
     """Works until the trainer says that the job is over; 0, or 1 when this worker can't go on."""
     torch.set_num_threads(assignment.threads)
-    worker = TrainingWorker(assignment)
+    is_script = assignment.work.script_arguments is not None
+    worker = ScriptWorker(assignment) if is_script else TrainingWorker(assignment)
     signal.signal(signal.SIGTERM, lambda *_: worker.ask_to_leave("its node asked it to leave"))
     agent.listen(worker.ask_to_leave, worker.ask_to_stay)
     try:
         return worker.run()
     except PeerloomError as error:
-        worker.give_up(error.message)
+        give_up(worker.session, error.message)
     except Exception as error:
         traceback.print_exc()
-        worker.give_up(f"the task failed: {type(error).__name__}: {error}")
+        give_up(worker.session, f"the task failed: {type(error).__name__}: {error}")
     return 1
+
+
+def give_up(session: TrainerSession, reason: str) -> None:
+    """Tells the trainer that this worker can't go on, and waits until it has heard it."""
+    _log.error("worker_failed", reason=reason)
+    session.say(WorkerSessionRequest(failed=WorkerFailed(reason=reason, is_permanent=True)))
+    while not isinstance(session.commands.get(timeout=30), EndWorker):
+        pass
 
 
 class TrainingWorker:
@@ -67,7 +79,7 @@ class TrainingWorker:
         self._relay = open_relay(assignment)
         is_tls = self._relay is not None
         self._auditor = Auditor(self._say)
-        self._session = TrainerSession(
+        self.session = TrainerSession(
             assignment, self._abort, self._form_ahead, self._auditor.order, is_tls=is_tls
         )
         self._inputs = Inputs(assignment)
@@ -82,9 +94,9 @@ class TrainingWorker:
         """Follows the trainer's commands until the job is over."""
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
-        self._session.start()
+        self.session.start()
         while True:
-            command = self._session.commands.get()
+            command = self.session.commands.get()
             if isinstance(command, EndWorker):
                 _log.info("worker_ended", reason=command.reason)
                 return 0
@@ -101,15 +113,15 @@ class TrainingWorker:
 
         `grace_s` is how long it may wait for a replacement.
         """
-        self._session.leave(reason, grace_s)
+        self.session.leave(reason, grace_s)
 
     def ask_to_stay(self) -> None:
         """The node doesn't want its slot back any more."""
-        self._session.stay()
+        self.session.stay()
 
     def _save(self) -> None:
         if self._training is not None:
-            writer = CheckpointWriter(self._assignment, 0.0, self._session.report_checkpoint)
+            writer = CheckpointWriter(self._assignment, 0.0, self.session.report_checkpoint)
             writer.write_now(self._training.state)
 
     def _say_prepared(self, training: Training) -> None:
@@ -119,15 +131,7 @@ class TrainingWorker:
             batch_size=self._spec.batch_size,
             learning_rate=self._spec.learning_rate,
         )
-        self._session.answer(WorkerSessionRequest(prepared=prepared))
-
-    def give_up(self, reason: str) -> None:
-        """Tells the trainer that this worker can't go on, and waits until it has heard it."""
-        _log.error("worker_failed", reason=reason)
-        failed = WorkerFailed(reason=reason, is_permanent=True)
-        self._session.say(WorkerSessionRequest(failed=failed))
-        while not isinstance(self._session.commands.get(timeout=30), EndWorker):
-            pass
+        self.session.answer(WorkerSessionRequest(prepared=prepared))
 
     def _abort(self, abort: AbortGeneration) -> None:
         for group in [*self._formed_ahead.values(), *([self._group] if self._group else [])]:
@@ -141,12 +145,15 @@ class TrainingWorker:
         # In the session's thread, while the training goes on.
         met = WorkerSessionRequest(met=WorkerMet(generation=config.generation))
         group = self._formed_ahead[config.generation] = self._new_group(config)
-        group.meet(lambda: self._session.answer(met))
+        group.meet(lambda: self.session.answer(met))
 
     def _new_group(self, config: ConfigureGeneration) -> Group:
         spared = (self._assignment.work.trainer_address, self._assignment.agent_address)
-        entries = self._session.entries.of(config.generation)
-        return Group(config, self._device, entries, *spared, relay=self._relay)
+        entries = self.session.entries.of(config.generation)
+        method = parse_sync("spec.sync", config.spec.sync, config.spec.robust or OFF)
+        reached_at = (self._assignment.agent_address, self._assignment.interface)
+        mesh_host = host_of(*reached_at) if method.needs_mesh else ""
+        return Group(config, self._device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
@@ -164,7 +171,7 @@ class TrainingWorker:
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
-        if self._session.newest_generation > config.generation:
+        if self.session.newest_generation > config.generation:
             group.break_from_outside("a newer generation takes its place")
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
         try:
@@ -173,13 +180,13 @@ class TrainingWorker:
             joining = self._join(training, group, config.newcomers)
             self._train(training, group, joining, config)
         except GenerationBrokenError as broken:
-            self._session.set_position(training.state.step, 0)
+            self.session.set_position(training.state.step, 0)
             aborted = WorkerAborted(
                 generation=config.generation, committed_step=training.state.step, reason=str(broken)
             )
             _log.warning("generation_broken", generation=config.generation, reason=str(broken))
             group.close()
-            self._session.say(WorkerSessionRequest(aborted=aborted))
+            self.session.say(WorkerSessionRequest(aborted=aborted))
         else:
             group.close()
 
@@ -187,13 +194,7 @@ class TrainingWorker:
         try:
             training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
         except DataLossError as error:
-            _log.warning("checkpoint_refused", digest=config.checkpoint_digest, reason=error.message)
-            refused = WorkerAborted(
-                generation=config.generation,
-                reason=error.message,
-                refused_checkpoint=config.checkpoint_digest,
-            )
-            self._session.say(WorkerSessionRequest(aborted=refused))
+            refuse_checkpoint(self.session, config, error.message)
             return False
         return True
 
@@ -216,7 +217,7 @@ class TrainingWorker:
             raise group.broken(error) from error
 
     def _train(self, training: Training, group: Group, joining: Joining, config: ConfigureGeneration) -> None:
-        session = self._session
+        session = self.session
         session.set_position(training.state.step, config.generation)
         if joining.catch_up is None:
             self._say_ready(group)
@@ -238,10 +239,10 @@ class TrainingWorker:
         session.say(WorkerSessionRequest(finished=finished))
 
     def _say(self, message: WorkerSessionRequest) -> None:
-        self._session.answer(message)
+        self.session.answer(message)
 
     def _say_ready(self, group: Group) -> None:
-        self._session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
+        self.session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
 
     def _prepare(self, spec: JobSpec) -> Training:
         if self._training is None:

@@ -2,11 +2,13 @@
 
 The global batch is what the user asked for, whatever the number of workers. Each epoch visits each
 sample once, in an order made from the seed and the epoch alone, so that a step's samples depend neither
-on who trains nor on what happened before.
+on who trains nor on what happened before. A step is what is committed at once: a batch, or a round of them
+that ends at the latest with its epoch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -15,26 +17,42 @@ from peerloom.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Schedule:
-    """`samples` training samples in batches of `batch_size` for `epochs` passes."""
+    """`samples` training samples in batches of `batch_size`, `period` a step, for `epochs` passes."""
 
     samples: int
     batch_size: int
     epochs: int
     seed: int
+    period: int = 1
 
     def __post_init__(self) -> None:
         if self.samples < 1:
             raise InvalidArgumentError("The training set is empty; there is nothing to learn from.")
 
     @property
+    def step_samples(self) -> int:
+        """Samples in a step, but for the last of an epoch, which may have fewer."""
+        return self.batch_size * self.period
+
+    @property
     def steps_per_epoch(self) -> int:
-        """Steps in one epoch; the last one may be smaller than the batch."""
-        return -(-self.samples // self.batch_size)
+        """Steps in one epoch; the last one may be smaller than the others."""
+        return -(-self.samples // self.step_samples)
 
     @property
     def total_steps(self) -> int:
         """Steps in the whole job."""
         return self.steps_per_epoch * self.epochs
+
+    @property
+    def epoch_batches(self) -> int:
+        """Batches in one epoch."""
+        return -(-self.samples // self.batch_size)
+
+    @property
+    def total_batches(self) -> int:
+        """Batches in the whole job."""
+        return self.epoch_batches * self.epochs
 
     def epoch_of(self, step: int) -> int:
         """The epoch, from 0, that the step (from 0) belongs to."""
@@ -48,8 +66,17 @@ class Schedule:
 
     def bounds(self, step: int) -> tuple[int, int]:
         """First and one past the last position in the epoch's order of the step (from 0)."""
-        first = (step % self.steps_per_epoch) * self.batch_size
-        return first, min(first + self.batch_size, self.samples)
+        first = (step % self.steps_per_epoch) * self.step_samples
+        return first, min(first + self.step_samples, self.samples)
+
+    def batches(self, step: int) -> list[tuple[int, int]]:
+        """The bounds of the step's batches, in their order; only an epoch's last one may be smaller."""
+        first, end = self.bounds(step)
+        return list(pairwise([*range(first, end, self.batch_size), end]))
+
+    def batch_number(self, step: int, first: int) -> int:
+        """Which batch of the job, from 0, begins at the position `first` in the step."""
+        return self.epoch_of(step) * self.epoch_batches + first // self.batch_size
 
 
 def split_batch(count: int, shares: Sequence[int], least: int = 1) -> list[int]:

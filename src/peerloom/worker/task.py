@@ -8,17 +8,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset, TensorDataset, default_collate
+from torch.utils.data import Dataset, TensorDataset
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.raw_input import RawInput
+from peerloom.worker.batches import Nest, collated, each_tensor, form_of, logits_of, moved, sample_count
 from peerloom.worker.preparing import prepared
+from peerloom.worker.task_checks import check_defaults, check_per_sample
 from peerloom.worker.tasks.built_in import check_arguments, resolve
 from peerloom.worker.tasks.importing import construct, import_class
 
 
 class Samples(Protocol):
-    """Any map-style dataset: torch's own, or a plain list, of pairs (input, target)."""
+    """Any map-style dataset: torch's own, Hugging Face's, or a plain list. See `Task.data`."""
 
     def __len__(self) -> int: ...
 
@@ -26,27 +28,31 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Split(Dataset[tuple[Tensor, Tensor]]):
+class Split(Dataset[tuple[Nest, Nest]]):
     """Samples in memory: `inputs` [n, ...] and `targets` [n, ...], where sample i is inputs[i], targets[i].
 
-    Raises InvalidArgumentError when the two don't have the same length.
+    Both are tensors, or tuples, lists or mappings of such. Raises InvalidArgumentError when not all have the
+    same length.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Nest
+    targets: Nest
 
     def __post_init__(self) -> None:
-        if self.inputs.shape[:1] != self.targets.shape[:1] or not self.inputs.dim():
-            found = f"inputs {list(self.inputs.shape)} and targets {list(self.targets.shape)}"
+        try:
+            sample_count([self.inputs, self.targets], "a split")
+        except InvalidArgumentError as error:
+            found = f"inputs {form_of(self.inputs)} and targets {form_of(self.targets)}"
             raise InvalidArgumentError(
                 f"A split needs inputs [n, ...] and targets [n, ...], but got {found}."
-            )
+            ) from error
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return sample_count(self.inputs, "a split")
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.inputs[index], self.targets[index]
+    def __getitem__(self, index: int) -> tuple[Nest, Nest]:
+        inputs, targets = each_tensor(lambda tensor: tensor[index], (self.inputs, self.targets))
+        return inputs, targets
 
 
 class Task(ABC):
@@ -81,13 +87,22 @@ class Task(ABC):
     generator only, which the worker seeds right before it calls. A model must not keep state outside its
     parameters and buffers.
 
-    `epochs`, `batch_size` (samples a step over all workers together) and `learning_rate` hold where a job
+    `epochs`, `batch_size` (samples a batch over all workers together) and `learning_rate` hold where a job
     doesn't say otherwise; `metric_name` is what reports call the mean of `metric`.
 
     `raw_input`, which may be left out, declares what a raw sample is, how it becomes the model's tensor, and
     the names of the classes (see peerloom.RawInput). `data` gives raw samples then, `batch` makes tensors of
     them, and the model carries the declaration: whoever asks it gives raw samples too. Without it, `data`
     gives the tensors that the model takes, and so does whoever asks it.
+
+    Inputs and targets may be tuples, lists or mappings of tensors: the model is called as model(*inputs) or
+    model(**inputs) then. Of samples that are mappings the entry `targets_key` is the target.
+
+    `clip_norm`, if set, is the largest norm of the whole gradient; a larger one is scaled down. `autocast`,
+    "bf16" or "fp16", is what forward pass and loss compute in while training; parameters, updates and
+    evaluation stay in single precision. With "fp16" gradients are scaled, and a step in which they overflow
+    changes no parameter. `micro_batch` is the most samples that a worker computes at once, where memory has
+    no room for its whole share of a batch; their gradients add up.
     """
 
     epochs: int = 1
@@ -95,6 +110,10 @@ class Task(ABC):
     learning_rate: float = 0.01
     metric_name: str = "accuracy"
     raw_input: RawInput | None = None
+    targets_key: str = "labels"
+    clip_norm: float | None = None
+    autocast: str | None = None
+    micro_batch: int | None = None
 
     @abstractmethod
     def model(self) -> nn.Module:
@@ -102,41 +121,63 @@ class Task(ABC):
 
     @abstractmethod
     def data(self) -> tuple[Samples, Samples]:
-        """The training and the test samples: each a `Split`, or any map-style dataset of (input, target)."""
+        """The training and the test samples: each a `Split`, or any map-style dataset.
 
-    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+        Its samples are pairs (input, target), mappings, or whatever `collate` takes.
+        """
+
+    def batch(self, split: Samples, indices: Tensor) -> tuple[Nest, Nest]:
         """Inputs [n, ...] and targets [n, ...] of the samples `indices` (int64, [n]), both on the CPU.
 
         Tensors in memory are picked in one operation; the samples of other datasets are read one by one
-        and put together by torch's default_collate. Raw inputs are prepared as `raw_input` says. Augmentation
-        belongs here.
+        and put together by `collate`. Raw inputs are prepared as `raw_input` says. Augmentation belongs here.
         """
         if isinstance(split, Split):
-            inputs, targets = split.inputs.index_select(0, indices), split.targets.index_select(0, indices)
-        elif isinstance(split, TensorDataset):
+            pair = (split.inputs, split.targets)
+            inputs, targets = each_tensor(lambda tensor: tensor.index_select(0, indices), pair)
+        elif isinstance(split, TensorDataset) and len(split.tensors) == 2:
             inputs, targets = split[indices]
         else:
-            inputs, targets = default_collate([split[index] for index in indices.tolist()])
+            inputs, targets = self.collate([split[index] for index in indices.tolist()])
         return prepared(inputs, self.raw_input), targets
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of each sample, [n], not their mean: cross-entropy unless overridden.
+    def collate(self, rows: list[Any]) -> tuple[Nest, Nest]:
+        """Inputs and targets [n, ...] of n samples that aren't tensors in memory, by torch's default_collate.
+
+        Unless overridden, samples are pairs, or mappings from which the entry `targets_key` is taken as the
+        target. Override it for others, and where samples must be padded to be put together.
+        """
+        return collated(rows, self.targets_key, type(self).__name__)
+
+    def loss(self, outputs: Nest, targets: Nest) -> Tensor:
+        """The loss of each sample, [n], not their mean: cross-entropy of the logits unless overridden.
 
         A batch is shared out among workers in unequal parts. The worker divides the sum over its part by
         the size of the whole batch, so that the sum of all workers' gradients is that of the unsplit batch.
         """
-        return functional.cross_entropy(outputs, targets, reduction="none")
+        return functional.cross_entropy(logits_of(outputs), targets, reduction="none")
 
     def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
         """What turns gradients into an update: SGD with momentum 0.9 unless overridden."""
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
 
-    def metric(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def scheduler(
+        self, optimiser: torch.optim.Optimizer, total_steps: int
+    ) -> torch.optim.lr_scheduler.LRScheduler | None:
+        """The schedule of the learning rate over the job's `total_steps` updates; None, unless overridden.
+
+        It is stepped once after each update, on all workers alike. One that asks for a metric, as
+        ReduceLROnPlateau does, is refused.
+        """
+        return None
+
+    def metric(self, outputs: Nest, targets: Nest) -> Tensor:
         """The score of each sample, [n], whose mean over the test set is reported.
 
-        Unless overridden: 1.0 where the largest output is the target's, else 0.0.
+        Unless overridden: 1.0 where the largest logit is the target's, else 0.0.
         """
-        return (outputs.argmax(dim=1) == targets).float()
+        right: Tensor = logits_of(outputs).argmax(dim=1) == targets
+        return right.float()
 
 
 def load_task(name: str, arguments: Mapping[str, str]) -> Task:
@@ -161,7 +202,7 @@ def load_task(name: str, arguments: Mapping[str, str]) -> Task:
         )
         raise InvalidArgumentError(text, reason="NOT_A_TASK")
     task = construct(found, name, arguments)
-    _check_defaults(task, name)
+    check_defaults(task, name)
     return task
 
 
@@ -185,33 +226,27 @@ def load_data(task: Task) -> tuple[Samples, Samples]:
     return pair
 
 
-def sample_losses(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+def load_batch(
+    task: Task, samples: Samples, indices: Tensor, device: torch.device | str = "cpu"
+) -> tuple[Nest, Nest]:
+    """The task's batch of the samples `indices`, on `device`.
+
+    Raises InvalidArgumentError when inputs and targets aren't of the same samples, and what the task raises.
+    """
+    pair = task.batch(samples, indices)
+    name = f"{type(task).__name__}.batch()"
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise InvalidArgumentError.of_field(name, form_of(pair), "a pair: inputs and targets")
+    sample_count(pair, name)
+    inputs, targets = moved(pair, torch.device(device))
+    return inputs, targets
+
+
+def sample_losses(task: Task, outputs: Nest, targets: Nest) -> Tensor:
     """The task's loss of each sample, [n]; InvalidArgumentError when the task gives another shape."""
-    return _per_sample(task, "loss", task.loss(outputs, targets), len(targets))
+    return check_per_sample(task, "loss", task.loss(outputs, targets), targets)
 
 
-def sample_scores(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+def sample_scores(task: Task, outputs: Nest, targets: Nest) -> Tensor:
     """The task's metric of each sample, [n] float32; InvalidArgumentError when it gives another shape."""
-    return _per_sample(task, "metric", task.metric(outputs, targets), len(targets)).float()
-
-
-def _per_sample(task: Task, method: str, values: Tensor, count: int) -> Tensor:
-    if values.shape == (count,):
-        return values
-    raise InvalidArgumentError(
-        f"{type(task).__name__}.{method}() gave a tensor of shape {list(values.shape)}, but must give one "
-        f"value for each of the {count} samples: use reduction='none', and average only within a sample.",
-        reason="NOT_PER_SAMPLE",
-    )
-
-
-def _check_defaults(task: Task, name: str) -> None:
-    for field, high in (("epochs", 1_000_000), ("batch_size", 16_777_216)):
-        value = getattr(task, field)
-        if not isinstance(value, int) or not 1 <= value <= high:
-            raise InvalidArgumentError.of_field(
-                f"{name}.{field}", value, f"a whole number from 1 to {high:,}"
-            )
-    rate = task.learning_rate
-    if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
-        raise InvalidArgumentError.of_field(f"{name}.learning_rate", rate, "a number above 0")
+    return check_per_sample(task, "metric", task.metric(outputs, targets), targets).float()

@@ -1,4 +1,4 @@
-"""What a worker must know to go on: parameters, optimiser, and how far it has come.
+"""What a worker must know to go on: parameters, what updates them, and how far it has come.
 
 Every worker holds the whole of it. It travels as safetensors bytes, never as a pickle. Chance needs no
 state: each step seeds its own from the job's seed, the step and the rank.
@@ -7,7 +7,6 @@ state: each step seeds its own from the job's seed, the step and the rank.
 import json
 from collections.abc import Callable
 from io import BytesIO
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,14 +15,15 @@ from safetensors.torch import load, save
 from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import METADATA_KEY, parameters_digest
 from peerloom.worker.description import buffers_of
+from peerloom.worker.updating.updater import Updater
 
 
 class TrainingState:
-    """A model with its optimiser; `step` counts committed steps, `evaluated` the epochs measured."""
+    """A model with its updater; `step` counts committed steps, `evaluated` the epochs measured."""
 
-    def __init__(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    def __init__(self, model: torch.nn.Module, updater: Updater) -> None:
         self.model = model
-        self.optimiser = optimiser
+        self.updater = updater
         self.step = 0
         self.evaluated = 0
         self.epoch_loss_sum = 0.0
@@ -35,7 +35,7 @@ class TrainingState:
 
     def copy(self) -> Callable[[], bytes]:
         """A copy of now; the function that is returned makes `to_bytes` of it, slowly, in any thread."""
-        described, tensors = _flatten(self.optimiser.state_dict())
+        described, tensors = self.updater.state()
         for name, tensor in self.model.state_dict().items():
             tensors[f"model.{name}"] = tensor
         counters = {
@@ -44,29 +44,24 @@ class TrainingState:
             "epoch_loss_sum": self.epoch_loss_sum,
             "measured_loss_sum": self.measured_loss_sum,
         }
-        tensors["counters"] = _text(json.dumps({**counters, "optimiser": described}))
+        tensors["counters"] = _text(json.dumps({**counters, "updater": described}))
         copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
         return lambda: save(copied)
 
     def size_bytes(self) -> int:
         """About as many bytes as `to_bytes` has."""
         return sum(
-            t.numel() * t.element_size() for t in [*self.model.state_dict().values(), *self._moments()]
+            t.numel() * t.element_size() for t in [*self.model.state_dict().values(), *self.updater.moments()]
         )
 
     def fingerprint(self) -> int:
-        """A number below 2**62, other for other parameters or another optimiser; against accidents only."""
-        total = 0
-        for tensor in [*self.model.parameters(), *self._moments()]:
+        """A number below 2**62, other for other parameters or another updater; against accidents only."""
+        total = self.updater.fingerprint()
+        for tensor in [*self.model.parameters(), *self.updater.moments()]:
             bits = tensor.detach().contiguous().view(-1)
             whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(bits.element_size(), torch.uint8)
             total = (1_000_003 * total + int(bits.view(whole).sum(dtype=torch.int64))) % 2**62
         return total
-
-    def _moments(self) -> list[torch.Tensor]:
-        states = self.optimiser.state_dict()["state"]
-        entries = [states[index][key] for index in sorted(states) for key in sorted(states[index])]
-        return [entry for entry in entries if isinstance(entry, torch.Tensor)]
 
     def from_bytes(self, data: bytes) -> None:
         """Takes over what another worker's `to_bytes` gave. Raises DataLossError if it doesn't fit."""
@@ -82,7 +77,7 @@ class TrainingState:
             counters = json.loads(bytes(tensors.pop("counters").tolist()))
             model = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
             self.model.load_state_dict(model)
-            self.optimiser.load_state_dict(_unflatten(counters["optimiser"], tensors))
+            self.updater.load(counters["updater"], tensors)
         except (KeyError, ValueError, RuntimeError) as error:
             raise DataLossError(f"it isn't a state of this model: {error}") from error
         self.step, self.evaluated = counters["step"], counters["evaluated"]
@@ -123,26 +118,3 @@ class TrainingState:
 
 def _text(text: str) -> torch.Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
-
-
-def _flatten(optimiser: dict[str, Any]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    # The state dict's tensors get names; the rest is plain numbers, which JSON keeps exactly.
-    tensors: dict[str, torch.Tensor] = {}
-    state: dict[str, dict[str, Any]] = {}
-    for index, entries in optimiser["state"].items():
-        state[str(index)] = {}
-        for key, value in entries.items():
-            if isinstance(value, torch.Tensor):
-                tensors[f"optimiser.{index}.{key}"] = value
-            else:
-                state[str(index)][key] = value
-    return {"state": state, "groups": optimiser["param_groups"]}, tensors
-
-
-def _unflatten(described: dict[str, Any], tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    state: dict[int, dict[str, Any]] = {int(index): dict(v) for index, v in described["state"].items()}
-    for name, tensor in tensors.items():
-        if name.startswith("optimiser."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = tensor
-    return {"state": state, "param_groups": described["groups"]}

@@ -3,12 +3,14 @@
 import json
 from dataclasses import replace
 
-from cli_samples import JOB_ID, ClientDouble, InvocationDouble
+from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble
 from click.testing import CliRunner, Result
 
-from peerloom import GenerationFormed
+from peerloom import GenerationFormed, Job
 from peerloom.cli.events import describe
 from peerloom.cli.main import cli
+from peerloom.kit.sync_method import PRESETS
+from peerloom.kit.sync_model.sync_choice import candidates
 
 
 def run(*arguments: str, client: ClientDouble | None = None) -> Result:
@@ -20,8 +22,12 @@ def test_ways_to_synchronise_are_listed_with_their_defaults() -> None:
     assert lines[1] == "wfbp-a2a (default) schedule=wfbp,topology=ring,codec=none"
     assert any(line.startswith("topology direct each rank gets") for line in lines)
     listed = json.loads(run("sync", "list", "-o", "json").stdout)
-    assert [row["preset"] for row in listed["presets"]] == ["wfbp-a2a", "bsp-a2a"]
-    assert {row["key"] for row in listed["choices"]} == {"schedule", "topology", "codec"}
+    assert [row["preset"] for row in listed["presets"]] == list(PRESETS)
+    assert {"ps", "ps:K", "merged:BYTES", "cut:BYTES"} <= {row["value"] for row in listed["choices"]}
+    keys = {row["key"] for row in listed["choices"]}
+    assert keys == {"schedule", "topology", "codec", "period", "outer"}
+    defaults = [row["value"] for row in listed["choices"] if row["is_default"]]
+    assert defaults == ["wfbp", "ring", "none"]
 
 
 def test_a_way_to_synchronise_is_explained_with_its_bytes_and_promises() -> None:
@@ -30,6 +36,8 @@ def test_a_way_to_synchronise_is_explained_with_its_bytes_and_promises() -> None
     assert "schedule=wfbp,topology=direct,codec=int4" in shown
     assert "0.516 for 4: 0.129 of codec=none" in shown
     assert "lossy" in shown
+    assert "period" not in shown
+    assert "once a round, so 0.125 a batch" in run("sync", "explain", "diloco").stdout
     assert json.loads(run("sync", "explain", "bsp-a2a", "-o", "json").stdout)["is_exact"] is True
 
 
@@ -46,8 +54,81 @@ def test_a_job_tells_how_it_is_synchronised() -> None:
     assert "schedule=bsp,topology=ring,codec=none" in run("jobs", "show", JOB_ID).stdout
 
 
+class RoundsHandle(HandleDouble):
+    """A job that trains in rounds of `period` batches."""
+
+    def __init__(self, period: int) -> None:
+        super().__init__()
+        self._sync = f"schedule=bsp,topology=ring,codec=none,period={period},outer=average"
+
+    def status(self) -> Job:
+        found = super().status()
+        return replace(found, spec=replace(found.spec, sync=self._sync))
+
+
+def test_a_job_tells_that_its_steps_are_rounds_and_how_much_was_exchanged() -> None:
+    """The double has 10 of 20 steps."""
+    shown = run("jobs", "show", JOB_ID, client=ClientDouble(RoundsHandle(16))).stdout
+    assert "10/20, each a round of 16 batches" in shown
+    assert "that one worker gave to the others" in shown
+    assert "a round of" not in run("jobs", "show", JOB_ID, client=ClientDouble(RoundsHandle(1))).stdout
+    assert "a round of" not in run("jobs", "show", JOB_ID).stdout
+
+
 def test_a_generation_names_its_way_to_synchronise_unless_it_is_the_usual_one() -> None:
     formed = GenerationFormed(1, JOB_ID, None, 1, (), "gloo", 0, "schedule=wfbp,topology=ring,codec=none")
     assert describe(formed) == "generation 1: 0 workers over gloo"
     other = replace(formed, sync="schedule=bsp,topology=ring,codec=fp16")
     assert describe(other) == "generation 1: 0 workers over gloo by schedule=bsp,topology=ring,codec=fp16"
+
+
+SETTING = ("--workers", "4", "--rate", "8Mbps", "--delay", "10ms", "--parameters", "1M", "--compute", "3s")
+
+
+def test_a_method_is_explained_with_what_a_step_would_take() -> None:
+    """4 MB around a ring of four: 6 rounds of 1 s and a round trip of 40 ms, in one bucket after the pass."""
+    found = json.loads(run("sync", "explain", "bsp-a2a", *SETTING, "--layers", "1", "-o", "json").stdout)
+    assert found["is_exact"] is True
+    prediction = found["prediction"]
+    assert abs(prediction["step_s"] - 9.24) < 1e-9
+    assert abs(prediction["exposed_s"] - 6.24) < 1e-9
+    assert prediction["sent_bytes"] == 6_000_000
+    assert prediction["timeline"][-1]["what"] == "all-reduce 0"
+    shown = run("sync", "explain", "bsp-a2a", *SETTING, "--layers", "1").stdout
+    assert "9.24 s" in shown
+    assert "6.0 MB by the busiest worker" in shown
+
+
+def test_unequal_links_are_given_one_for_each_worker() -> None:
+    """Two ranks: 2 MB each way at the slower rate of 4 Mbit/s, twice."""
+    flags = ("--workers", "2", "--rate", "8Mbps,4Mbps", "--parameters", "1M", "--compute", "1s", "-o", "json")
+    found = json.loads(run("sync", "explain", "bsp-a2a", *flags, "--layers", "1").stdout)
+    assert abs(found["prediction"]["step_s"] - 9) < 1e-9
+
+
+def test_all_methods_are_ranked_by_their_predicted_step() -> None:
+    found = json.loads(run("sync", "list", *SETTING, "-o", "json").stdout)
+    times = [row["step_s"] for row in found["ranked"]]
+    assert times == sorted(times)
+    assert found["ranked"][0]["method"] in found["reason"]
+    exact = json.loads(run("sync", "list", *SETTING, "--quality", "exact", "-o", "json").stdout)["ranked"]
+    assert len(exact) == len(candidates("exact"))
+    lines = run("sync", "list", *SETTING).stdout.splitlines()
+    assert lines[0].split() == ["METHOD", "STEP", "COMPUTING", "EXPOSED", "COMPRESSION", "SENT"]
+    assert "Predicted, not measured." in lines[-1]
+
+
+def test_what_is_missing_or_wrong_for_a_prediction_is_named() -> None:
+    asked = {
+        ("--workers", "3"): "--rate and --parameters and --compute must be given",
+        (*SETTING, "--rate", "50"): "a rate such as 50Mbps",
+        (*SETTING, "--rate", "8Mbps,8Mbps"): "must be 1, or 4",
+        (*SETTING, "--parameters", "many"): "a number such as 6000 or 11M",
+        (*SETTING, "--workers", "0"): "from 1 to 1,024",
+        (*SETTING, "--rate", "0Mbps"): "above 0 bits/s",
+        (*SETTING, "--quality", "exakt"): "did you mean exact",
+    }
+    for flags, told in asked.items():
+        result = run("sync", "list", *flags)
+        assert result.exit_code == 2, flags
+        assert told in result.stderr

@@ -1,25 +1,22 @@
 """A job as its page shows it: curves in bounds, generations, marks, and who was passed over."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-
-import pytest
+from datetime import UTC, datetime
 
 from peerloom import (
-    Belief,
     EpochFinished,
-    ExplainedBelief,
     GenerationFormed,
     Job,
     JobSpec,
-    PastChoice,
+    NodeChoice,
+    NotChosen,
     StepCommitted,
     Worker,
     WorkerLost,
 )
 from peerloom.dashboard.curves import Curves
 from peerloom.dashboard.job_page import JobPage
-from peerloom.dashboard.listings import jobs_by_node, passed_over
+from peerloom.dashboard.listings import jobs_by_node
 
 TIME = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 JOB = Job(
@@ -122,15 +119,13 @@ def test_a_job_works_on_the_nodes_of_the_workers_that_are_left() -> None:
     assert jobs_by_node([replace(job, state="failed")]) == {}
 
 
-@pytest.mark.parametrize(
-    ("seconds", "chosen", "count"),
-    [(1, False, 1), (1, True, 0), (-1, False, 0)],
-    ids=["now", "chosen", "old"],
-)
-def test_only_a_choice_since_the_submission_passed_a_node_over(
-    seconds: int, chosen: bool, count: int
-) -> None:
-    choice = PastChoice(TIME + timedelta(seconds=seconds), "thesis", chosen, "others scored higher")
-    explained = ExplainedBelief(Belief("node-a", "anna", 0.0, None, 0, None, None), "thesis", [], [choice])
-    found = passed_over(JOB, {"anna": explained})
-    assert [(one["name"], one["reason"]) for one in found] == [("anna", "others scored higher")] * count
+def test_the_page_says_who_was_passed_over_and_why() -> None:
+    left = (NotChosen("others ranked higher", 4, ("anna", "berta")), NotChosen("draining", 1, ("cyd",)))
+    page = JobPage()
+    page.refresh(replace(JOB, choice=NodeChoice("thesis", 3, 3, 7, left)))
+    found = page.page()
+    assert found["choice"] == "3 of 7 candidates by thesis"
+    assert [(one["count"], one["reason"], one["examples"]) for one in found["passed_over"]] == [
+        (4, "others ranked higher", ("anna", "berta")),
+        (1, "draining", ("cyd",)),
+    ]

@@ -77,7 +77,7 @@ def test_a_removed_node_doesn_t_come_back_by_an_older_list() -> None:
     page.apply(event(2, "removed", node("anna")))
     page.refresh([node("anna")], 1)
     assert shown(page) == []
-    assert page.names() == []
+    assert page.nodes() == []
 
 
 def test_old_events_are_forgotten() -> None:

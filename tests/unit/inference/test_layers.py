@@ -63,3 +63,11 @@ def test_a_sequence_continued_in_pieces_gives_what_it_gives_at_once(pieces: list
         logits = run_layers(layers, tokens[:, start : start + length], caches)
         start += length
         assert torch.allclose(logits, model(tokens[:, :start])[:, -1], atol=1e-5)
+
+
+def test_a_model_that_names_its_logits_answers_with_them() -> None:
+    class Naming(Branching):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]  # as transformers do
+            return {"hidden": x, "logits": super().forward(x)}
+
+    assert run_layers(layers_of(Naming()), torch.ones(1, 2)).tolist() == [[2.0, 2.0]]

@@ -1,5 +1,7 @@
 """What `sync` may say, what is refused and why, and what a method costs in bytes."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,9 @@ def parsed(text: str, robust: str = "off", backend: str = "auto") -> str:
     return str(parse_sync("sync", text, robust, backend))
 
 
+ROUNDS = "schedule=bsp,topology=ring,codec=none"
+
+
 @pytest.mark.parametrize(
     ("text", "whole"),
     [
@@ -25,6 +30,20 @@ def parsed(text: str, robust: str = "off", backend: str = "auto") -> str:
         ("codec=bf16,topology=direct", "schedule=wfbp,topology=direct,codec=bf16"),
         ("codec=int4", "schedule=wfbp,topology=direct,codec=int4"),
         ("codec=topk:1e-2,schedule=bsp", "schedule=bsp,topology=direct,codec=topk:0.01"),
+        ("local-sgd", f"{ROUNDS},period=16,outer=average"),
+        ("diloco", f"{ROUNDS},period=32,outer=nesterov:1.0:0.6"),
+        ("period=1", f"{ROUNDS},period=1,outer=average"),
+        ("outer=nesterov:.7:9e-1,period=0500", f"{ROUNDS},period=500,outer=nesterov:0.7:0.9"),
+        ("period=9,outer=nesterov:1:0", f"{ROUNDS},period=9,outer=average"),
+        ("period=4,codec=int4", "schedule=bsp,topology=direct,codec=int4,period=4,outer=average"),
+        ("bsp-ps", "schedule=bsp,topology=ps,codec=none"),
+        ("wfbp-ps", "schedule=wfbp,topology=ps,codec=none"),
+        ("mg-wfbp", "schedule=merged:1048576,topology=ring,codec=none"),
+        ("bytescheduler-ps", "schedule=cut:524288,topology=ps,codec=none"),
+        ("bytescheduler-a2a", "schedule=cut:524288,topology=direct,codec=none"),
+        ("topology=ps:2,codec=int8", "schedule=wfbp,topology=ps:2,codec=int8"),
+        ("schedule=cut:1024", "schedule=cut:1024,topology=direct,codec=none"),
+        ("schedule=merged:65536,codec=int4", "schedule=merged:65536,topology=direct,codec=int4"),
     ],
 )
 def test_what_is_left_out_is_filled_in_so_that_it_fits(text: str, whole: str) -> None:
@@ -48,6 +67,16 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("schedul=bsp", "did you mean schedule"),
         ("schedule=bps", "did you mean bsp"),
         ("topology=star", "ring, direct"),
+        ("ps", "did you mean topology=ps"),
+        ("topology=ps:0", "ps:K with a whole number from 1 to 65536"),
+        ("topology=ps:-1", "ps:K with a whole number"),
+        ("topology=ps:", "ps:K"),
+        ("topology=ring:2", "did you mean ring"),
+        ("schedule=cut", "cut:BYTES with a whole number from 1024"),
+        ("schedule=merged:1023", "merged:BYTES with a whole number from 1024"),
+        ("schedule=cut:1e6", "cut:BYTES"),
+        ("schedule=bsp:4", "did you mean bsp"),
+        ("schedule=cut:4096,topology=ring", "the nearest is schedule=cut:4096,topology=direct,codec=none"),
         ("codec=in8", "did you mean int8"),
         ("codec=int8:3", "int8"),
         ("codec=topk", "above 0 and at most 0.5"),
@@ -57,19 +86,36 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("codec=topk:many", "above 0 and at most 0.5"),
         ("codec=none,codec=none", "without a second codec"),
         ("codec=none,", "KEY=VALUE pairs"),
-        ("codec=none," + "x" * 200, "at most 128 characters"),
+        ("codec=none," + "x" * 200, "at most 192 characters"),
         ("topology=ring,codec=int4", f"{DIRECT}int4"),
         ("topology=ring,codec=topk:0.1", f"{DIRECT}topk:0.1"),
+        ("period=0", "1 to 10,000 batches"),
+        ("period=-1", "1 to 10,000 batches"),
+        ("period=10001", "1 to 10,000 batches"),
+        ("period=1.5", "a whole number"),
+        ("period=", "a whole number"),
+        ("outer=average", "a period too"),
+        ("nesterov:0.7:0.9", "did you mean outer=nesterov:0.7:0.9"),
+        ("period=4,outer=nestrov:1:0.9", "did you mean nesterov"),
+        ("period=4,outer=average:2", "average, nesterov:RATE:MOMENTUM"),
+        ("period=4,outer=nesterov", "nesterov:0.7:0.9"),
+        ("period=4,outer=nesterov:1", "nesterov:0.7:0.9"),
+        ("period=4,outer=nesterov:0:0.9", "a RATE above 0"),
+        ("period=4,outer=nesterov:nan:0.9", "a RATE above 0"),
+        ("period=4,outer=nesterov:1:1", "a MOMENTUM from 0 and below 1"),
+        ("period=4,schedule=wfbp", f"last batch.*{ROUNDS},period=4,outer=average"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(text: str, said: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         parsed(text)
-    assert said in caught.value.message
+    assert said in caught.value.message or re.search(said, caught.value.message)
     assert caught.value.metadata["field"] == "sync"
 
 
-@pytest.mark.parametrize("text", ["codec=int8", "codec=fp16", "schedule=bsp", "bsp-a2a", "wfbp-a2a"])
+@pytest.mark.parametrize(
+    "text", ["codec=int8", "codec=fp16", "schedule=bsp", "bsp-a2a", "wfbp-a2a", "period=4", "diloco"]
+)
 def test_a_rule_over_votes_refuses_what_it_cannot_look_through(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match=f"robust is auto.*{DIRECT}none"):
         parsed(text, robust="auto")
@@ -79,6 +125,11 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
     assert parsed("codec=bf16", backend="nccl") == "schedule=wfbp,topology=ring,codec=bf16"
     with pytest.raises(InvalidArgumentError, match=r"gloo.*nearest is schedule=bsp,topology=ring,codec=bf16"):
         parsed("schedule=bsp,codec=int8", backend="nccl")
+    assert parsed("local-sgd", backend="nccl") == f"{ROUNDS},period=16,outer=average"
+    with pytest.raises(InvalidArgumentError, match=r"nearest is .*codec=bf16,period=4,outer=average"):
+        parsed("codec=int8,period=4", backend="nccl")
+    with pytest.raises(InvalidArgumentError, match="nearest is schedule=merged:524288,topology=ring"):
+        parsed("bytescheduler-ps", backend="nccl")
     assert why_not_nccl(SyncMethod()) == ""
     assert "gloo" in why_not_nccl(SyncMethod(topology="direct"))
     assert why_not_nccl(SyncMethod(topology="direct"), robust="krum") == ""
@@ -114,7 +165,28 @@ def test_an_explanation_has_the_bytes_and_the_promises() -> None:
     assert (found.bytes_per_parameter, found.bytes_ratio) == (260 / 256, 260 / 1024)
     assert not found.is_exact
     assert "same bits on all ranks" in found.ranks
-    assert [name for name, method in PRESETS.items() if not explained(method).is_exact] == []
+    assert [name for name, method in PRESETS.items() if not explained(method).is_exact] == [
+        "local-sgd",
+        "diloco",
+    ]
+
+
+def test_rounds_are_explained_with_what_holds_and_when() -> None:
+    """int4: 132 bytes for a block of 256 values, once in 32 batches."""
+    found = explained(parse_sync("sync", "period=32,outer=nesterov:0.7:0.9,codec=int4"))
+    assert (found.bytes_per_parameter, found.batches) == (132 / 256, 32)
+    assert "round of 32 batches" in found.period
+    assert "rate 0.7, momentum 0.9" in found.outer
+    assert "after each round" in found.ranks
+    assert "mean" in explained(parse_sync("sync", "local-sgd")).outer
+
+
+def test_the_survey_s_seven_are_there_by_name() -> None:
+    seven = {f"{schedule}-{way}" for schedule in ("bsp", "wfbp", "bytescheduler") for way in ("ps", "a2a")}
+    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco"}
+    assert len({str(method) for method in PRESETS.values()}) == 9
+    assert "first K ranks" in explained(parse_sync("sync", "topology=ps:2")).topology
+    assert "first K ranks" not in explained(parse_sync("sync", "topology=ps")).topology
 
 
 @given(st.text(max_size=140))

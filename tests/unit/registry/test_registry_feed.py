@@ -64,6 +64,18 @@ async def test_a_cursor_beyond_the_newest_is_refused_and_told_so() -> None:
         await numbers(feed, 4)
 
 
+async def test_a_past_cut_short_by_the_registrys_end_does_not_look_whole() -> None:
+    feed, _ = feed_of(events(1, 20), ring_events=8, page=5)
+    past = feed.follow(0, stop_at_present=True)
+    assert (await anext(past)).sequence == 1
+    feed.close()
+    with pytest.raises(UnavailableError, match="being stopped"):
+        [event async for event in past]
+    with pytest.raises(UnavailableError, match="being stopped"):
+        await numbers(feed, 3)
+    assert await numbers(feed, 20) == []
+
+
 async def test_live_watchers_get_each_event_once_until_the_feed_closes() -> None:
     feed, _ = feed_of(events(1, 2))
     got: list[int] = []

@@ -77,6 +77,17 @@ def test_each_node_is_counted_once_and_only_the_first_few_are_named() -> None:
     assert choice.candidates == 1
 
 
+def test_the_best_of_those_that_others_were_preferred_to_are_told_first() -> None:
+    columns = columns_of(*map(entry, range(4)), beliefs=[1.5, -2.0, 3.2139, 0.0])
+    left = chosen(columns, budget=2).outranked()
+    assert left is not None
+    assert (left.reason, left.count, left.examples) == ("others ranked higher", 2, [3, 1])
+    drawn = chosen(columns, "random", budget=3).outranked()
+    assert drawn is not None
+    assert (drawn.reason, drawn.count, drawn.examples) == ("others were drawn", 1, [])
+    assert chosen(columns, budget=4).outranked() is None
+
+
 def test_nobody_to_choose_is_an_answer_and_no_error() -> None:
     for policy in POLICIES:
         empty = chosen(NodeColumns(), policy)

@@ -1,11 +1,13 @@
 """Fetching models and checkpoints, leaving copies, and keeping just what a job's record names."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from trainer_room import Room, ranked, until, worker
 
 from peerloom.errors import DataLossError, UnavailableError
+from peerloom.kit.clock import ManualClock
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.v1.artifact_pb2 import Artifact
@@ -90,7 +92,8 @@ async def test_the_newest_two_checkpoints_are_held_for_the_job_and_no_others(
     for step in (10, 20, 30):
         await room.collector.keep_checkpoint(record, "worker-1", offered(step))
     assert held(room) == [offered(step).artifact.digest for step in (20, 30)]
-    CheckpointKeeper(record, room.collector).refused(offered(30).artifact.digest, "it is damaged")
+    keeper = CheckpointKeeper(record, room.collector, ManualClock())
+    keeper.refused(offered(30).artifact.digest, "it is damaged")
     assert held(room) == [offered(20).artifact.digest]
     room.collector.begin_holding(record)  # as after a restart of the trainer, and harmless before one
     assert held(room) == [offered(20).artifact.digest]
@@ -107,15 +110,44 @@ async def test_a_checkpoint_that_can_t_be_fetched_leaves_the_older_one(room: Roo
     assert held(room) == [offered(10).artifact.digest]
 
 
-async def test_while_one_checkpoint_is_kept_another_is_passed_over(room: Room, record: JobRecord) -> None:
-    keeper = CheckpointKeeper(record, room.collector)
+async def test_of_the_checkpoints_that_wait_the_newest_is_kept(room: Room, record: JobRecord) -> None:
+    keeper = CheckpointKeeper(record, room.collector, ManualClock())
     keeper.offered("worker-1", offered(10))
     keeper.offered("worker-1", offered(11))
     keeping = asyncio.create_task(keeper.keep_forever())
     await until(lambda: record.job.HasField("checkpoint"))
-    assert record.job.checkpoint.step == 10
+    assert record.job.checkpoint.step == 11
     keeper.offered("worker-1", offered(12))
+    await keeper.settle()
+    assert record.job.checkpoint.step == 12
+    keeper.offered("worker-1", offered(12))
+    await keeper.settle()
+    assert record.job.previous_checkpoint.step == 11, "the same again is passed over"
+    keeping.cancel()
+
+
+async def test_after_a_slow_move_only_the_checkpoint_of_one_that_departs_is_moved_at_once(
+    room: Room, record: JobRecord
+) -> None:
+    clock, take = ManualClock(), room.transfers.take
+
+    async def take_slowly(*arguments: Any) -> Artifact:
+        clock.advance(100)
+        return await take(*arguments)
+
+    room.transfers.take = take_slowly  # type: ignore[method-assign]  # a link that a checkpoint fills
+    keeper = CheckpointKeeper(record, room.collector, clock)
+    keeping = asyncio.create_task(keeper.keep_forever())
+    keeper.offered("worker-1", offered(10))
+    await until(lambda: record.job.checkpoint.step == 10)
+    keeper.offered("worker-1", offered(11))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    keeper.offered("worker-1", offered(12), is_pressing=True)
     await until(lambda: record.job.checkpoint.step == 12)
+    assert [digest for _, digest in room.transfers.taken] == [
+        offered(step).artifact.digest for step in (10, 12)
+    ]
     keeping.cancel()
 
 

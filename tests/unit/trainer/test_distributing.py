@@ -1,5 +1,6 @@
 """Artifacts between the trainer and its nodes, and what the workers printed; the nodes are stubs."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,13 +16,14 @@ from peerloom.kit.clock import ManualClock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.services.trainer.models.distributing import Distributor
+from peerloom.services.trainer.nodes import job_logs
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder, FetchArtifactRequest, FetchArtifactResponse
 from peerloom.v1.node_agent_pb2 import GetWorkerLogsResponse
 from peerloom.v1.registry_pb2 import ListNodesResponse, Node, NodeSpec
 from peerloom.v1.selector_pb2 import Evidence
-from peerloom.v1.trainer_pb2 import Job, NodeAnswer
+from peerloom.v1.trainer_pb2 import Job, JobState, NodeAnswer
 
 DIGEST = "a" * 64
 
@@ -158,9 +160,59 @@ async def test_the_workers_output_comes_from_all_nodes_and_an_absent_one_says_so
     monkeypatch.setattr(room.recruiter, "agent", agent)
     answers = [NodeAnswer(node=ranked(name), accepted_slots=1) for name in ("ada", "bob")]
     job = Job(job_id="job-1", answers=[*answers, NodeAnswer(node=ranked("cyd"))])
-    found = [line async for line in JobLogs(room.recruiter).read(job, False, 0)]
+
+    async def found_again() -> Job:
+        return job
+
+    found = [line async for line in JobLogs(room.recruiter).read(found_again, False, 0)]
     assert sorted((line.node_name, line.line) for line in found) == [
         ("ada", "one"),
         ("ada", "two"),
         ("bob", "(no output: bob is away)"),
     ]
+
+
+async def test_who_follows_hears_each_line_once_also_of_nodes_and_workers_that_come_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node's stream ends with its workers, and is opened again while the job lives; here it breaks once."""
+    room = Room(Agent("ada"), Agent("bob"))
+    monkeypatch.setattr(job_logs, "LOOK_AGAIN_S", 0.001)
+    job = Job(job_id="job-1", state=JobState.JOB_STATE_RUNNING)
+    job.answers.add(node=ranked("ada"), accepted_slots=1)
+    printed = {"ada": [("w-1", "a"), ("w-1", "b")], "bob": [("w-3", "x")]}
+    opened: list[str] = []
+
+    def agent(address: str) -> Any:
+        peer = room.neighbours.agents[address].peer()
+
+        async def lines(request: Any) -> AsyncIterator[GetWorkerLogsResponse]:
+            opened.append(address)
+            for worker_id, line in list(printed[address]):
+                yield GetWorkerLogsResponse(worker_id=worker_id, line=line)
+                if opened == ["ada"]:
+                    raise UnavailableError("the stream broke after one line")
+            if opened == ["ada", "ada"]:
+                printed["ada"].append(("w-2", "c"))
+                job.answers.add(node=ranked("bob"), accepted_slots=1)
+            elif address == "bob":
+                job.state = JobState.JOB_STATE_SUCCEEDED
+
+        cast("Any", peer).stub.GetWorkerLogs = lines
+        return peer
+
+    monkeypatch.setattr(room.recruiter, "agent", agent)
+
+    async def find() -> Job:
+        return job
+
+    async with asyncio.timeout(20):
+        found = [line async for line in JobLogs(room.recruiter).read(find, True, 0)]
+    said = [(line.node_name, line.line) for line in found]
+    assert [line for name, line in said if name == "ada"] == [
+        "a",
+        "(no output: the stream broke after one line)",
+        "b",
+        "c",
+    ]
+    assert [line for name, line in said if name == "bob"] == ["x"]

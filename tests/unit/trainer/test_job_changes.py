@@ -124,6 +124,31 @@ async def test_the_last_worker_stores_its_state_before_it_is_let_go() -> None:
         assert list(site.room.neighbours.evidence) == []
 
 
+async def test_who_has_to_go_does_not_wait_for_the_end_of_a_long_round() -> None:
+    """A step took 5 s: the workers leave where the last one ended, within the round that is under way."""
+    async with Site().serving() as site:
+        job_id = await site.submit()
+        worker = await site.working()
+        long_one = step(3)
+        long_one.step_s = 5.0
+        worker.say(WorkerSessionRequest(step=long_one))
+        worker.say(WorkerSessionRequest(beat=WorkerBeat(committed_step=3)))
+        await until(lambda: site.job(job_id).progress.step == 3)
+        site.agent.slots = 0
+        leaves(worker, grace_s=0.0)
+        assert (await worker.hear("abort")).abort.at_step == 3
+
+
+async def test_the_time_limit_of_a_collective_is_for_a_batch_and_a_round_has_more() -> None:
+    async with Site().serving() as site:
+        await site.submit(sync="period=8")
+        rounds = (await (await site.worker()).hear("configure")).configure.collective_timeout_s
+    async with Site().serving() as site:
+        await site.submit()
+        steps = (await (await site.worker()).hear("configure")).configure.collective_timeout_s
+    assert rounds == 8 * steps
+
+
 async def test_a_silent_worker_is_left_behind_and_a_lost_one_breaks_the_generation() -> None:
     async with Site(slots=2).serving() as site:
         job_id = await site.submit()

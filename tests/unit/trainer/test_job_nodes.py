@@ -17,6 +17,7 @@ from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Lost
 from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.v1.selector_pb2 import Exclusion
 from peerloom.v1.trainer_pb2 import Backend, JobState, LiarDismissed, WatchJobResponse
 
 
@@ -42,7 +43,7 @@ def parts(*agents: Agent, **spec: object) -> Parts:
     record = room.new_record(**{"batch_size": 10, **spec})
     witness = room.witness(record)
     pool = WorkerPool(record, room.router, witness, room.clock)
-    checkpoints = CheckpointKeeper(record, room.collector)
+    checkpoints = CheckpointKeeper(record, room.collector, room.clock)
     audits = AuditKeeper(record, pool, witness)
     rendezvous = Rendezvous(pool.send)
     sessions = Sessions(record, pool, checkpoints, room.router, rendezvous, audits, room.clock, 10.0)
@@ -66,6 +67,25 @@ async def test_slots_are_taken_in_the_order_of_the_ranking_until_there_are_enoug
     assert (job.state, job.backend) == (JobState.JOB_STATE_STARTING, Backend.BACKEND_GLOO)
     assert job.state_reason == "6 slots on the nodes that accepted, with gloo: not every slot is a GPU"
     assert made.pool.count() == 3
+
+
+async def test_whom_the_selector_passed_over_is_kept_with_the_job() -> None:
+    made = parts(Agent("ada", 1), request_budget=1)
+    made.room.neighbours.passed_over = {
+        "policy": "thesis",
+        "candidates": 2,
+        "exclusions": [Exclusion(reason="draining", count=2, examples=["fay", "gus"])],
+        "outranked": Exclusion(reason="others ranked higher", count=1, examples=["dan"]),
+    }
+    await made.nodes.recruit()
+    choice = made.record.job.choice
+    assert (choice.policy, choice.request_budget, choice.chosen, choice.candidates) == ("thesis", 1, 1, 2)
+    assert [
+        (one.count, one.reason, list(one.examples)) for one in (*choice.exclusions, choice.outranked)
+    ] == [
+        (2, "draining", ["fay", "gus"]),
+        (1, "others ranked higher", ["dan"]),
+    ]
 
 
 async def test_refusals_for_lack_of_means_and_silence_are_evidence() -> None:

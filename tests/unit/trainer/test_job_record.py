@@ -21,6 +21,8 @@ from peerloom.v1.trainer_pb2 import (
     JobState,
     NetworkTraffic,
     NodeAnswer,
+    NodeChoice,
+    ScriptRun,
     StepProgress,
     WatchJobResponse,
 )
@@ -71,6 +73,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         "state_change",
         lambda j: (j.state, len(j.answers), len(j.workers)),
         (JobState.JOB_STATE_SELECTING, 0, 0),
+    ),
+    "nodes_chosen": (
+        lambda r: r.nodes_chosen(NodeChoice(policy="thesis", candidates=5)),
+        None,
+        lambda j: (j.choice.policy, j.choice.candidates),
+        ("thesis", 5),
     ),
     "answered": (
         lambda r: r.answered(NodeAnswer(node=ranked("bob"), accepted_slots=1)),
@@ -159,6 +167,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         lambda j: (j.checkpoint.step, j.HasField("previous_checkpoint"), j.state_reason),
         (2, False, "it is damaged; going on from the one of step 2"),
     ),
+    "script_ran": (
+        lambda r: r.script_ran(ScriptRun(failures=1, generation=2)),
+        None,
+        lambda j: (j.script_run.failures, j.script_run.generation),
+        (1, 2),
+    ),
     "model_evaluated": (
         lambda r: r.model_evaluated(Evaluation(verdict=EvaluationVerdict.EVALUATION_VERDICT_AGREES)),
         "evaluation",
@@ -214,8 +228,15 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
 }
 
 
+def test_a_choice_like_the_one_before_is_passed_over(record: JobRecord) -> None:
+    for candidates, is_news in ((5, True), (5, False), (4, True)):
+        record.take_change()
+        record.nodes_chosen(NodeChoice(policy="thesis", candidates=candidates))
+        assert (record.take_change() is not None) == is_news
+
+
 def test_all_that_a_record_can_be_told_is_tested_here() -> None:
-    assert {name for name in vars(JobRecord) if not name.startswith("_")} == READING | set(VERBS)
+    assert {name for name in dir(JobRecord) if not name.startswith("_")} == READING | set(VERBS)
 
 
 @pytest.mark.parametrize("name", VERBS)

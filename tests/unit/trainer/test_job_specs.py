@@ -1,5 +1,7 @@
 """What a job may ask for, and what the nodes' answers mean."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from peerloom.services.trainer.nodes.offers import (
     take_slots,
     verdict,
 )
+from peerloom.v1.common_pb2 import Script
 from peerloom.v1.node_agent_pb2 import Refusal
 from peerloom.v1.selector_pb2 import Requirements
 from peerloom.v1.trainer_pb2 import Backend, JobSpec
@@ -65,6 +68,50 @@ def test_a_users_own_task_keeps_its_own_defaults_for_the_workers() -> None:
     ],
 )
 def test_a_bad_field_is_named_with_its_limit(spec: JobSpec, field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        complete_spec(spec)
+    assert caught.value.metadata["field"] == field
+
+
+def script(task: str = "train.py", code: str = "c" * 64, **spec: Any) -> JobSpec:
+    """A script of a bundle."""
+    arguments = spec.pop("arguments", [])
+    restarts = spec.pop("max_restarts", None)
+    given = Script(arguments=arguments, max_restarts=restarts)
+    return JobSpec(task=task, code_digest=code, script=given, **spec)
+
+
+def test_a_script_has_three_restarts_and_nothing_of_a_training() -> None:
+    spec = complete_spec(script("sub/train.py", arguments=["--x", "é; $(rm)", ""]))
+    assert (spec.script.max_restarts, spec.request_budget, spec.min_workers) == (3, 3, 1)
+    assert list(spec.script.arguments) == ["--x", "é; $(rm)", ""]
+    assert (spec.sync, spec.HasField("epochs")) == ("", False)
+    assert complete_spec(script(max_restarts=0)).script.max_restarts == 0
+    assert complete_spec(spec.__class__.FromString(script().SerializeToString())).task == "train.py"
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (script("train"), "spec.task"),
+        (script("/train.py"), "spec.task"),
+        (script("../train.py"), "spec.task"),
+        (script("a//train.py"), "spec.task"),
+        (script("./train.py"), "spec.task"),
+        (script(code=""), "spec.code_digest"),
+        (script(arguments=["x"] * 257), "spec.script.arguments (entries)"),
+        (script(arguments=["x" * 4097]), "spec.script.arguments"),
+        (script(arguments=["a\0b"]), "spec.script.arguments"),
+        (script(max_restarts=1001), "spec.script.max_restarts"),
+        (script(epochs=1), "spec.epochs"),
+        (script(seed=1), "spec.seed"),
+        (script(robust="off"), "spec.robust"),
+        (script(task_arguments={"a": "b"}), "spec.task_arguments"),
+        (script(request_budget=0), "spec.request_budget"),
+        (script(min_workers=3, max_workers=2), "spec.max_workers"),
+    ],
+)
+def test_a_bad_field_of_a_script_is_named(spec: JobSpec, field: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         complete_spec(spec)
     assert caught.value.metadata["field"] == field

@@ -13,7 +13,7 @@ import pytest
 from peerloom.services import trainer
 
 FOLDER = Path(trainer.__file__).parent
-WRITERS = {"jobs/audit_entries.py", "jobs/record.py", "jobs/sample_ledger.py"}
+WRITERS = {"jobs/audit_entries.py", "jobs/record.py", "jobs/recorded_job.py", "jobs/sample_ledger.py"}
 CHANGING = {
     "CopyFrom",
     "MergeFrom",

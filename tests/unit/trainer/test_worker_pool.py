@@ -76,7 +76,7 @@ class Job:
         self.streams: Any = Streams()
         self.witness = self.room.witness(self.record)
         self.pool = WorkerPool(self.record, self.streams, self.witness, self.room.clock)
-        self.checkpoints = CheckpointKeeper(self.record, self.room.collector)
+        self.checkpoints = CheckpointKeeper(self.record, self.room.collector, self.room.clock)
         self.listen()
 
     def listen(self) -> None:

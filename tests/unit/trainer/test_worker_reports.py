@@ -15,6 +15,7 @@ from peerloom.services.trainer.workers.reports import (
 )
 from peerloom.services.trainer.workers.state import Finished, WorkerState
 from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.common_pb2 import Script
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
     EpochProgress,
@@ -23,8 +24,10 @@ from peerloom.v1.trainer_pb2 import (
     JobState,
     Ledger,
     LedgerStretch,
+    ScriptExit,
     StepProgress,
     Worker,
+    WorkerAborted,
     WorkerBeat,
     WorkerFinished,
     WorkerLeaving,
@@ -32,6 +35,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerSessionRequest,
 )
 
+FILES = Checkpoint(artifact=Artifact(digest="a" * 64))
 NAN, INF = float("nan"), float("inf")
 
 
@@ -162,6 +166,20 @@ def test_steps_follow_each_other_and_use_the_samples_that_are_theirs() -> None:
     assert why_not_said(job_at(5), WorkerSessionRequest(step=sixth)) == ""
 
 
+def test_a_round_of_batches_is_one_step_and_ends_with_its_epoch() -> None:
+    """45 samples in batches of 10, three a round: rounds of 30 and of 15."""
+    job = job_at(2, samples=45)
+    job.spec.sync = "period=3"
+    assert total_steps(job) == 4
+    third = {"step": 3, "epoch": 2, "first_sample": 0, "samples": 30, "generation": 3}
+    fourth = {"step": 4, "epoch": 2, "first_sample": 30, "samples": 15, "generation": 3}
+    assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**third))) == ""
+    for wrong in ({"samples": 10}, {"first_sample": 10}, {"epoch": 1}):
+        assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**{**third, **wrong}))), wrong
+    job.progress.step = 3
+    assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**fourth))) == ""
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -241,3 +259,49 @@ async def test_a_job_with_a_gap_in_its_ledger_fails(monkeypatch: pytest.MonkeyPa
         assert job.state == JobState.JOB_STATE_FAILED
         assert "from sample 0 of epoch 1 to sample 10 of epoch 1: 10 samples are missing" in job.state_reason
         assert step(1).samples == 10
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"aborted": WorkerAborted(script_exit=ScriptExit(status=3))}, ""),
+        ({"aborted": WorkerAborted(script_exit=ScriptExit(status=-9))}, ""),
+        ({"aborted": WorkerAborted(reason="a worker was lost")}, ""),
+        ({"aborted": WorkerAborted(script_exit=ScriptExit())}, "it says that a script failed with status 0"),
+        ({"aborted": WorkerAborted(script_exit=ScriptExit(status=256))}, "it says that a script failed with"),
+        (
+            {"aborted": WorkerAborted(script_exit=ScriptExit(status=1, last_lines="x" * 4097))},
+            "the last lines",
+        ),
+        ({"aborted": WorkerAborted(script_files=FILES)}, ""),
+        ({"finished": WorkerFinished(script_files=FILES)}, ""),
+        (
+            {"finished": WorkerFinished(script_files=Checkpoint())},
+            "it offers a checkpoint that has no SHA-256",
+        ),
+        ({"prepared": WorkerPrepared()}, ""),
+        ({"prepared": WorkerPrepared(epochs=1)}, "it tells of a training"),
+        ({"step": StepProgress(step=1)}, "it reports step 1 of 0"),
+        ({"epoch": EpochProgress(epoch=1)}, "it reports the end of epoch 1"),
+        ({"checkpoint": FILES}, ""),
+        ({"checkpoint": Checkpoint(step=1, artifact=Artifact(digest="a" * 64))}, "it offers a checkpoint of"),
+    ],
+)
+def test_what_a_worker_of_a_script_can_say(said: Any, reason: str) -> None:
+    job = Job(spec=JobSpec(task="train.py", script=Script()), generation=1)
+    found = why_not_said(job, WorkerSessionRequest(**said))
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+def test_only_a_script_s_worker_tells_of_a_script_and_it_brings_no_model() -> None:
+    exit_ = WorkerSessionRequest(aborted=WorkerAborted(script_exit=ScriptExit(status=3)))
+    assert why_not_said(job_at(1), exit_) == "it tells how a script ended, and the job is none"
+    files = WorkerSessionRequest(finished=WorkerFinished(script_files=FILES))
+    assert why_not_said(job_at(1), files) == "it offers the files of a script, and the job is none"
+    job, worker = Job(spec=JobSpec(script=Script()), generation=3), Worker(generation=3)
+    assert why_not_finished(job, worker, WorkerFinished(generation=3)) == ""
+    assert why_not_finished(job, worker, word(model=Artifact(digest="a" * 64))).startswith(
+        "it brings a model"
+    )
+    assert why_not_finished(job, Worker(generation=2), word()).startswith("it says that it has finished")

@@ -304,6 +304,7 @@ class Neighbours(Dialer):
         self.moved: dict[str, str] = {}  # nodes that the registry has at other addresses, by name
         self.selector_is_away = False
         self.selector_refuses: PeerloomError | None = None
+        self.passed_over: dict[str, Any] = {}
         self.evidence: list[Evidence] = []
 
     def node_agent(self, address: str) -> NodeAgentPeer:
@@ -333,15 +334,14 @@ class Neighbours(Dialer):
         return ListNodesResponse()
 
     async def _get_node(self, request: GetNodeRequest) -> GetNodeResponse:
-        name = request.node.removeprefix("node-")
-        spec = NodeSpec(name=name, address=self.moved.get(name, name))
+        spec = NodeSpec(name=(name := request.node.removeprefix("node-")), address=self.moved.get(name, name))
         return GetNodeResponse(node=Node(node_id=request.node, spec=spec))
 
     async def _select(self, request: SelectNodesRequest) -> SelectNodesResponse:
         if self.selector_refuses is not None:
             raise self.selector_refuses
-        named = [ranked(name) for name in self.agents]
-        return SelectNodesResponse(nodes=[one for one in named if one.node_id not in request.excluded_nodes])
+        named = [ranked(name) for name in self.agents if f"node-{name}" not in request.excluded_nodes]
+        return SelectNodesResponse(nodes=named, **self.passed_over)
 
     async def _take_evidence(self, request: ReportEvidenceRequest) -> ReportEvidenceResponse:
         self.evidence += request.evidence

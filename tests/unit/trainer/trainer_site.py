@@ -59,9 +59,10 @@ class Site:
         await again.room.jobs.resume_all()
         return again
 
-    async def submit(self) -> str:
+    async def submit(self, sync: str = "") -> str:
         """Hands in a job."""
-        job = await self.room.jobs.submit(SPEC, f"request-{len(self.workers)}")
+        spec = JobSpec(task=SPEC.task, epochs=SPEC.epochs, batch_size=SPEC.batch_size, sync=sync)
+        job = await self.room.jobs.submit(spec, f"request-{len(self.workers)}")
         return job.job_id
 
     def job(self, job_id: str) -> Job:

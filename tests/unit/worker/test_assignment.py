@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from peerloom.v1.common_pb2 import Script
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.assignment import Assignment, Work
 
@@ -41,3 +42,15 @@ def test_an_assignment_comes_over_the_line_as_it_was() -> None:
     line = told.to_json()
     assert Assignment.from_json(line) == told
     assert json.loads(line)["work"]["task"] == "mnist"
+
+
+def test_a_script_is_agreed_to_with_its_arguments() -> None:
+    agreed = Work("127.0.0.1:7402", "train.py", {}, "c" * 64, "", ["--epochs", "2"])
+    told = Assignment("worker-1", "job-1", agreed, "127.0.0.1:1", 0, "cpu", 0, "lo", 2, "/a/log", "5" * 64)
+    assert Assignment.from_json(told.to_json()).work == agreed
+    wanted = JobSpec(task="train.py", code_digest="c" * 64, script=Script(arguments=["--epochs", "2"]))
+    assert agreed.why_not(wanted) == ""
+    for other in (Script(arguments=["--epochs", "9"]), None):
+        refused = JobSpec(task="train.py", code_digest="c" * 64, script=other)
+        assert agreed.why_not(refused).startswith("the trainer wants other script arguments")
+    assert WORK.why_not(JobSpec(**AGREED, script=Script())).startswith("the trainer wants other script")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.group.process_group import Group
@@ -49,10 +49,14 @@ def trained(task: Line, groups: list[Group]) -> Training:
     return training
 
 
-def train(training: Training, group: Group) -> None:
+def train(
+    training: Training,
+    group: Group,
+    report: Callable[[StepProgress | EpochProgress], None] = lambda progress: None,
+) -> None:
     joining, balance = Joining(group, training.state), Balance([1], is_fixed=True)
     auditor = Auditor(lambda message: None)
-    train_generation(training, group, joining, balance, lambda progress: None, lambda step: None, auditor)
+    train_generation(training, group, joining, balance, report, lambda step: None, auditor)
 
 
 def new_group(generation: int) -> Group:

@@ -1,22 +1,41 @@
 """A catch_up arrives at the others' parameters bit for bit, whenever the state comes. No network, no time."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load
+from torch.optim import lr_scheduler
 
 from peerloom.worker.joining.broadcast import SMALL_BYTES, plan_transfer
 from peerloom.worker.joining.catch_up import CatchUp, CatchUpState
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.training_state import TrainingState
+from peerloom.worker.updating.precision import GradientScaler
+from peerloom.worker.updating.updater import Updater
 
 SCHEDULE = Schedule(samples=40, batch_size=10, epochs=50, seed=1)  # 4 steps an epoch
-OPTIMISERS = {
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
-    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+OVERFLOWS_EACH = 4  # step of those whose gradients are scaled
+
+
+def whole_updater(model: torch.nn.Module) -> Updater:
+    """With all that an updater may have: a schedule of two parts, clipping, and a scale."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+    warm_up = lr_scheduler.LinearLR(optimiser, 0.1, total_iters=5)
+    falling = lr_scheduler.CosineAnnealingLR(optimiser, 40)
+    schedule = lr_scheduler.SequentialLR(optimiser, [warm_up, falling], [5])
+    return Updater(model, optimiser, schedule, 0.5, GradientScaler(torch.device("cpu")))
+
+
+UPDATERS: dict[str, Callable[[torch.nn.Module], Updater]] = {
+    "momentum": lambda m: Updater(
+        m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    ),
+    "adam": lambda m: Updater(m, torch.optim.Adam(m.parameters(), lr=0.01)),
+    "whole": whole_updater,
 }
 
 
@@ -44,6 +63,7 @@ class Town:
 
     def __init__(self, optimiser: str, steps_before: int, memory_bytes: int = 10**6) -> None:
         torch.manual_seed(0)
+        self.scales = optimiser == "whole"
         model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
         self.member = self._state(model, optimiser)
         self.newcomer = self._state(copy.deepcopy(model), optimiser)
@@ -61,7 +81,7 @@ class Town:
         )
 
     def _state(self, model: torch.nn.Module, optimiser: str) -> TrainingState:
-        return TrainingState(model, OPTIMISERS[optimiser](model.parameters()))
+        return TrainingState(model, UPDATERS[optimiser](model))
 
     def step(self, catch_up: CatchUp | None) -> None:
         """One step of the group; the sum of gradients is the same for all."""
@@ -71,23 +91,24 @@ class Town:
             if catch_up is not None:
                 catch_up.evaluated += 1
         gradients = [torch.randn_like(p) for p in state.model.parameters()]
+        if self.scales and state.step % OVERFLOWS_EACH == 0:
+            gradients[1][0] = torch.inf
         loss_sum = float(torch.rand(1))
         if catch_up is not None:
             for parameter, gradient in zip(self.newcomer.model.parameters(), gradients, strict=True):
                 parameter.grad = gradient.clone()
             catch_up.record(loss_sum)
-            self.newcomer.optimiser.zero_grad()
+            self.newcomer.updater.clear()
         for parameter, gradient in zip(state.model.parameters(), gradients, strict=True):
             parameter.grad = gradient
-        state.optimiser.step()
-        state.optimiser.zero_grad()
+        state.updater.step()
         state.step += 1
         state.epoch_loss_sum += loss_sum
 
 
 @settings(deadline=None)
 @given(
-    st.sampled_from(sorted(OPTIMISERS)),
+    st.sampled_from(sorted(UPDATERS)),
     st.integers(0, 9),
     st.integers(0, 12),
     st.floats(0, 0.001),
@@ -115,6 +136,8 @@ def test_it_catches_up_bit_for_bit_whenever_the_state_comes(
     assert newcomer.epoch_loss_sum == member.epoch_loss_sum
     assert newcomer.parameters_digest() == member.parameters_digest()
     assert newcomer.fingerprint() == member.fingerprint()
+    assert newcomer.updater.learning_rate == member.updater.learning_rate
+    assert newcomer.updater.state()[0] == member.updater.state()[0]
 
 
 def test_before_the_state_comes_it_has_not_changed_its_own() -> None:
@@ -152,7 +175,7 @@ def test_it_says_why_the_state_did_not_come() -> None:
 def test_a_state_of_another_model_is_refused() -> None:
     town = Town("momentum", 1)
     other = torch.nn.Linear(2, 2)
-    town.parcel.arrive(TrainingState(other, torch.optim.SGD(other.parameters(), lr=0.1)).to_bytes())
+    town.parcel.arrive(TrainingState(other, UPDATERS["momentum"](other)).to_bytes())
     town.step(town.catch_up)
     town.catch_up.replay(1.0)
     assert town.catch_up.state == CatchUpState.LOST_TRACK
@@ -167,7 +190,7 @@ def test_the_fingerprint_tells_states_apart(change: str) -> None:
         if change == "parameters":
             next(town.member.model.parameters()).view(-1)[0] += 1e-7
         else:
-            next(iter(town.member.optimiser.state.values()))["exp_avg"].view(-1)[0] += 1e-7
+            next(iter(town.member.updater.optimiser.state.values()))["exp_avg"].view(-1)[0] += 1e-7
     assert town.member.fingerprint() != before
 
 

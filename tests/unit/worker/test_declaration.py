@@ -86,3 +86,15 @@ def test_what_is_not_true_is_told_before_training(
 def test_a_batch_of_another_type_is_told() -> None:
     with pytest.raises(InvalidArgumentError, match=r"for float64\[2\], which batch\(\) gave"):
         check(Doubled())
+
+
+def test_several_inputs_cannot_be_declared_as_one() -> None:
+    class Named(Declared):
+        def data(self) -> tuple[Split, Split]:
+            split = Split({"numbers": SAMPLES}, torch.tensor([0, 1]))
+            return split, split
+
+    with pytest.raises(
+        InvalidArgumentError, match=r"declares one tensor, and batch\(\) gave \{numbers: \[1, 2\]\}"
+    ):
+        check(Named())

@@ -3,13 +3,14 @@
 import torch
 
 from peerloom.worker.training_state import TrainingState
+from peerloom.worker.updating.updater import Updater
 
 STEPS = 7
 
 
 def state_at(step: int, evaluated: int, loss_sum: float) -> TrainingState:
     model = torch.nn.Linear(1, 1)
-    state = TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    state = TrainingState(model, Updater(model, torch.optim.SGD(model.parameters(), lr=0.1)))
     state.step, state.evaluated, state.epoch_loss_sum = step, evaluated, loss_sum
     return state
 

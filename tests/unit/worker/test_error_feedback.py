@@ -1,7 +1,7 @@
 """Error feedback over generations, without a network: each rank is a thread, and exchanges meet in memory."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -10,9 +10,9 @@ import torch
 
 from peerloom.kit.sync_method import parse_sync
 from peerloom.worker.sync.bucket_layout import Layout
-from peerloom.worker.sync.direct import DirectExchange, RowExchange
+from peerloom.worker.sync.direct import DirectExchange, Make, RowExchange
 from peerloom.worker.sync.residuals import Residuals
-from peerloom.worker.sync.summing import DirectSumming
+from peerloom.worker.sync.summing import OwnerSumming
 
 LENGTH = 5003  # no multiple of ranks, blocks or bytes
 LIMIT_S = 60
@@ -25,6 +25,7 @@ class Memory:
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
         self.sent: dict[tuple[int, int], torch.Tensor] = {}
+        self.made: dict[tuple[int, int], torch.Tensor] = {}
         self.all_are_there = threading.Barrier(ranks, timeout=LIMIT_S)
 
 
@@ -34,6 +35,7 @@ class MemoryExchange(DirectExchange):
     def __init__(self, memory: Memory, rank: int) -> None:
         self._memory, self._own_rank = memory, rank
         self._begun: list[RowExchange] = []
+        self._made: dict[RowExchange, tuple[Sequence[int], Make]] = {}
 
     @property
     def rank(self) -> int:
@@ -43,16 +45,31 @@ class MemoryExchange(DirectExchange):
     def ranks(self) -> int:
         return self._memory.ranks
 
+    def begin_by_owners(
+        self, sent: torch.Tensor, owners: Sequence[int], make: Make, urgency: int = 0
+    ) -> RowExchange:
+        exchange = self.begin(sent)
+        self._made[exchange] = owners, make
+        return exchange
+
     def begin(self, sent: torch.Tensor) -> RowExchange:
-        self._memory.sent[len(self._begun), self.rank] = sent
-        self._begun.append(RowExchange(sent, torch.empty_like(sent), sent.device, torch.futures.Future()))
+        rows = sent if sent.dim() == 2 else sent.view(self.ranks, -1)
+        self._memory.sent[len(self._begun), self.rank] = rows
+        self._begun.append(RowExchange(sent, torch.empty(0), sent.device, torch.futures.Future()))
         return self._begun[-1]
 
     def rows(self, exchange: RowExchange) -> torch.Tensor:
-        self._memory.all_are_there.wait()
-        place = self._begun.index(exchange)
-        others = [self._memory.sent[place, rank].view(self.ranks, -1) for rank in range(self.ranks)]
-        return torch.stack([rows[self.rank] for rows in others])
+        place, memory = self._begun.index(exchange), self._memory
+        memory.all_are_there.wait()
+        if exchange not in self._made:
+            return torch.stack([memory.sent[place, rank][self.rank] for rank in range(self.ranks)])
+        owners, make = self._made[exchange]
+        if self.rank in owners:
+            part = owners.index(self.rank)
+            came = torch.stack([memory.sent[place, rank][part] for rank in range(self.ranks)])
+            memory.made[place, self.rank] = make(came)
+        memory.all_are_there.wait()
+        return torch.stack([memory.made[place, owner] for owner in owners])
 
 
 class Worker:
@@ -68,11 +85,12 @@ class Worker:
     def sum_up(self, text: str, exchange: DirectExchange, step: int, gradient: torch.Tensor) -> torch.Tensor:
         """One step, up to its commit."""
         layout = Layout(LENGTH, ((self.parameter, torch.Size([LENGTH]), (1,), 0),))
-        summing = DirectSumming(exchange, parse_sync("sync", text), self.residuals)
+        summing = OwnerSumming(exchange, parse_sync("sync", text), self.residuals)
         self.residuals.begin(step)
         bucket = gradient.clone()
+        summing.begin_loss(torch.ones(()))
         summing.begin(bucket, layout)
-        summing.finish()
+        assert summing.finish() == exchange.ranks
         return bucket
 
 

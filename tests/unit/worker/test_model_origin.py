@@ -28,6 +28,8 @@ def test_what_was_written_is_read() -> None:
     assert read_origin(GOOD.to_metadata(), DIGEST) == GOOD == read_origin(written(), DIGEST)
     declared = replace(GOOD, raw_input=DECLARED)
     assert read_origin(declared.to_metadata(), DIGEST) == declared
+    several = ModelOrigin("own:Task", {}, (), "", input_names=("ids", "mask"))
+    assert read_origin(several.to_metadata(), DIGEST) == several
 
 
 @pytest.mark.parametrize(
@@ -44,6 +46,10 @@ def test_what_was_written_is_read() -> None:
         ({"input_shape": [2**40]}, "metadata.input_shape"),
         ({"input_shape": [2**12, 2**13]}, "metadata.input_shape's product"),
         ({"input_dtype": "manual_seed"}, "metadata.input_dtype"),
+        ({"input_dtype": ""}, "metadata.input_dtype"),
+        ({"input_names": ["i" * 129]}, "metadata.input_names"),
+        ({"input_names": ["i"] * 257}, "metadata.input_names' number"),
+        ({"input_names": ["ids"], "input_dtype": "manual_seed"}, "metadata.input_dtype"),
         ({"task": "t" * 65_536}, "metadata[peerloom]"),
         ({"raw_input": replace(DECLARED, high=float("inf")).to_json()}, "metadata.raw_input.low, high"),
         ({"raw_input": replace(DECLARED, labels=("a\n",)).to_json()}, "metadata.raw_input.labels"),

@@ -13,6 +13,7 @@ from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_parameters, parameters_digest
 from peerloom.worker.description import ModelOrigin, buffers_of
 from peerloom.worker.training_state import TrainingState
+from peerloom.worker.updating.updater import Updater
 
 
 class Tied(nn.Module):
@@ -29,7 +30,7 @@ class Tied(nn.Module):
 def state() -> TrainingState:
     torch.manual_seed(0)
     model = Tied()
-    return TrainingState(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    return TrainingState(model, Updater(model, torch.optim.SGD(model.parameters(), lr=0.1)))
 
 
 def file_of(state: TrainingState) -> bytes:

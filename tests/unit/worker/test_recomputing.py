@@ -1,6 +1,7 @@
 """A share that is computed again gives the gradient of the first time, and changes nothing."""
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.batches import call_model
 from peerloom.worker.step_chance import kept_chance
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync.bucket_layout import Layout
@@ -47,10 +49,28 @@ class Counting(nn.Module):
         return inputs * self.calls
 
 
-@pytest.fixture
-def training() -> Training:
+class Named(Dropping):
+    """The same, with an input that the model takes by name, and logits that it names."""
+
+    def model(self) -> nn.Module:
+        return Naming(*super().model().children())
+
+    def batch(self, split: Split, indices: Tensor) -> tuple[dict[str, Tensor], Tensor]:  # type: ignore[override]
+        inputs, targets = super().batch(split, indices)
+        return {"pixels": inputs}, targets
+
+
+class Naming(nn.Sequential):
+    """Its input and its output have names."""
+
+    def forward(self, pixels: Tensor) -> dict[str, Tensor]:
+        return {"logits": super().forward(pixels)}
+
+
+@pytest.fixture(params=[Dropping, Named])
+def training(request: pytest.FixtureRequest) -> Training:
     spec = JobSpec(epochs=1, batch_size=16, learning_rate=0.1, seed=3, robust="auto")
-    training = Training(Dropping(), spec, torch.device("cpu"))
+    training = Training(request.param(), spec, torch.device("cpu"))
     training.state.model.train()
     return training
 
@@ -64,7 +84,7 @@ def test_the_gradient_of_a_share_comes_out_again_to_the_last_bit(training: Train
     model, share = training.state.model, share_of(training, 1, COUNTS, rank)
     assert len(share.indices) == COUNTS[rank]
     before = buffers_of(model)
-    share.loss(training, model).backward()
+    share.loss(training, partial(call_model, model)).backward()
     sent = [parameter.grad.clone() for parameter in model.parameters()]
     after = buffers_of(model)
     python, numpy, torchs = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()

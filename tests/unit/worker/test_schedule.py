@@ -16,6 +16,15 @@ def test_counts_steps_by_hand() -> None:
     assert (schedule.epoch_of(44), schedule.epoch_of(45)) == (0, 1)
 
 
+def test_a_round_is_so_many_batches_and_ends_with_its_epoch() -> None:
+    """1,437 digits in batches of 32, 20 a round: of the 45 batches the third round has five."""
+    schedule = Schedule(samples=1437, batch_size=32, epochs=2, seed=0, period=20)
+    assert (schedule.steps_per_epoch, schedule.total_steps) == (3, 6)
+    assert [schedule.bounds(step) for step in (0, 2, 3)] == [(0, 640), (1280, 1437), (0, 640)]
+    assert schedule.batches(2) == [(1280, 1312), (1312, 1344), (1344, 1376), (1376, 1408), (1408, 1437)]
+    assert (schedule.batch_number(2, 1408), schedule.batch_number(3, 0)) == (44, 45)
+
+
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     one, two = Schedule(100, 8, 3, seed=5), Schedule(100, 16, 3, seed=5)
     assert torch.equal(one.order(1), two.order(1))
@@ -71,14 +80,19 @@ def test_shares_are_exact_in_sum_and_no_step_is_shorter(count: int, shares: list
     assert all((got + 1) / share >= last_share for got, share in zip(counts, shares, strict=True))
 
 
-@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9), st.integers(0, 10))
-def test_an_epoch_is_the_data_set_each_sample_once(n: int, batch: int, world: int, seed: int) -> None:
-    schedule = Schedule(n, batch, 2, seed)
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 9), st.integers(0, 10), st.integers(1, 12))
+def test_an_epoch_is_the_data_set_each_sample_once(
+    n: int, batch: int, world: int, seed: int, period: int
+) -> None:
+    schedule, numbers = Schedule(n, batch, 2, seed, period), []
     for epoch in range(2):
         seen = []
         for step in range(epoch * schedule.steps_per_epoch, (epoch + 1) * schedule.steps_per_epoch):
-            first, end = schedule.bounds(step)
-            counts = split_batch(end - first, [1] * world)
-            for rank in range(world):
-                seen += samples_of(schedule.order(epoch)[first:end], counts, rank).tolist()
+            assert schedule.epoch_of(step) == epoch
+            for first, end in schedule.batches(step):
+                numbers.append(schedule.batch_number(step, first))
+                counts = split_batch(end - first, [1] * world)
+                for rank in range(world):
+                    seen += samples_of(schedule.order(epoch)[first:end], counts, rank).tolist()
         assert sorted(seen) == list(range(n))
+    assert numbers == list(range(2 * -(-n // batch)))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.worker.balance import STEPS_MAX, STEPS_MIN, steps_until_next
+from peerloom.worker.balance import BATCHES_MAX, BATCHES_MIN, batches_until_next
 from peerloom.worker.schedule import split_batch
 from peerloom.worker.shares import GAIN_WORTH, first_shares, shares_for, why_divide_anew
 
@@ -73,7 +73,7 @@ def test_measuring_and_dividing_again_comes_to_rest_near_the_best_division(
 
 
 def test_the_next_look_comes_after_two_seconds_of_steps() -> None:
-    assert steps_until_next(10, 1.0) == 20
-    assert steps_until_next(10, 0.001) == STEPS_MAX
-    assert steps_until_next(10, 100.0) == STEPS_MIN
-    assert steps_until_next(10, 0.0) == STEPS_MAX
+    assert batches_until_next(10, 1.0) == 20
+    assert batches_until_next(10, 0.001) == BATCHES_MAX
+    assert batches_until_next(10, 100.0) == BATCHES_MIN
+    assert batches_until_next(10, 0.0) == BATCHES_MAX

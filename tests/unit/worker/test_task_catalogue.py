@@ -31,7 +31,7 @@ def test_a_misspelt_name_gets_the_nearest_and_all_names() -> None:
         resolve("digit")
     text = caught.value.message
     assert "Did you mean digits?" in text
-    assert "cifar10, digits, mnist" in text
+    assert "cifar10, digits, emulated, mnist" in text
     assert "module:Class" in text
     assert caught.value.reason == "TASK_NOT_FOUND"
     assert caught.value.metadata["nearest"] == "digits"

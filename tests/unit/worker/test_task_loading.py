@@ -63,6 +63,24 @@ class TextRate(Whole):
     learning_rate = "fast"  # type: ignore[assignment]  # a wrong one on purpose
 
 
+class ZeroNorm(Whole):
+    """Would leave nothing of a gradient."""
+
+    clip_norm = 0.0
+
+
+class Quarter(Whole):
+    """A precision that torch's autocast doesn't know."""
+
+    autocast = "fp4"
+
+
+class ZeroPiece(Whole):
+    """Would never come to an end of its share."""
+
+    micro_batch = 0
+
+
 class Stranger:
     """Not a task at all."""
 
@@ -74,7 +92,8 @@ def a_function() -> None:
 @pytest.fixture(autouse=True)
 def _module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("own_tasks")
-    for each in (Whole, NeedsMore, Open, Half, NoEpochs, TextRate, Stranger, a_function):
+    wrong = (NoEpochs, TextRate, ZeroNorm, Quarter, ZeroPiece)
+    for each in (Whole, NeedsMore, Open, Half, *wrong, Stranger, a_function):
         monkeypatch.setattr(each, "__module__", "own_tasks")
         setattr(module, each.__name__, each)
     monkeypatch.setitem(sys.modules, "own_tasks", module)
@@ -126,8 +145,7 @@ def test_a_missing_class_gets_the_nearest() -> None:
 
 def test_a_missing_class_like_no_other_gets_those_that_are_there() -> None:
     assert (
-        "It defines Half, NeedsMore, NoEpochs, Open, Stranger"
-        in refusal(NotFoundError, "own_tasks:X").message
+        "It defines Half, NeedsMore, NoEpochs, Open, Quarter" in refusal(NotFoundError, "own_tasks:X").message
     )
 
 
@@ -154,7 +172,14 @@ def test_a_task_that_is_not_whole_is_told_what_it_lacks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "field"), [("NoEpochs", "epochs is 0"), ("TextRate", "learning_rate is 'fast'")]
+    ("name", "field"),
+    [
+        ("NoEpochs", "epochs is 0"),
+        ("TextRate", "learning_rate is 'fast'"),
+        ("ZeroNorm", "clip_norm is 0.0, but must be a number above 0, or None"),
+        ("Quarter", "autocast is 'fp4', but must be None, bf16 or fp16"),
+        ("ZeroPiece", "micro_batch is 0"),
+    ],
 )
 def test_a_default_outside_its_limits_is_named(name: str, field: str) -> None:
     assert field in refusal(InvalidArgumentError, f"own_tasks:{name}").message

@@ -76,7 +76,7 @@ def experiment(
     slots: tuple[int, ...] | None,
     **chosen: Any,
 ) -> None:
-    """Run one of the thesis's experiments on a system of its own, and draw its figure.
+    """Run one of the thesis's experiments, or another, on a system of its own, and draw its figure.
 
     \b
     scaling        time against 1 to 8 workers, over nodes and in one machine (Figures 4, 5)
@@ -84,6 +84,7 @@ def experiment(
     heterogeneous  training on whatever a budget of 3 reaches (Figures 7, 8)
     versus-single  the system beside one node alone
     byzantine      training beside workers that lie, by each rule of --robust
+    survey         seven methods to synchronise, predicted, beside a survey's figures; starts nothing
 
     Data are your own files, or generated ones of the same shapes, for timing only; the result says which.
     """

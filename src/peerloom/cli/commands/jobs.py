@@ -1,5 +1,6 @@
 """`peerloom jobs`."""
 
+import re
 from datetime import datetime
 
 import click
@@ -24,6 +25,11 @@ def steps_of(job: Job) -> str:
     """E.g. "120/450"."""
     progress = job.progress
     return f"{progress.step}/{progress.total_steps or '?'}" if progress else "-"
+
+
+def _rounds_of(job: Job) -> str:
+    found = re.search(r"\bperiod=(\d+)", job.spec.sync)
+    return f", each a round of {int(found[1]):,} batches" if found and found[1] != "1" else ""
 
 
 def test_of(job: Job) -> str:
@@ -132,14 +138,18 @@ def _print_job(job: Job) -> None:
             ("batch size", str(spec.batch_size or "")),
             ("learning rate", f"{spec.learning_rate:g}" if spec.learning_rate else ""),
             ("policy", spec.policy),
+            ("named", str(job.choice) if job.choice else ""),
+            ("passed over", _passed_over(job)),
             ("seed", str(spec.seed)),
-            ("steps", steps_of(job)),
+            ("steps", steps_of(job) + _rounds_of(job)),
             ("test", test_of(job)),
             ("backend", str(job.backend or "")),
             ("sync", spec.sync),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),
             ("audits", _audits(job)),
+            ("failed last", _failed_last(job)),
+            ("files", f"peerloom artifacts get {job.files[:12]} FILE.tar" if job.files else ""),
             ("evaluation", str(job.evaluation) if job.evaluation else ""),
             ("network", _network(job)),
             ("submitted", human_age(job.submit_time)),
@@ -147,6 +157,10 @@ def _print_job(job: Job) -> None:
             ("ended", _after(job.submit_time, end)),
         ]
     )
+
+
+def _passed_over(job: Job) -> str:
+    return "; ".join(map(str, job.choice.passed_over)) if job.choice else ""
 
 
 def _audits(job: Job) -> str:
@@ -159,6 +173,15 @@ def _audits(job: Job) -> str:
         said.append(f"{plural(len(found.accusations), 'accusation')} that didn't suffice, of {accused}")
     said += [f"dismissed {one.node_name}: {one.reason}" for one in found.dismissals]
     return "; ".join([*said, *(f"none on {one}" for one in found.off)])
+
+
+def _failed_last(job: Job) -> str:
+    run = job.script_run
+    if run is None:
+        return ""
+    last = f": {run.last_lines.splitlines()[-1]}" if run.last_lines.strip() else ""
+    again = f"; started again {plural(run.restarts, 'time')} for that" if run.restarts else ""
+    return f"rank {run.rank} on {run.node_name} with status {run.exit_status}{last}{again}"
 
 
 def _network(job: Job) -> str:
@@ -206,7 +229,8 @@ def logs(invocation: Invocation, job: str, follow: bool, tail: int | None) -> No
     """What a job's workers printed, each line after the node and the worker."""
     with invocation.client() as client:
         for line in client.job(job).logs(follow=follow, tail=tail or 0):
-            who = escaped(f"{line.node_name} {line.worker_id}")
+            rank = "" if line.rank is None else f" [{line.rank}]"
+            who = escaped(f"{line.node_name} {line.worker_id}{rank}")
             say(f"{click.style(who, dim=True)}  {escaped(line.line)}")
 
 

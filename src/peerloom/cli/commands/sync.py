@@ -6,10 +6,15 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, output_option
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
+from peerloom.cli.output import Column, print_document, print_fields, say, table_lines, to_plain
+from peerloom.cli.predicting import parts_of, setting_of, setting_options
+from peerloom.cli.units import human_bytes
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_explained import explained
 from peerloom.kit.sync_method import CHOICES, PRESETS, SyncMethod, parse_sync
+from peerloom.kit.sync_model.prediction import StepPrediction, predict
+from peerloom.kit.sync_model.scheme import scheme_of
+from peerloom.kit.sync_model.sync_choice import RELAXED, choose_sync
 
 _HERE = "peerloom.cli.commands.sync"
 _PRESET_COLUMNS = (
@@ -20,6 +25,16 @@ _CHOICE_COLUMNS = (
     Column("KEY", lambda row: row["key"]),
     Column("VALUE", lambda row: row["value"] + (" (default)" if row["is_default"] else "")),
     Column("WHAT IT DOES", lambda row: row["does"]),
+)
+
+
+_RANKED_COLUMNS = (
+    Column("METHOD", lambda row: str(row.method)),
+    Column("STEP", lambda row: parts_of(row.prediction)["predicted step"], right=True),
+    Column("COMPUTING", lambda row: parts_of(row.prediction)["computing"], right=True),
+    Column("EXPOSED", lambda row: parts_of(row.prediction)["exposed communication"], right=True),
+    Column("COMPRESSION", lambda row: parts_of(row.prediction)["compression"], right=True),
+    Column("SENT", lambda row: human_bytes(row.prediction.sent_bytes), right=True),
 )
 
 
@@ -35,10 +50,39 @@ def sync() -> None:
 
 
 @click.command("list")
+@setting_options
+@click.option(
+    "--quality", default=RELAXED, show_default=True, help="exact, near or relaxed: what sums may lose."
+)
 @output_option
 @click.pass_obj
-def list_sync(invocation: Invocation) -> None:
-    """The presets, and the choices of each key; give a preset or KEY=VALUE,… to 'train --sync'."""
+def list_sync(invocation: Invocation, /, quality: str, **chosen: Any) -> None:
+    """The presets, and the choices of each key; give a preset or KEY=VALUE,… to 'train --sync'.
+
+    With --workers, --rate, --parameters and --compute: all methods that keep the quality, by a step's
+    predicted time.
+    """
+    setting = setting_of(chosen)
+    if setting is None:
+        _list_choices(invocation)
+        return
+    found = choose_sync(setting, quality)
+    rows = (found.chosen, *found.others)
+    if invocation.output != "table":
+        ranked = [{"method": str(row.method), **_numbers(row.prediction)} for row in rows]
+        print_document({"reason": found.reason, "ranked": ranked}, invocation.output)
+        return
+    for line in table_lines(rows, _RANKED_COLUMNS):
+        say(line)
+    say(f"\n{found.reason[0].upper()}{found.reason[1:]}. Predicted, not measured.")
+
+
+def _numbers(prediction: StepPrediction) -> dict[str, Any]:
+    plain: dict[str, Any] = to_plain(prediction)
+    return {name: value for name, value in plain.items() if name != "timeline"}
+
+
+def _list_choices(invocation: Invocation) -> None:
     presets = [
         {"preset": name, "method": str(method), "is_default": method == SyncMethod()}
         for name, method in PRESETS.items()
@@ -49,13 +93,14 @@ def list_sync(invocation: Invocation) -> None:
         return
     for line in (*table_lines(presets, _PRESET_COLUMNS), "", *table_lines(choices, _CHOICE_COLUMNS)):
         say(line)
-    say("\nint8, int4, 1bit and topk need topology=direct, which they get where none is given.")
+    say("\nint8, int4, 1bit, topk and cut need topology=direct or ps, and get direct where none is given.")
+    say("outer needs a period; without a period gradients are exchanged at each batch.")
 
 
 def _choices() -> list[dict[str, Any]]:
     defaults = SyncMethod()
     return [
-        {"key": key, "value": value, "does": does, "is_default": getattr(defaults, key) == value}
+        {"key": key, "value": value, "does": does, "is_default": getattr(defaults, key, "") == value}
         for key, values in CHOICES.items()
         for value, does in values.items()
     ]
@@ -63,24 +108,36 @@ def _choices() -> list[dict[str, Any]]:
 
 @click.command("explain")
 @click.argument("method")
+@setting_options
 @output_option
 @click.pass_obj
-def explain_sync(invocation: Invocation, method: str) -> None:
-    """What a method does, its bytes a step for each parameter, and what it guarantees."""
-    found = explained(parse_sync("METHOD", method))
+def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
+    """What a method does, its bytes a step for each parameter, and what it guarantees.
+
+    With --workers, --rate, --parameters and --compute also what a step would take, and of what parts.
+    """
+    parsed, setting = parse_sync("METHOD", method), setting_of(chosen)
+    found = explained(parsed)
+    prediction = predict(scheme_of(parsed), setting) if setting else None
     if invocation.output != "table":
-        print_document(found, invocation.output)
+        predicted = {} if prediction is None else {"prediction": prediction}
+        print_document({**to_plain(found), **predicted}, invocation.output)
         return
     size = f"{found.bytes_per_parameter:.3g} for {VALUE_BYTES}: {found.bytes_ratio:.3g} of codec=none"
+    if found.period:
+        size += f"; once a round, so {found.bytes_per_parameter / found.batches:.3g} a batch"
     print_fields(
         [
             ("method", found.method),
             ("schedule", found.schedule),
             ("topology", found.topology),
             ("codec", found.codec),
+            ("period", found.period),
+            ("outer", found.outer),
             ("bytes a parameter", size),
             ("small messages", found.small_messages),
             ("sums", found.sums),
             ("ranks", found.ranks),
+            *(parts_of(prediction).items() if prediction else ()),
         ]
     )

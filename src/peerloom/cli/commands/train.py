@@ -76,7 +76,8 @@ from peerloom.client.types import Backend, RobustRule
 def train(ctx: click.Context, /, task: str, detach: bool, **options: Any) -> None:
     """Submit a training job and watch it.
 
-    TASK is digits, mnist, cifar10, or module:Class importable on the nodes. Ctrl-C leaves the job running.
+    TASK is digits, mnist, cifar10, text, emulated, or module:Class importable on the nodes. Ctrl-C leaves the
+    job running.
     """
     output = ctx.obj.output
     for name in ("labels", "arguments"):

@@ -20,11 +20,15 @@ from peerloom.client.types import (
     Model,
     NetworkTraffic,
     NodeAnswer,
+    NodeChoice,
+    NotChosen,
     Progress,
     RobustRule,
+    ScriptRun,
     Worker,
 )
 from peerloom.kit.raw_input import raw_input_in
+from peerloom.kit.script_output import script_line
 from peerloom.v1 import artifact_pb2, trainer_pb2
 
 
@@ -50,6 +54,9 @@ def job_of(message: trainer_pb2.Job) -> Job:
         traffic=_traffic(message.traffic) if message.HasField("traffic") else None,
         audits=audits_of(message.audits) if message.HasField("audits") else None,
         evaluation=evaluation_of(message.evaluation) if message.HasField("evaluation") else None,
+        choice=_choice(message.choice) if message.HasField("choice") else None,
+        files=message.checkpoint.artifact.digest if message.spec.HasField("script") else "",
+        script_run=_script_run(message.script_run) if message.HasField("script_run") else None,
     )
 
 
@@ -139,7 +146,23 @@ def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
 
 def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
     """A line of output as a value."""
-    return LogLine(message.node_name, message.worker_id, message.line)
+    found = script_line(message.line)
+    if found is None:
+        return LogLine(message.node_name, message.worker_id, message.line)
+    return LogLine(message.node_name, message.worker_id, found.text, found.rank, found.stream)
+
+
+def _script_run(message: trainer_pb2.ScriptRun) -> ScriptRun:
+    failed = message.exit
+    return ScriptRun(message.failures, failed.rank, failed.node_name, failed.status, failed.last_lines)
+
+
+def _exit_status(message: trainer_pb2.Job, state: JobState) -> int | None:
+    if not message.spec.HasField("script"):
+        return None
+    if state == "succeeded":
+        return 0
+    return message.script_run.exit.status if state == "failed" and message.HasField("script_run") else None
 
 
 def _artifact(message: artifact_pb2.Artifact) -> Artifact:
@@ -205,6 +228,19 @@ def _progress(message: trainer_pb2.JobProgress) -> Progress:
     )
 
 
+def _choice(message: trainer_pb2.NodeChoice) -> NodeChoice:
+    outranked = [message.outranked] if message.HasField("outranked") else []
+    return NodeChoice(
+        policy=message.policy,
+        requests=message.request_budget,
+        chosen=message.chosen,
+        candidates=message.candidates,
+        passed_over=tuple(
+            NotChosen(one.reason, one.count, tuple(one.examples)) for one in [*outranked, *message.exclusions]
+        ),
+    )
+
+
 def _result(message: trainer_pb2.Job, state: JobState) -> JobResult:
     left = message.result if message.HasField("result") else None
     metric_name = message.progress.metric_name
@@ -223,4 +259,5 @@ def _result(message: trainer_pb2.Job, state: JobState) -> JobResult:
         compute_s_per_step=left.compute_s_per_step if left else None,
         communication_s_per_step=left.communication_s_per_step if left else None,
         communicated_bytes=left.communicated_bytes if left else None,
+        exit_status=_exit_status(message, state),
     )

@@ -35,6 +35,9 @@ from peerloom.client.types.job_records import (
     LedgerStretch,
     LinkTraffic,
     NetworkTraffic,
+    NodeChoice,
+    NotChosen,
+    ScriptRun,
 )
 from peerloom.client.types.jobs import (
     FINAL_STATES,
@@ -61,6 +64,7 @@ from peerloom.client.types.nodes import (
     ServiceName,
     Session,
 )
+from peerloom.client.types.scripts import ScriptSpec
 from peerloom.kit.raw_input import RawInput, ScaleShift, Standardise, Vocabulary
 
 __all__ = [
@@ -103,9 +107,11 @@ __all__ = [
     "NodeAccused",
     "NodeAnswer",
     "NodeAnswered",
+    "NodeChoice",
     "NodeEvent",
     "NodeEventKind",
     "NodeState",
+    "NotChosen",
     "PastChoice",
     "Policy",
     "Progress",
@@ -113,6 +119,8 @@ __all__ = [
     "RobustRule",
     "ScaleShift",
     "ScoreTerm",
+    "ScriptRun",
+    "ScriptSpec",
     "ServiceEndpoint",
     "ServiceName",
     "Session",

@@ -62,7 +62,7 @@ class GenerationFormed(JobEvent):
 
 @dataclass(frozen=True)
 class StepCommitted(JobEvent):
-    """A step was committed.
+    """A step was committed: a batch, or a round of them where the job's `sync` has a period.
 
     `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
     step, `compute_s` and `communication_s` its parts, in seconds.

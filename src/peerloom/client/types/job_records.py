@@ -1,4 +1,4 @@
-"""What is kept of a job beside its progress: the samples it used, and what its network carried."""
+"""What is kept of a job beside its progress: whom it asked, the samples it used, what its network carried."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -127,3 +127,50 @@ class Evaluation:
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.reason.removeprefix('not evaluated: ')}"
+
+
+@dataclass(frozen=True)
+class NotChosen:
+    """Nodes that weren't chosen for one reason: how many, and the names of the first few."""
+
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = ", …" if self.examples and self.count > len(self.examples) else ""
+        named = f" ({', '.join(self.examples)}{more})" if self.examples else ""
+        return f"{self.count}{named}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class NodeChoice:
+    """Whom the selector named when nodes were asked last: `chosen` of `candidates`, at most `requests`.
+
+    `passed_over` are candidates that others were preferred to, the best of them first, then, reason by
+    reason, the nodes that were no candidates.
+    """
+
+    policy: str
+    requests: int
+    chosen: int
+    candidates: int
+    passed_over: tuple[NotChosen, ...]
+
+    def __str__(self) -> str:
+        return f"{self.chosen} of {self.candidates} candidates by {self.policy}"
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """What of a script failed last: the first process to fail of the newest generation in which one did.
+
+    `restarts` is how often the script was started again for such failures; `exit_status` is from 1 to 255, or
+    minus the signal that killed it; `last_lines` are the end of its standard error.
+    """
+
+    restarts: int
+    rank: int
+    node_name: str
+    exit_status: int
+    last_lines: str

@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import Literal
 
 from peerloom.client.types.artifacts import Artifact
-from peerloom.client.types.job_records import AuditReport, Evaluation, Ledger, NetworkTraffic
+from peerloom.client.types.job_records import (
+    AuditReport,
+    Evaluation,
+    Ledger,
+    NetworkTraffic,
+    NodeChoice,
+    ScriptRun,
+)
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.raw_input import RawInput
+from peerloom.kit.script_output import Stream
 from peerloom.v1.trainer_pb2 import JobState as JobStateNumber
 
 JobState = Literal[
@@ -105,7 +113,10 @@ class Worker:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a job has reached; `loss` is None before the first step, `metric` before the first epoch's end."""
+    """What a job has reached; `loss` is None before the first step, `metric` before the first epoch's end.
+
+    Where the job's `sync` has a period, a step is a round of so many batches.
+    """
 
     step: int
     total_steps: int | None
@@ -123,7 +134,9 @@ class JobResult:
 
     All but `job_id`, `state` and `reason` may be None: a job that ended badly leaves no model. `model_path`
     is on the trainer's machine. Times are in seconds; `communicated_bytes` is what one worker handed to the
-    collectives in all.
+    collectives in all. A step is a batch, or a round of them where the job's `sync` has a period.
+    `exit_status` is a script's: 0, or that of the process that failed first, minus the signal for one that
+    was killed.
     """
 
     job_id: str
@@ -140,10 +153,11 @@ class JobResult:
     compute_s_per_step: float | None
     communication_s_per_step: float | None
     communicated_bytes: int | None
+    exit_status: int | None = None
 
     @property
     def succeeded(self) -> bool:
-        """The model is there."""
+        """The model is there, or the script has ended with status 0 on all its workers."""
         return self.state == "succeeded"
 
     def raise_for_state(self) -> "JobResult":
@@ -176,7 +190,9 @@ class Job:
     `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one; `ledger` is
     None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
-    found of its model, None before it has looked.
+    found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
+    is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
+    when that was last stored, empty for nothing.
     """
 
     id: str
@@ -197,6 +213,9 @@ class Job:
     traffic: NetworkTraffic | None = None
     audits: AuditReport | None = None
     evaluation: Evaluation | None = None
+    choice: NodeChoice | None = None
+    script_run: ScriptRun | None = None
+    files: str = ""
 
     @property
     def ended(self) -> bool:
@@ -243,11 +262,17 @@ class Model:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line that a worker printed, without its end."""
+    """One line that a worker printed, without its end.
+
+    A script's own lines have its process's `rank`, and "out" or "err" as `stream`; all others None.
+    """
 
     node_name: str
     worker_id: str
     line: str
+    rank: int | None = None
+    stream: Stream | None = None
 
     def __str__(self) -> str:
-        return f"{self.node_name} {self.worker_id}: {self.line}"
+        rank = "" if self.rank is None else f" [{self.rank}]"
+        return f"{self.node_name} {self.worker_id}{rank}: {self.line}"

@@ -157,23 +157,22 @@ function chosen(job) {
   ];
   if (job.passed_over.length) {
     const others = job.passed_over.map((one) => ({
-      cells: [h("a", { href: `#/nodes/${encodeURIComponent(one.name)}` }, one.name), one.reason],
+      cells: [whole(one.count), one.reason, named(one)],
     }));
     parts.push(
-      h("h3", null, `Passed over at ${clock(job.passed_over[0].time)}`),
-      table(["not asked", "why"], others, "The nodes that weren't asked"),
-    );
-  } else {
-    parts.push(
-      h(
-        "p",
-        { class: "quiet" },
-        "Nobody is known to have been passed over. The selector remembers its last selection alone: one that ",
-        "was made while this window was closed is no longer known.",
-      ),
+      h("h3", null, `Passed over: ${job.choice} were named`),
+      table(["#nodes", "why they weren't asked", "for example"], others, "The nodes that weren't asked"),
     );
   }
   return parts;
+}
+
+function named(group) {
+  const links = group.examples.flatMap((name) => [
+    h("a", { href: `#/nodes/${encodeURIComponent(name)}` }, name),
+    " ",
+  ]);
+  return h("span", null, links, group.count > group.examples.length ? "…" : null);
 }
 
 function happened(job) {

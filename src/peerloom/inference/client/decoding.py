@@ -18,6 +18,7 @@ from peerloom.v1.inference_pb2 import ModelDescription
 
 Array = npt.NDArray[Any]
 TOKEN_LIMIT_S = 60.0
+USUAL_STAGES = 3  # each costs every token a hop
 
 
 async def generate(
@@ -49,7 +50,7 @@ async def generate(
     elif mode == "remote":
         stages = 1
     elif mode == "split":
-        stages = stages or min(3, len(description.layers))
+        stages = stages or await _usual_stages(router, description)
     pipeline, _ = await router.split.place(description, stages, incremental=True)
     try:
         pipeline.open()
@@ -107,6 +108,12 @@ async def _fewest_stages(router: InferenceRouter, description: ModelDescription)
         except ResourceExhaustedError:
             continue
     return 0  # placing it will say how much is missing
+
+
+async def _usual_stages(router: InferenceRouter, description: ModelDescription) -> int:
+    """Three, or as many as there are layers and nodes for."""
+    replicas = await router.replicas.known(description.digest)
+    return max(1, min(USUAL_STAGES, len(description.layers), len(replicas)))
 
 
 def _language(declared: RawInput | None, context: int) -> RawInput:

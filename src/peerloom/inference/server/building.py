@@ -57,7 +57,7 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
 
     Raises DataLossError for a file that isn't safetensors or has no origin, InvalidArgumentError for a header
     or origin beyond its limits, and FailedPreconditionError when the task that builds it may not, or can't,
-    be made here.
+    be made here, or its model takes several inputs.
     """
     try:
         _check_header(path)
@@ -65,6 +65,7 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
         raise DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.") from error
+    _check_inputs(origin, digest)
     _check_module(origin, digest, modules)
     with torch.device("meta"):
         model = _model_of(origin, digest)
@@ -170,6 +171,17 @@ def _check_module(origin: ModelOrigin, digest: str, modules: TrustedModules) -> 
         raise FailedPreconditionError(
             f"The model {digest[:12]} is not built: {reason}.",
             reason="MODEL_NOT_BUILDABLE",
+            metadata={"task": origin.task},
+        )
+
+
+def _check_inputs(origin: ModelOrigin, digest: str) -> None:
+    if origin.input_names:
+        raise FailedPreconditionError(
+            f"The model {digest[:12]} takes {len(origin.input_names)} inputs "
+            f"({', '.join(origin.input_names)}), and inference asks with one tensor. Fetch the file "
+            "(`peerloom models get`), and load its parameters into the task's model.",
+            reason="MODEL_TAKES_SEVERAL_INPUTS",
             metadata={"task": origin.task},
         )
 

@@ -12,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, fx, nn
 
+from peerloom.worker.batches import logits_of
+
 
 @runtime_checkable
 class IncrementalModel(Protocol):
@@ -115,4 +117,4 @@ def run_layers(layers: list[Layer], inputs: Tensor, caches: dict[str, Any] | Non
             inputs = run_layer(
                 layer, inputs, {} if caches is None and hasattr(layer.module, "step") else caches
             )
-        return inputs
+        return logits_of(inputs)

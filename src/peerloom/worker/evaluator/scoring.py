@@ -10,6 +10,7 @@ from safetensors import safe_open
 from peerloom.artifacts.bundles import is_bundle, unpack
 from peerloom.errors import PeerloomError
 from peerloom.kit.safetensors_file import METADATA_KEY
+from peerloom.worker.batches import call_model, logits_of
 from peerloom.worker.description import read_origin
 from peerloom.worker.evaluation import EVALUATION_BATCH
 from peerloom.worker.evaluator.evaluation_order import (
@@ -19,7 +20,7 @@ from peerloom.worker.evaluator.evaluation_order import (
     Unable,
     Unfit,
 )
-from peerloom.worker.task import Samples, Task, load_data, load_task, sample_scores
+from peerloom.worker.task import Samples, Task, load_batch, load_data, load_task, sample_scores
 
 # Of what a row of outputs spans, as far as one output may be off on another machine: sums in another order
 # differ by 1e-6 to 1e-4 in float32, by 1e-3 to 1e-2 in TF32 and half precision.
@@ -131,8 +132,8 @@ def _score_all(task: Task, model: torch.nn.Module, test: Samples) -> tuple[float
     model.eval()
     total = near = 0.0
     for indices in torch.split(torch.arange(len(test)), EVALUATION_BATCH):
-        inputs, targets = task.batch(test, indices)
-        outputs = model(inputs)
+        inputs, targets = load_batch(task, test, indices)
+        outputs = call_model(model, inputs)
         total += float(sample_scores(task, outputs, targets).double().sum())
-        near += near_ties(outputs)
+        near += near_ties(logits_of(outputs))
     return total, near

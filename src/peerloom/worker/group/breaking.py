@@ -5,9 +5,11 @@ import socket
 
 import torch.distributed as dist
 
+from peerloom.worker.mesh.frames import MARK
+
 # What gloo and NCCL say; DDP's hook passes on gloo's bare words, without its name.
 _FAILURE_MARKS = (
-    *("gloo", "NCCL", "ProcessGroup", "pair closure"),
+    *("gloo", "NCCL", "ProcessGroup", "pair closure", MARK),
     *("Connection closed", "Connection reset", "Broken pipe", "Timed out waiting"),
 )
 

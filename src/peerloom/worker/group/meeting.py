@@ -19,6 +19,7 @@ from torch.distributed import ProcessGroupGloo, Store
 
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.mesh.mesh import Mesh
 
 # A group that torch takes as it is: its options are the connected gloo group itself.
 CONNECTED = "connected"
@@ -43,11 +44,13 @@ class PeerMeeting:
     """Connects to all other members of a generation, whom it finds in `store`.
 
     Measures `bytes_per_s` where a state has to travel. Gloo listens at `host`, or, if that is "", where its
-    own setting says.
+    own setting says. A `mesh` connects beside gloo.
     """
 
-    def __init__(self, config: ConfigureGeneration, store: Store, host: str = "") -> None:
-        self._config, self._store, self._host = config, store, host
+    def __init__(
+        self, config: ConfigureGeneration, store: Store, host: str = "", mesh: Mesh | None = None
+    ) -> None:
+        self._config, self._store, self._host, self._mesh = config, store, host, mesh
         self._group: Future[ProcessGroupGloo] = Future()
         self._thread: threading.Thread | None = None
         self.bytes_per_s = 0.0
@@ -75,10 +78,14 @@ class PeerMeeting:
         config = self._config
         with suppress(InvalidStateError):  # we were told to leave meanwhile
             try:
+                if self._mesh is not None:
+                    self._mesh.begin_meeting()
                 # With a time limit alone torch follows its setting of an interface; with options it doesn't.
                 limit: Any = timedelta(seconds=config.collective_timeout_s)
                 how = self._options(limit) if self._host else limit
                 group = ProcessGroupGloo(self._store, config.rank, config.world_size, how)
+                if self._mesh is not None:
+                    self._mesh.connect()
                 if config.newcomers:
                     self.bytes_per_s = self._measure(group)
             except (RuntimeError, ValueError) as error:

@@ -21,6 +21,8 @@ from peerloom.worker.group.relay.relay import Relay, RelayedGeneration
 from peerloom.worker.group.relay.store import RelayedStore
 from peerloom.worker.group.session_store import SessionStore
 from peerloom.worker.group.waits import GenerationBrokenError, TensorFuture, Waits
+from peerloom.worker.mesh.connecting import MeshMeeting
+from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.store_entries import StoreEntries
 
 
@@ -29,7 +31,8 @@ class Group:
     gave them; `audits`: it wants shares of others computed again.
 
     Members find each other by their `entries`. Connections to the `spared_addresses` (host:port) survive a
-    break. With a `relay` all that gloo sends travels by TLS; NCCL's can't.
+    break. With a `relay` all that gloo sends travels by TLS; NCCL's can't. With a `mesh_host`, where to
+    listen for it without a relay, they have a `mesh` besides; not with NCCL, nor alone.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class Group:
         entries: StoreEntries,
         *spared_addresses: str,
         relay: Relay | None = None,
+        mesh_host: str = "",
     ) -> None:
         self.rank: int = config.rank
         self.world_size: int = config.world_size
@@ -69,7 +73,12 @@ class Group:
             self._store: SessionStore = RelayedStore(entries, limit_s, self._relayed)
         else:
             self._store = SessionStore(entries, limit_s)
-        self._meeting = PeerMeeting(config, self._store, self._relayed.host if self._relayed else "")
+        self.mesh: Mesh | None = None
+        if mesh_host and not self._is_nccl and self.world_size > 1:
+            places = (self.rank, self.world_size, entries, limit_s, mesh_host, self._relayed)
+            self.mesh = Mesh(MeshMeeting(*places), limit_s)
+        gloo_host = self._relayed.host if self._relayed else ""
+        self._meeting = PeerMeeting(config, self._store, gloo_host, self.mesh)
         self.bytes_per_s = 0.0  # between the members, once formed; 0: unknown
 
     def meet(self, on_met: Callable[[], None]) -> None:
@@ -142,6 +151,8 @@ class Group:
         limit_s = min(limit_s, self._config.collective_timeout_s)
         if self.world_size > 1 and limit_s != self._limit_s:
             self._limit_s = limit_s
+            if self.mesh is not None:
+                self.mesh.limit_s = limit_s
             dist.distributed_c10d._set_pg_timeout(timedelta(seconds=limit_s), dist.group.WORLD)
 
     def break_from_outside(self, reason: str) -> None:
@@ -156,6 +167,8 @@ class Group:
         self._entries.close(reason)
         if self._relayed is not None:
             self._relayed.close()
+        if self.mesh is not None:
+            self.mesh.break_all(reason)
         self._shut_down_all()
         self._waits.break_all(reason)
         if not self._formed.is_set():
@@ -194,6 +207,8 @@ class Group:
             self._closed = True
         if self._relayed is not None:
             self._relayed.end()
+        if self.mesh is not None:
+            self.mesh.close()
         if dist.is_initialized():
             # The last one to let go of a group waits for its collectives: a thread that may.
             left = [_world()]

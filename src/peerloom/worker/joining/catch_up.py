@@ -1,7 +1,7 @@
 """How a newcomer catches up: it records the others' steps until it has the state, and replays them.
 
 It takes part in every collective with nothing to add, and keeps the sum of gradients of each step. When the
-state as of its entry has come, it makes the kept steps itself, one by one. The optimiser is deterministic, so
+state as of its entry has come, it makes the kept steps itself, one by one. The updater is deterministic, so
 it arrives at the same parameters, bit for bit.
 """
 
@@ -119,8 +119,7 @@ class CatchUp:
         self._close_epochs(state.step // self._schedule.steps_per_epoch)
         for parameter, gradient in zip(state.model.parameters(), recorded.gradients, strict=True):
             parameter.grad = gradient
-        state.optimiser.step()
-        state.optimiser.zero_grad()
+        state.updater.step()
         state.step += 1
         state.epoch_loss_sum += recorded.loss_sum
 

@@ -13,9 +13,11 @@ import torch.distributed as dist
 
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_method import SyncMethod
+from peerloom.worker.batches import Nest
 from peerloom.worker.sync.robust.common_coin import CommonCoin
 
 if TYPE_CHECKING:
+    from peerloom.worker.mesh.mesh import Mesh
     from peerloom.worker.sync.residuals import Residuals
 
 TensorFuture = torch.futures.Future[torch.Tensor | str]
@@ -31,6 +33,14 @@ class SyncTraffic:
 
 class Collectives(Protocol):
     """Makes waits for collectives end with their group, at once; knows who owns the node of each rank."""
+
+    @property
+    def rank(self) -> int:
+        """This worker's place among them."""
+
+    @property
+    def mesh(self) -> "Mesh | None":
+        """The connections from each to each, where the group has them."""
 
     @property
     def world_size(self) -> int:
@@ -56,7 +66,7 @@ class Synchroniser(Protocol):
 
     traffic: SyncTraffic
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: Nest) -> Nest:
         """The model's outputs for this worker's share of the batch."""
 
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:

@@ -7,6 +7,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 
+from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.distributed_model import distributed
 
@@ -20,9 +21,8 @@ class AllReduce:
         self._last_bucket_s = 0.0
         self._ddp = distributed(model, collectives, self._sum_bucket)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self._ddp(inputs)
-        return outputs
+    def forward(self, inputs: Nest) -> Nest:
+        return call_model(self._ddp, inputs)
 
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         # The loss travels while the gradients are computed.

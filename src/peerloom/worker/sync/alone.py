@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
+from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import SyncTraffic
 
 
@@ -14,9 +15,8 @@ class Alone:
         self.traffic = SyncTraffic()
         self._model = model
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self._model(inputs)
-        return outputs
+    def forward(self, inputs: Nest) -> Nest:
+        return call_model(self._model, inputs)
 
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -13,15 +13,19 @@ BucketHook = Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]
 
 
 def distributed(
-    model: torch.nn.Module, collectives: Collectives, hook: BucketHook
+    model: torch.nn.Module, collectives: Collectives, hook: BucketHook, bucket_bytes: int = 0
 ) -> DistributedDataParallel:
-    """DDP around a living model; `hook` gets each bucket as soon as the backward pass has filled it."""
+    """DDP around a living model; `hook` gets each bucket as soon as the backward pass has filled it.
+
+    A bucket is full when it has `bucket_bytes`; 0: torch's own sizes.
+    """
     ddp = DistributedDataParallel(
         model,
         process_group=collectives.process_group,
         # Workers agree before: same seed, or a state transfer. So nothing need be sent at the start.
         init_sync=False,
         gradient_as_bucket_view=True,
+        bucket_cap_mb=bucket_bytes / 2**20 if bucket_bytes else None,
     )
     ddp.register_comm_hook(None, hook)
     return ddp

@@ -7,13 +7,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from peerloom.kit.sync_method import DIRECT, WFBP, SyncMethod
+from peerloom.kit.logs import get_logger
+from peerloom.kit.sync_method import BSP, KEY_BYTES, SERVERS, SyncMethod
+from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.direct import DirectExchange
 from peerloom.worker.sync.distributed_model import distributed, unchanged
 from peerloom.worker.sync.residuals import Residuals
-from peerloom.worker.sync.summing import DirectSumming, RingSumming, Summing
+from peerloom.worker.sync.summing import OwnerSumming, RingSumming, Summing
+
+_log = get_logger()
 
 
 class ScheduledReduce:
@@ -23,31 +27,29 @@ class ScheduledReduce:
         self, model: torch.nn.Module, collectives: Collectives, method: SyncMethod, residuals: Residuals
     ) -> None:
         self.traffic = SyncTraffic()
-        self._collectives = collectives
-        self._is_eager = method.schedule == WFBP
+        if method.servers > collectives.world_size:
+            _log.info("servers_bounded", asked=method.servers, ranks=collectives.world_size)
+        self._is_eager = method.schedule != BSP
         self._summing: Summing
-        if method.topology == DIRECT:
-            self._summing = DirectSumming(DirectExchange(collectives, self.traffic), method, residuals)
+        if method.needs_mesh:
+            self._summing = OwnerSumming(DirectExchange(collectives, self.traffic), method, residuals)
         else:
             self._summing = RingSumming(collectives, self.traffic, method)
         self._waiting: list[tuple[torch.Tensor, Layout]] = []
-        self._ddp = distributed(model, collectives, self._take_bucket)
+        key_bytes = KEY_BYTES if method.topology == SERVERS else 0
+        self._ddp = distributed(model, collectives, self._take_bucket, method.size_bytes or key_bytes)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self._ddp(inputs)
-        return outputs
+    def forward(self, inputs: Nest) -> Nest:
+        return call_model(self._ddp, inputs)
 
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
-        total = loss.detach().clone()
-        summed = self._collectives.follow(dist.all_reduce(total, async_op=True))
-        self.traffic.bytes += total.element_size()
+        self._summing.begin_loss(loss.detach().clone())
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         computed_s = time.perf_counter()
         for gradients, layout in self._waiting:
             self._summing.begin(gradients, layout)
         self._waiting.clear()
-        self._summing.finish()
-        mean = float(self._collectives.result(summed))
+        mean = self._summing.finish()
         self.traffic.exposed_s += time.perf_counter() - computed_s
         return mean
 

@@ -1,4 +1,4 @@
-"""How the buckets of all ranks become their sum: around a ring, or by a direct exchange with any codec.
+"""How the buckets of all ranks become their sum: around a ring, or by way of owners with any codec.
 
 With error feedback both sides of a direct exchange keep what their codec left out. The owner of a part adds
 its own to its next gradients for that part, which go into the same sum (the two-sided feedback is that of
@@ -7,7 +7,7 @@ sums that came out differ from those of all gradients by the sum of the residual
 the first step was.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -15,9 +15,10 @@ import torch.distributed as dist
 from torch.nn.functional import pad
 
 from peerloom.kit.codec_sizes import is_worth_encoding
-from peerloom.kit.sync_method import SyncMethod
+from peerloom.kit.sync_method import CUT, SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic, TensorFuture
 from peerloom.worker.sync.bucket_layout import Layout
+from peerloom.worker.sync.bucket_pieces import BucketOwners, BucketPiece
 from peerloom.worker.sync.codecs import HALVES, Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
@@ -25,13 +26,19 @@ from peerloom.worker.sync.residuals import Residuals
 
 
 class Summing(Protocol):
-    """Sums buckets over the ranks: `begin` for each, in the same order on all, then `finish` once a step."""
+    """Sums over the ranks: `begin_loss`, `begin` for each bucket in the same order on all, and `finish`."""
+
+    def begin_loss(self, own: torch.Tensor) -> None:
+        """A step begins: this rank's part of its loss, a number."""
 
     def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
         """A bucket's gradients are complete."""
 
-    def finish(self) -> None:
-        """Leaves the sums in the buckets. Raises what `Collectives.result` does."""
+    def finish(self) -> float:
+        """Leaves the sums in the buckets, and returns that of the losses.
+
+        Raises what `Collectives.result` does.
+        """
 
 
 class RingSumming:
@@ -41,69 +48,119 @@ class RingSumming:
         self._collectives = collectives
         self._traffic = traffic
         self._method = method
+        self._loss: TensorFuture | None = None
         self._under_way: list[tuple[torch.Tensor, torch.Tensor, TensorFuture]] = []
+
+    def begin_loss(self, own: torch.Tensor) -> None:
+        self._loss = self._begin(own)
 
     def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
         in_part = gradients.numel() // self._collectives.world_size
         is_shorter = is_worth_encoding(self._method, in_part, gradients.element_size())
         sent = gradients.to(HALVES[self._method.codec]) if is_shorter else gradients
-        self._traffic.bytes += sent.numel() * sent.element_size()
-        done = self._collectives.follow(dist.all_reduce(sent, async_op=True))
-        self._under_way.append((gradients, sent, done))
+        self._under_way.append((gradients, sent, self._begin(sent)))
 
-    def finish(self) -> None:
+    def finish(self) -> float:
         for gradients, sent, done in self._under_way:
             self._collectives.result(done)
             if sent is not gradients:
                 gradients.copy_(sent)
         self._under_way.clear()
+        assert self._loss is not None, "a step begins with its loss"
+        return float(self._collectives.result(self._loss))
+
+    def _begin(self, sent: torch.Tensor) -> TensorFuture:
+        self._traffic.bytes += sent.nbytes
+        return self._collectives.follow(dist.all_reduce(sent, async_op=True))
 
 
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    gradients: torch.Tensor
-    layout: Layout
-    codec: Codec
-    left_out: torch.Tensor | None  # [ranks, length of a part]
-    length: int
-    exchange: RowExchange
+class OwnerSumming:
+    """The owner of a part adds up all values of it, in single precision or better; all decode its result.
 
-
-class DirectSumming:
-    """The owner of a part adds up all values of it, in single precision or better; all decode its result."""
+    Who owns what, ranks or servers, is the method's topology (`bucket_pieces`).
+    """
 
     def __init__(self, exchange: DirectExchange, method: SyncMethod, residuals: Residuals) -> None:
         self._exchange = exchange
         self._method = method
         self._residuals = residuals
-        self._under_way: list[_Parts] = []
+        self._owners = BucketOwners(method, exchange.ranks)
+        self._losses: RowExchange | None = None
+        self._under_way: list[_Bucket] = []
+
+    def begin_loss(self, own: torch.Tensor) -> None:
+        self._losses = self._exchange.begin_to_all(own)
+        self._owners.begin_step()
 
     def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
-        values = wide(gradients)
+        values, left_out = wide(gradients), None
         if self._method.has_feedback:
             values = values + self._residuals.of(layout)
-        ranks = self._exchange.ranks
-        parts = pad(values, (0, -values.numel() % ranks)).view(ranks, -1)
-        length = parts.shape[1]
-        codec = codec_of(self._method, length, gradients.dtype)
-        encoded = codec.encode(parts)
-        left_out = parts - codec.decode(encoded, length) if self._method.has_feedback else None
-        exchange = self._exchange.begin(encoded.flatten())
-        self._under_way.append(_Parts(gradients, layout, codec, left_out, length, exchange))
+            left_out = torch.empty_like(values)
+        bucket = _Bucket(gradients, layout, left_out)
+        for piece in self._owners.pieces(len(values), gradients.element_size()):
+            bucket.pieces.append(self._begin_piece(bucket, values, piece))
+        self._under_way.append(bucket)
 
-    def finish(self) -> None:
-        arriving = [self._give(parts) for parts in self._under_way]
-        for parts, exchange in zip(self._under_way, arriving, strict=True):
-            came = parts.codec.decode(self._exchange.rows(exchange), parts.length)
-            parts.gradients.copy_(came.flatten()[: parts.gradients.numel()])
-            if parts.left_out is not None:
-                left_out = parts.left_out.flatten()[: parts.gradients.numel()]
-                self._residuals.set_aside(parts.layout, left_out)
+    def finish(self) -> float:
+        for bucket in self._under_way:
+            for piece in bucket.pieces:
+                self._take(bucket, piece)
+            if bucket.left_out is not None:
+                self._residuals.set_aside(bucket.layout, bucket.left_out)
         self._under_way.clear()
+        assert self._losses is not None, "a step begins with its loss"
+        return float(self._exchange.rows(self._losses).sum())
 
-    def _give(self, parts: _Parts) -> RowExchange:
-        summed = parts.codec.decode(self._exchange.rows(parts.exchange), parts.length).sum(0, keepdim=True)
-        encoded = parts.codec.encode(summed)
-        if parts.left_out is not None:
-            parts.left_out[self._exchange.rank] += (summed - parts.codec.decode(encoded, parts.length))[0]
-        return self._exchange.begin_to_all(encoded)
+    def _begin_piece(self, bucket: "_Bucket", values: torch.Tensor, cut: BucketPiece) -> "_Piece":
+        start, end, owners = cut.start, cut.end, cut.owners
+        parts = pad(values[start:end], (0, -(end - start) % len(owners))).view(len(owners), -1)
+        length = parts.shape[1]
+        codec = codec_of(self._method, length, bucket.gradients.dtype)
+        encoded = codec.encode(parts)
+        if bucket.left_out is not None:
+            left_out = parts - codec.decode(encoded, length)
+            bucket.left_out[start:end] = left_out.flatten()[: end - start]
+        own_part: list[torch.Tensor] = []
+
+        def summed(rows: torch.Tensor) -> torch.Tensor:
+            total = codec.decode(rows, length).sum(0, keepdim=True)
+            result = codec.encode(total)
+            if bucket.left_out is not None:
+                own_part.append((total - codec.decode(result, length))[0])
+            return result[0]
+
+        # The backward pass ends with the first layers, and the next forward pass begins with them.
+        urgency = len(self._under_way) if self._method.schedule == CUT else 0
+        exchange = self._exchange.begin_by_owners(encoded, owners, summed, urgency)
+        rank = self._exchange.rank
+        own_start = start + owners.index(rank) * length if rank in owners else end
+        return _Piece(start, end, length, codec, exchange, own_start, own_part)
+
+    def _take(self, bucket: "_Bucket", piece: "_Piece") -> None:
+        came = piece.codec.decode(self._exchange.rows(piece.exchange), piece.length)
+        bucket.gradients[piece.start : piece.end] = came.flatten()[: piece.end - piece.start]
+        if bucket.left_out is not None and piece.own_left_out:
+            own = bucket.left_out[piece.own_start : min(piece.end, piece.own_start + piece.length)]
+            own += piece.own_left_out[0][: len(own)].to(own.device)
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """The values from `start` to `end` of a bucket, in parts of `length` that have an owner each."""
+
+    start: int
+    end: int
+    length: int
+    codec: Codec
+    exchange: RowExchange
+    own_start: int
+    own_left_out: list[torch.Tensor]  # what encoding the sum of the own part left out, once that is done
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucket:
+    gradients: torch.Tensor
+    layout: Layout
+    left_out: torch.Tensor | None
+    pieces: list[_Piece] = field(default_factory=list)

@@ -87,6 +87,20 @@ BUILT_IN: Mapping[str, TaskEntry] = {
             paths=frozenset({"data"}),
             own_data_vary="Python's own reference is another text in each version of Python",
         ),
+        TaskEntry(
+            name="emulated",
+            path="peerloom.worker.tasks.emulated:Emulated",
+            epochs=1,
+            batch_size=8,
+            learning_rate=0.01,
+            description="For trying networks: emulated compute, which is waited for; real gradients.",
+            arguments={
+                "parameters": "Of the whole model, about; 1,000,000 unless given.",
+                "layers": "Among which they are spread, 10 unless given.",
+                "sample_ms": "Milliseconds that a sample takes, both passes; 10 unless given.",
+                "samples": "Samples of an epoch, 512 unless given.",
+            },
+        ),
     )
 }
 

@@ -14,6 +14,7 @@ from peerloom.kit.raw_input import RawInput
 from peerloom.worker.data_roots import inside
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
+from peerloom.worker.tasks.numbers import whole
 
 VOCABULARY = 256
 _ENTRY = BUILT_IN["text"]
@@ -39,10 +40,10 @@ class Text(Task):
         self, data: str = "", context: str = "64", width: str = "64", depth: str = "3", heads: str = "4"
     ) -> None:
         self.path = Path(data).expanduser() if data else None
-        self.context = _whole("context", context, 2, 4096)
-        self.width = _whole("width", width, 1, 8192)
-        self.depth = _whole("depth", depth, 1, 256)
-        self.heads = _whole("heads", heads, 1, 256)
+        self.context = whole("context", context, 2, 4096)
+        self.width = whole("width", width, 1, 8192)
+        self.depth = whole("depth", depth, 1, 256)
+        self.heads = whole("heads", heads, 1, 256)
         if self.width % self.heads:
             raise InvalidArgumentError.of_field("width", self.width, f"a multiple of heads, {self.heads}")
         self.raw_input = RawInput.of_text(self.context)
@@ -197,9 +198,3 @@ def read_text(path: Path | None) -> bytes:
             f"The folder {path} has no *.txt files on this node.", reason="DATA_SET_NOT_FOUND"
         )
     return text
-
-
-def _whole(name: str, text: str, low: int, high: int) -> int:
-    if not text.isdecimal() or not low <= int(text) <= high:
-        raise InvalidArgumentError.of_field(name, text[:40], f"a whole number from {low} to {high:,}")
-    return int(text)

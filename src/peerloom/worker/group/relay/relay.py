@@ -1,7 +1,8 @@
 """A worker's relay: a port for the relays of the other workers, and one generation's links after the other.
 
-A relay that dials says which generation it comes for and which rank it is. Gloo listens on loopback alone, at
-an address of its own for each rank: by their order gloo decides which of two members connects.
+A relay that dials says which generation it comes for, which rank it is, and whether its gloo or its mesh
+wants the connection; a mesh takes it as it is. Gloo listens on loopback alone, at an address of its own for
+each rank: by their order gloo decides which of two members connects.
 """
 
 import socket
@@ -13,18 +14,18 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from peerloom.artifacts.fetch.connection_table import ConnectionTable
 from peerloom.errors import UnavailableError
 from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.group.entrance import Entrance
 from peerloom.worker.group.relay.link import RelayLink, quick, shut
 from peerloom.worker.group.relay.reached import forwarded
 from peerloom.worker.group.relay.tls import HANDSHAKE_S, JobTls, TlsLink
 
-STRANGERS, STRANGERS_OF_HOST = 256, 64  # connections that haven't proved yet who they are
 MAX_RANK = (1 << 16) - 2
-_GREETING = struct.Struct("!II")  # generation, rank
+GLOO, MESH = 0, 1
+_GREETING = struct.Struct("!IHH")  # generation, GLOO or MESH, rank
 _log = get_logger()
 
 
@@ -68,14 +69,11 @@ class Relay:
         self.tls, self.forward = tls, forward
         self._lock = threading.Lock()
         self._generations: dict[int, RelayedGeneration] = {}
-        self._strangers = ConnectionTable[socket.socket](STRANGERS, STRANGERS_OF_HOST)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._listener = socket.create_server((host.strip("[]"), 0), family=family, backlog=STRANGERS)
+            self._entrance = Entrance(host, "relay", self._greet)
         except OSError as error:
             raise UnavailableError(f"can't listen on {host} for the job's other workers: {error}") from error
-        self.address = f"{host}:{self._listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, name="relay", daemon=True).start()
+        self.address = self._entrance.address
 
     def open(self, generation: int, rank: int, nodes: Sequence[str]) -> "RelayedGeneration":
         """This worker's part in a generation, until it is closed; `nodes` has the node of each rank."""
@@ -90,49 +88,27 @@ class Relay:
 
     def close(self) -> None:
         """Lets nobody in any more; links go on."""
-        shut(self._listener)
-        self._listener.close()
+        self._entrance.close()
 
     def _forget(self, generation: int) -> None:
         with self._lock:
             self._generations.pop(generation, None)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, address = self._listener.accept()
-            except OSError:
-                return
-            with self._lock:
-                is_taken, displaced = self._strangers.enter(connection, str(address[0]))
-            if displaced is not None:
-                shut(displaced)
-            if is_taken:
-                threading.Thread(target=self._greet, args=(connection,), name="relay-in", daemon=True).start()
-            else:
-                connection.close()
-
-    def _greet(self, connection: socket.socket) -> None:
-        generation = None
-        try:
-            tls = self.tls.accept(connection)
-            connection.settimeout(HANDSHAKE_S)
-            number, rank = _GREETING.unpack(tls.receive_exactly(_GREETING.size))
-            connection.settimeout(None)
-            with self._lock:
-                found = self._generations.get(number)
-            if found is not None:
-                found.check_peer(rank, tls)
-            generation = found
-        except (OSError, EOFError) as error:
-            _log.warning("relay_refused", reason=str(error))
-        finally:
-            with self._lock:
-                self._strangers.leave(connection)
-        if generation is None:
+    def _greet(self, connection: socket.socket) -> Callable[[], object] | None:
+        tls = self.tls.accept(connection)
+        connection.settimeout(HANDSHAKE_S)
+        number, wanted, rank = _GREETING.unpack(tls.receive_exactly(_GREETING.size))
+        connection.settimeout(None)
+        with self._lock:
+            found = self._generations.get(number)
+        if found is None:
             connection.close()
-        else:
-            generation.take(tls)
+            return None
+        found.check_peer(rank, tls)
+        if wanted == MESH:
+            found.take_for_mesh(tls, rank)
+            return None
+        return partial(found.take, tls)
 
 
 class RelayedGeneration:
@@ -158,10 +134,15 @@ class RelayedGeneration:
         self._open: set[socket.socket | RelayLink] = set()
         self._is_closed = False
         self._gloo_port = 0
+        self._greet_mesh: Callable[[TlsLink, int], object] | None = None
 
     def serve(self, port: int) -> None:
         """Our gloo listens at this port of `host`."""
         self._gloo_port = port
+
+    def serve_mesh(self, greet: Callable[[TlsLink, int], object]) -> None:
+        """Our mesh takes connections, with their ranks. `greet` raises OSError, EOFError or ValueError."""
+        self._greet_mesh = greet
 
     def port_to(self, rank: int, address: str) -> int:
         """A port at `loopback_of(rank)` whose callers reach that rank, whose relay is at `address`."""
@@ -192,6 +173,25 @@ class RelayedGeneration:
             return
         self._carry(gloo, tls)
 
+    def take_for_mesh(self, tls: TlsLink, rank: int) -> None:
+        """Another mesh has dialled. Raises ValueError when there is none here, and what `serve_mesh` says."""
+        if self._greet_mesh is None:
+            raise ValueError("this generation has no mesh")
+        self._greet_mesh(tls, rank)
+
+    def dial(self, rank: int, address: str, wanted: int) -> TlsLink:
+        """A connection to that rank's relay, which is at `address`. Raises OSError or ValueError."""
+        host, _, port = address.rpartition(":")
+        connection = socket.create_connection((host.strip("[]"), int(port)), HANDSHAKE_S)
+        try:
+            tls = self._tls.dial(connection)
+            self.check_peer(rank, tls)
+            tls.sendall(memoryview(_GREETING.pack(self._generation, wanted, self.rank)))
+        except OSError:
+            connection.close()
+            raise
+        return tls
+
     def end(self) -> None:
         """Takes no more connections; those that are open end when gloo closes them."""
         self._forget(self._generation)
@@ -219,18 +219,11 @@ class RelayedGeneration:
         listener.close()
 
     def _dial(self, gloo: socket.socket, rank: int, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        connection: socket.socket | None = None
         try:
-            connection = socket.create_connection((host.strip("[]"), int(port)), HANDSHAKE_S)
-            tls = self._tls.dial(connection)
-            self.check_peer(rank, tls)
-            tls.sendall(memoryview(_GREETING.pack(self._generation, self.rank)))
+            tls = self.dial(rank, address, GLOO)
         except (OSError, ValueError) as error:
             _log.warning("relay_not_reached", address=address, reason=str(error))
             gloo.close()  # gloo sees that its peer is gone
-            if connection is not None:
-                connection.close()
             return
         self._carry(gloo, tls)
 

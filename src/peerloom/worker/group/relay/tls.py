@@ -80,10 +80,13 @@ class TlsLink:
         """Sends all of it. Raises OSError."""
         view = memoryview(data)
         for start in range(0, len(view), _PIECE_BYTES):
-            with self._lock:
-                self._tls.write(view[start : start + _PIECE_BYTES])
-                sealed = self._outgoing.read()
-            self.socket.sendall(sealed)
+            self.socket.sendall(self.seal(view[start : start + _PIECE_BYTES]))
+
+    def seal(self, data: bytes | memoryview) -> bytes:
+        """What has to be written to the socket, in this order, for the peer to receive `data`."""
+        with self._lock:
+            self._tls.write(data)
+            return self._outgoing.read()
 
     def recv_into(self, target: memoryview) -> int:
         """How many bytes came, at most as many as there is room; 0 at the end. Raises OSError."""

@@ -26,6 +26,7 @@ from torch.nn.functional import pad
 from peerloom.errors import FailedPreconditionError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import AUTO
+from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Gradients, Layout
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
@@ -75,9 +76,8 @@ class RobustReduce:
         self._named: set[int] = set()
         self._ddp = distributed(model, collectives, self._send_bucket)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = self._ddp(inputs)
-        return outputs
+    def forward(self, inputs: Nest) -> Nest:
+        return call_model(self._ddp, inputs)
 
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
         self._buckets.clear()

@@ -6,13 +6,14 @@ import torch
 from torch.func import functional_call
 
 from peerloom.kit.audit_rules import relative_difference
+from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync.bucket_layout import Gradients
 
 
 def gradients_of(
     model: torch.nn.Module,
     buffers: Mapping[str, torch.Tensor],
-    loss_of: Callable[[Callable[[torch.Tensor], torch.Tensor]], torch.Tensor],
+    loss_of: Callable[[Callable[[Nest], Nest]], torch.Tensor],
 ) -> Gradients:
     """The gradients of `loss_of(forward)` by all parameters that learn; the model is left as it is.
 
@@ -22,9 +23,11 @@ def gradients_of(
     copies = {name: value.detach().requires_grad_(value.requires_grad) for name, value in parameters.items()}
     state = {**copies, **{name: value.clone() for name, value in buffers.items()}}
 
-    def forward(inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = functional_call(model, state, (inputs,))
-        return outputs
+    def called(*inputs: Nest, **named: Nest) -> Nest:
+        return functional_call(model, state, inputs, named)
+
+    def forward(inputs: Nest) -> Nest:
+        return call_model(called, inputs)
 
     learning = {name: value for name, value in copies.items() if value.requires_grad}
     found = torch.autograd.grad(loss_of(forward), list(learning.values()), allow_unused=True)

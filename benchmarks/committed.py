@@ -1,0 +1,22 @@
+"""The steps that a job has committed, as its events tell of them."""
+
+from peerloom.client.jobs import JobHandle
+from peerloom.client.types import StateChanged, StepCommitted
+
+
+def committed_steps(job: JobHandle) -> list[StepCommitted]:
+    """All of them, in order, once the job has ended; ends the program when that was no success."""
+    committed: list[StepCommitted] = []
+    for event in job.watch():
+        if isinstance(event, StepCommitted):
+            committed.append(event)
+        if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
+            raise SystemExit(f"the job ended as {event}: {[str(one) for one in job.status().answers]}")
+    return committed
+
+
+def seconds_between(first: StepCommitted, last: StepCommitted) -> float:
+    """By the trainer's clock."""
+    assert first.time is not None, "the trainer stamps each event"
+    assert last.time is not None, "the trainer stamps each event"
+    return (last.time - first.time).total_seconds()

@@ -1,0 +1,204 @@
+"""How long a batch takes over slow links, by each way to synchronise, beside plain DDP and a bound.
+
+Run by `make bench-sync`, as root with ns-3. Jobs run on the whole system behind ns-3's links of medium wan,
+the rival on the same hosts between them. Parameters, gradients, optimiser and traffic are real; computing is
+emulated (the task "emulated"): it is waited for, since two cores can't compute for four nodes at once.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from peerloom.testbed import Plan, Testbed, parse_plan
+
+RIVAL = "plain DDP, gloo"
+COMPUTING = "computing alone"
+ROUND_TRIP = "a round trip of the farthest pair"
+LONG_COMMITS = 2  # of rounds of local steps, after the first
+_PORT = 29400
+_LIMIT_S = 600.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method of `--sync` with `batches` a step; its goals beside the cell's bound and its exact method."""
+
+    method: str
+    goal: Goal | None = None
+    beside_exact: Goal | None = None
+    batches: int = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A network and a model: `links` are (rate, delay) of each host, `compute_ms` a batch's computing."""
+
+    title: str
+    links: tuple[tuple[str, str], ...]
+    parameters: int
+    compute_ms: float
+    ways: tuple[Way, ...]
+    bound: str
+    commits: int
+    warm_up: int = 2
+    exact: str = "wfbp-a2a"
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of the hosts."""
+        return [f"host-{number}" for number in range(1, len(self.links) + 1)]
+
+
+FAR = Cell(
+    "6,000 parameters, 3 nodes, 200, 50, 20 Mbit/s, 1, 10, 40 ms",
+    (("200Mbps", "1ms"), ("50Mbps", "10ms"), ("20Mbps", "40ms")),
+    parameters=6_000,
+    compute_ms=0,
+    ways=(
+        Way("wfbp-a2a"),
+        Way("wfbp-ps"),
+        Way("topology=direct", Goal(1.2, at_least=False, of_ratio=True)),
+    ),
+    bound=ROUND_TRIP,
+    commits=20,
+)
+NARROW = Cell(
+    "1.4 million parameters, 130 ms of computing, 4 nodes, 50 Mbit/s, 1 ms",
+    (("50Mbps", "1ms"),) * 4,
+    parameters=1_400_000,
+    compute_ms=130,
+    ways=(
+        Way("wfbp-a2a"),
+        Way("codec=int8"),
+        Way(
+            "codec=int4", Goal(1.4, at_least=False, of_ratio=True), Goal(1 / 3, at_least=False, of_ratio=True)
+        ),
+        Way("period=32,outer=nesterov:1.0:0.6,codec=int4", batches=32),
+    ),
+    bound=COMPUTING,
+    commits=6,
+)
+
+
+def run(quick: bool) -> list[Measurement]:
+    """Each cell's ways in turn, with the rival and the bound among them."""
+    found: list[Measurement] = []
+    for cell in (FAR, NARROW):
+        found += _measure(cell, 1 if quick else 5, 3 if quick else cell.commits)
+    return found
+
+
+def profile(quick: bool) -> str:
+    """None: each job's own record splits its steps into computing and communication."""
+    return ""
+
+
+def _plan(cell: Cell) -> Plan:
+    hosts = [
+        {"name": name, "node": node, "link": {"rate": rate, "delay": delay}}
+        for node, (name, (rate, delay)) in enumerate(zip(cell.hosts, cell.links, strict=True), 1)
+    ]
+    content = {
+        "version": 1,
+        "name": "sync",
+        "backend": "ns3",
+        "door": False,  # the rival's gradients travel in plain too
+        "settings": {"trainer": {"checkpoint_interval_s": 3600}},  # the rival makes none either
+        "network": {"nodes": len(hosts) + 1, "medium": "wan", "rate": "1Gbps", "delay": "1us", "mtu": 9000},
+        "hosts": hosts,
+    }
+    return parse_plan("sync.yaml", yaml.safe_dump(content))
+
+
+def _measure(cell: Cell, rounds: int, commits: int) -> list[Measurement]:
+    taken: dict[str, list[float]] = {RIVAL: [], cell.bound: [], **{way.method: [] for way in cell.ways}}
+    with tempfile.TemporaryDirectory() as folder, Testbed(_plan(cell), Path(folder)) as testbed:
+        for _ in range(rounds):
+            for way in cell.ways:
+                taken[way.method].append(_job_ms(testbed, cell, way, len(cell.links), commits))
+            taken[RIVAL].append(_rival_ms(testbed, cell, commits))
+            taken[cell.bound].append(_bound_ms(testbed, cell, commits))
+    found = [_of(cell, "all-reduce of plain DDP", taken[RIVAL], cell.bound, taken[cell.bound], None)]
+    for way in cell.ways:
+        ours = taken[way.method]
+        found.append(_of(cell, way.method, ours, cell.bound, taken[cell.bound], way.goal))
+        found.append(_of(cell, way.method, ours, RIVAL, taken[RIVAL], None))
+        if way.beside_exact:
+            found.append(_of(cell, way.method, ours, cell.exact, taken[cell.exact], way.beside_exact))
+    return found
+
+
+def _of(
+    cell: Cell, what: str, ours: list[float], rival: str, others: list[float], goal: Goal | None
+) -> Measurement:
+    name = f"a batch by {what} beside {rival}: {cell.title}"
+    return measurement(name, "ms", ours, goal=goal, rival=rival, rival_samples=others)
+
+
+def _bound_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
+    if cell.bound == COMPUTING:
+        return _job_ms(testbed, cell, Way(""), 1, commits)
+    # The two whose delays are longest.
+    by_delay = sorted(testbed.plan.hosts, key=lambda host: float(cell.links[host.node - 1][1][:-2]))
+    far, farther = by_delay[-2:]
+    command = ["ping", "-q", "-c", "20", "-i", "0.2", farther.address]
+    output, _ = testbed.popen(command, far.name, stdout=subprocess.PIPE).communicate(timeout=60)
+    match = re.search(rb"= [\d.]+/([\d.]+)/", output)
+    assert match, f"ping said: {output!r}"
+    return float(match[1])
+
+
+def _arguments(cell: Cell, workers: int, commits: int, batches: int = 1) -> dict[str, object]:
+    """A batch has a sample for each worker, and each takes as long as a batch computes."""
+    warm_up, commits = (cell.warm_up, commits) if batches == 1 else (1, min(commits, LONG_COMMITS))
+    return {
+        "workers": workers,
+        "warm_up": warm_up,
+        "task": {
+            "parameters": str(cell.parameters),
+            "sample_ms": str(cell.compute_ms),
+            "samples": str(workers * batches * (warm_up + commits)),
+        },
+    }
+
+
+def _job_ms(testbed: Testbed, cell: Cell, way: Way, workers: int, commits: int) -> float:
+    asked = json.dumps({"sync": way.method, **_arguments(cell, workers, commits, way.batches)})
+    command = [sys.executable, "-m", "benchmarks.sync_job", asked]
+    process = testbed.popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+    told, _ = process.communicate(timeout=_LIMIT_S)
+    if process.returncode:
+        raise SystemExit(f"the job by {way.method!r} ended with status {process.returncode}")
+    return float(told)
+
+
+def _rival_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
+    asked, workers = json.dumps(_arguments(cell, len(cell.links), commits)), len(cell.links)
+    common = {
+        "MASTER_ADDR": testbed.plan.hosts[0].address,
+        "MASTER_PORT": str(_PORT),
+        "WORLD_SIZE": str(workers),
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "benchmarks.sync_script", asked]
+    members = [
+        testbed.popen(
+            ["env", *(f"{key}={value}" for key, value in {**common, "RANK": str(rank)}.items()), *command],
+            host.name,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        for rank, host in enumerate(testbed.plan.hosts)
+    ]
+    told = [member.communicate(timeout=_LIMIT_S)[0] for member in members]
+    if any(member.returncode for member in members):
+        raise SystemExit(f"plain DDP ended with {[member.returncode for member in members]}")
+    return float(told[0])

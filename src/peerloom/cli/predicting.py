@@ -1,0 +1,152 @@
+"""The flags that say where a step is to be predicted, and how a prediction is shown."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from peerloom.cli.invocation import Command
+from peerloom.cli.units import human_bytes
+from peerloom.errors import ConfigurationError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from peerloom.kit.sync_model.prediction import StepPrediction
+    from peerloom.kit.sync_model.sync_setting import SyncSetting
+
+_COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_COUNT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kMG]?)")
+_NEEDED = ("workers", "rate", "parameters", "compute")
+
+
+class Quantity(click.ParamType[float]):
+    """A number with its unit, read by a function that raises ConfigurationError."""
+
+    def __init__(self, name: str, read: Callable[[str], float]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            return self._read(str(value))
+        except ConfigurationError as error:
+            self.fail(error.message, param, ctx)
+
+
+class Quantities(click.ParamType[tuple[float, ...]]):
+    """Such numbers with commas between them: one for all workers, or one for each."""
+
+    def __init__(self, name: str, read: Callable[[str], float]) -> None:
+        self.name = name
+        self._one = Quantity(name, read)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(self._one.convert(part.strip(), param, ctx) for part in str(value).split(","))
+
+
+def count_of(text: str) -> float:
+    """E.g. "11M" as 11e6. Raises ConfigurationError."""
+    found = _COUNT.fullmatch(text)
+    if found is None:
+        raise ConfigurationError(f"{text!r} must be a number such as 6000 or 11M.")
+    return float(found[1]) * _COUNTS[found[2]]
+
+
+def _rate(text: str) -> float:
+    from peerloom.testbed.quantities import bits_per_s
+
+    return bits_per_s(text)
+
+
+def _seconds(text: str) -> float:
+    from peerloom.testbed.quantities import seconds
+
+    return seconds(text)
+
+
+def setting_options(command: Command) -> Command:
+    """Adds --workers, --rate, --up-rate, --delay, --parameters, --compute and --layers."""
+    for option in reversed(
+        (
+            click.option("--workers", type=int, metavar="N", help="Predict a step of so many workers."),
+            click.option(
+                "--rate",
+                type=Quantities("rate", _rate),
+                metavar="RATE,...",
+                help="Of their links, e.g. 50Mbps; one for all, or one for each.",
+            ),
+            click.option(
+                "--up-rate", type=Quantities("rate", _rate), metavar="RATE,...", help="Up.  [default: --rate]"
+            ),
+            click.option(
+                "--delay",
+                type=Quantities("time", _seconds),
+                default="0",
+                show_default=True,
+                metavar="TIME,...",
+                help="Of their links, one way, e.g. 10ms; between two workers both count.",
+            ),
+            click.option(
+                "--parameters", type=Quantity("number", count_of), metavar="NUMBER", help="E.g. 11M."
+            ),
+            click.option(
+                "--compute",
+                type=Quantity("time", _seconds),
+                metavar="TIME",
+                help="A step without synchronising, e.g. 1.05s.",
+            ),
+            click.option(
+                "--layers", default=16, show_default=True, help="Equal ones, which the model is made of."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def setting_of(chosen: dict[str, Any]) -> "SyncSetting | None":
+    """What the flags describe; None without any. Raises InvalidArgumentError."""
+    from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
+    from peerloom.kit.sync_model.layer_times import even_layers
+    from peerloom.kit.sync_model.sync_setting import SyncSetting
+
+    missing = [f"--{name}" for name in _NEEDED if chosen[name] is None]
+    if len(missing) == len(_NEEDED):
+        return None
+    if missing:
+        raise InvalidArgumentError(f"To predict a step, {' and '.join(missing)} must be given too.")
+    workers = chosen["workers"]
+    rates, delays = _for_each("rate", chosen["rate"], workers), _for_each("delay", chosen["delay"], workers)
+    ups = _for_each("up-rate", chosen["up_rate"], workers) if chosen["up_rate"] else rates
+    links = [AccessLink(up, down) for up, down in zip(ups, rates, strict=True)]
+    layers = even_layers(int(chosen["parameters"]), chosen["compute"], chosen["layers"])
+    return SyncSetting(SyncNetwork.of_access(links, delays), layers)
+
+
+def _for_each(name: str, values: tuple[float, ...], workers: int) -> tuple[float, ...]:
+    if not 1 <= workers <= 1024:
+        raise InvalidArgumentError.of_field("--workers", workers, "from 1 to 1,024")
+    if len(values) not in (1, workers):
+        raise InvalidArgumentError.of_field(f"values of --{name}", len(values), f"1, or {workers}")
+    return values * workers if len(values) == 1 else values
+
+
+def parts_of(prediction: "StepPrediction") -> dict[str, str]:
+    """A prediction's numbers as people read them, by name."""
+    return {
+        "predicted step": _time(prediction.step_s),
+        "computing": _time(prediction.compute_s),
+        "exposed communication": _time(prediction.exposed_s),
+        "compression": _time(prediction.compression_s),
+        "sent a step": f"{human_bytes(prediction.sent_bytes)} by the busiest worker",
+    }
+
+
+def _time(time_s: float) -> str:
+    return f"{time_s:.3g} s" if time_s >= 1 else f"{1e3 * time_s:.3g} ms"

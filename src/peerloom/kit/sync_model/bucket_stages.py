@@ -1,0 +1,39 @@
+"""What becomes of a bucket: rounds of messages, and the work of a codec around them."""
+
+from peerloom.kit.sync_method import RING, SERVERS
+from peerloom.kit.sync_model.buckets import GradientBucket
+from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology
+from peerloom.kit.sync_model.scheme import SyncScheme
+from peerloom.kit.sync_model.step_simulation import BucketPlan, CodecWork
+from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
+
+
+def bucket_plan(
+    scheme: SyncScheme, setting: SyncSetting, topology: SumTopology, bucket: GradientBucket
+) -> BucketPlan:
+    """A bucket's rounds, with the codec's work before, between and after them."""
+    rounds = topology.rounds(bucket.values)
+    encode, add, decode = _codec_work(scheme, setting, bucket.values)
+    stages: list[MessageRound | CodecWork] = [*rounds]
+    if len(rounds) == 2 and add.seconds:
+        stages = [rounds[0], add, rounds[1]]
+    if rounds and encode.seconds:
+        stages = [encode, *stages, decode]
+    return BucketPlan(bucket, tuple(stages), 0 if scheme.after_backward else len(stages))
+
+
+def _codec_work(
+    scheme: SyncScheme, setting: SyncSetting, values: int
+) -> tuple[CodecWork, CodecWork, CodecWork]:
+    """Encoding a bucket, adding up a part at its owner, and decoding the sum; 0 s where it isn't encoded."""
+    network = setting.network_of(scheme.topology)
+    ranks = network.ranks
+    owners = (len(network.servers) or scheme.owners or ranks) if scheme.topology == SERVERS else ranks
+    part = -(-values // owners)
+    speed = setting.codec_speeds[scheme.codec] if scheme.encodes(part) else CodecSpeed(0.0, 0.0)
+    added_s = 0.0 if scheme.topology == RING else ranks * part * speed.decode_s + part * speed.encode_s
+    return (
+        CodecWork("encode", values * speed.encode_s),
+        CodecWork("add", added_s),
+        CodecWork("decode", values * speed.decode_s),
+    )

@@ -1,0 +1,50 @@
+"""Which gradients travel together: layers merged into buckets, or cut into pieces."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from peerloom.kit.codec_sizes import VALUE_BYTES
+from peerloom.kit.sync_model.layer_times import LayerTimes
+from peerloom.kit.sync_model.scheme import SyncScheme
+
+
+@dataclass(frozen=True)
+class GradientBucket:
+    """Gradients that travel together: so many values, complete once `first_layer`'s backward pass is over.
+
+    They are those of the layers `first_layer` to `last_layer`, which the backward pass comes to first.
+    """
+
+    first_layer: int
+    last_layer: int
+    values: int
+
+
+def buckets_of(scheme: SyncScheme, layers: Sequence[LayerTimes]) -> tuple[GradientBucket, ...]:
+    """The buckets of a step in the order in which they are complete; no parameters, no bucket."""
+    if scheme.cut_bytes:
+        return tuple(_pieces(layers, max(1, scheme.cut_bytes // VALUE_BYTES)))
+    return tuple(_merged(layers, scheme.first_merge_bytes or scheme.merge_bytes, scheme.merge_bytes))
+
+
+def _pieces(layers: Sequence[LayerTimes], most_values: int) -> Iterator[GradientBucket]:
+    for number in reversed(range(len(layers))):
+        left = layers[number].parameters
+        while left:
+            values = min(left, most_values)
+            yield GradientBucket(number, number, values)
+            left -= values
+
+
+def _merged(layers: Sequence[LayerTimes], limit: int, next_limit: int) -> Iterator[GradientBucket]:
+    last, first, values = -1, -1, 0
+    for number in reversed(range(len(layers))):
+        if not layers[number].parameters:
+            continue
+        last, first = (number if not values else last), number
+        values += layers[number].parameters
+        if values * VALUE_BYTES >= limit:
+            yield GradientBucket(first, last, values)
+            limit, values = next_limit, 0
+    if values:
+        yield GradientBucket(first, last, values)

@@ -1,0 +1,155 @@
+"""The rounds of messages that make a bucket's sum on all ranks, by topology.
+
+Links that are busy alike are simulated as one: equal ranks in the same role have one pair of links together.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from peerloom.kit.sync_method import DIRECT, RING
+from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
+from peerloom.kit.sync_model.scheme import SyncScheme
+
+MessageBytes = Callable[[int], int]
+SENDS, RECEIVES = "sends", "receives"
+
+
+@dataclass(frozen=True)
+class MessageRound:
+    """Messages that leave together: how long each link is `busy` (link, seconds), and until all have arrived.
+
+    `delay_s` comes after the last bit has left; `sent_bytes` is by role, of a rank in it.
+    """
+
+    name: str
+    busy: tuple[tuple[int, float], ...]
+    delay_s: float
+    sent_bytes: tuple[int, ...]
+
+
+class SumTopology(Protocol):
+    """Which way values become their sum; `links` names those that its rounds use by number."""
+
+    @property
+    def links(self) -> tuple[str, ...]: ...
+
+    def rounds(self, values: int) -> tuple[MessageRound, ...]:
+        """Those of a bucket of so many values, one after the other."""
+
+
+def topology_of(scheme: SyncScheme, network: SyncNetwork) -> SumTopology:
+    """The scheme's topology over the network."""
+    if scheme.topology == RING:
+        return RingTopology(network, scheme.message_bytes)
+    if scheme.topology == DIRECT:
+        return OwnersTopology(network, scheme.message_bytes, network.ranks)
+    return OwnersTopology(network, scheme.message_bytes, scheme.owners)
+
+
+class RingTopology:
+    """A ring all-reduce: 2 (n - 1) rounds in step, each as long as its slowest message, one bucket at a time.
+
+    Equal links take 2 (n - 1) (a + bytes / n / rate): Patarasuk and Yuan, 2009.
+    """
+
+    def __init__(self, network: SyncNetwork, message_bytes: MessageBytes) -> None:
+        self._network = network
+        self._message_bytes = message_bytes
+        self.links: tuple[str, ...] = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
+
+    def rounds(self, values: int) -> tuple[MessageRound, ...]:
+        ranks = self._network.ranks
+        if ranks == 1:
+            return ()
+        chunk_bytes = self._message_bytes(-(-values // ranks))
+        count = 2 * (ranks - 1)
+        busy_s = count * max(self._message_s(rank, chunk_bytes) for rank in range(ranks))
+        busy = tuple((link, busy_s) for link in range(len(self.links)))
+        return (MessageRound("all-reduce", busy, 0.0, (count * chunk_bytes,)),)
+
+    def _message_s(self, rank: int, chunk_bytes: int) -> float:
+        """From `rank` to the next one; with one direction at a time it gets one in the same round."""
+        network, after = self._network, (rank + 1) % self._network.ranks
+        sends, gets = network.links[rank], network.links[after]
+        rate = min(sends.up_bits_per_s, gets.down_bits_per_s)
+        travels_s = chunk_bytes * 8 / rate
+        if not network.is_full_duplex:
+            travels_s = chunk_bytes * 8 * (1 / sends.up_bits_per_s + 1 / sends.down_bits_per_s)
+        delay_s = network.delay_s[rank][after]
+        if network.library_waits:
+            delay_s += network.delay_s[after][rank]
+        return delay_s + network.overhead_s + travels_s
+
+
+@dataclass(frozen=True)
+class _Role:
+    """Ranks (or servers) that are alike: their link, and the parts that each moves in the first round."""
+
+    link: AccessLink
+    pushes: int  # to others
+    collects: int  # from others
+
+
+class OwnersTopology:
+    """Each owner gets everybody's values for its part (push), and gives the sum to all (pull).
+
+    The owners are the first ranks, or the network's servers. A worker moves 2 D bytes, or 2 D (owners - 1) /
+    owners if it owns a part; an owner that isn't a worker 2 n D / owners. Links are queues: messages of other
+    buckets follow while some are on their way.
+    """
+
+    def __init__(self, network: SyncNetwork, message_bytes: MessageBytes, owners: int = 0) -> None:
+        self._network = network
+        self._message_bytes = message_bytes
+        self._owners = len(network.servers) or min(owners, network.ranks) or network.ranks
+        self._push_s, self._pull_s = self._delays()
+        firsts: dict[_Role, str] = {}
+        for name, role in self._named_roles():
+            firsts.setdefault(role, name)
+        self._roles = tuple(firsts)
+        directions = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
+        names = firsts.values() if len(firsts) > 1 else [""]
+        self.links = tuple(f"{name} {one}".strip() for name in names for one in directions)
+
+    def rounds(self, values: int) -> tuple[MessageRound, ...]:
+        if self._network.ranks == 1:
+            return ()
+        part_bytes = self._message_bytes(-(-values // self._owners))
+        push = [(role.pushes, role.collects) for role in self._roles]
+        pull = [(collects, pushes) for pushes, collects in push]
+        return (
+            self._round("push", push, part_bytes, self._push_s),
+            self._round("pull", pull, part_bytes, self._pull_s),
+        )
+
+    def _round(
+        self, name: str, counts: list[tuple[int, int]], part_bytes: int, delay_s: float
+    ) -> MessageRound:
+        busy = []
+        for place, (role, (sent, received)) in enumerate(zip(self._roles, counts, strict=True)):
+            up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
+            sending_s = sent * (self._network.overhead_s + part_bytes * 8 / role.link.up_bits_per_s)
+            busy += [(up, sending_s), (down, received * part_bytes * 8 / role.link.down_bits_per_s)]
+        sent_bytes = tuple(sent * part_bytes for sent, _ in counts)
+        return MessageRound(name, tuple(one for one in busy if one[1]), delay_s, sent_bytes)
+
+    def _delays(self) -> tuple[float, float]:
+        """Of the farthest message to an owner, and of the farthest from one."""
+        network = self._network
+        owners = range(network.ranks if network.servers else self._owners)
+        ways = [
+            (network.delay_s[rank][owner], network.delay_s[owner][rank])
+            for rank in range(network.ranks)
+            for owner in owners
+        ]
+        return max(there for there, _ in ways), max(back for _, back in ways)
+
+    def _named_roles(self) -> Iterator[tuple[str, _Role]]:
+        network, owners = self._network, self._owners
+        for rank, link in enumerate(network.links):
+            is_owner = rank < owners and not network.servers
+            role = _Role(link, owners - 1, network.ranks - 1) if is_owner else _Role(link, owners, 0)
+            yield f"rank {rank}", role
+        for number, link in enumerate(network.servers):
+            yield f"server {number}", _Role(link, 0, network.ranks)

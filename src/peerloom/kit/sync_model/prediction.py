@@ -1,0 +1,87 @@
+"""What a step takes by a scheme: its parts, its bytes, and what happens when."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import fsum
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.sync_method import NONE
+from peerloom.kit.sync_model.bucket_stages import bucket_plan
+from peerloom.kit.sync_model.buckets import buckets_of
+from peerloom.kit.sync_model.event_queue import Interval
+from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology, topology_of
+from peerloom.kit.sync_model.scheme import SyncScheme
+from peerloom.kit.sync_model.step_simulation import CodecWork, StepPlan, simulate
+from peerloom.kit.sync_model.sync_setting import SyncSetting
+
+# The next step's forward pass runs into a step's last messages, so a step is from one backward pass's end to
+# the next one's. When a backward pass begins, each layer has waited for its sums, and the links are idle:
+# so the second step is as all later ones.
+_STEPS_BY_LAYER = 2
+
+
+@dataclass(frozen=True)
+class StepPrediction:
+    """A step's seconds, the sum of its three parts; all that a period takes is spread over its steps.
+
+    `sent_bytes` leave the busiest rank (or server) a step. `timeline` is of one exchange's step, from its
+    beginning.
+    """
+
+    step_s: float
+    compute_s: float
+    exposed_s: float
+    compression_s: float
+    sent_bytes: float
+    timeline: tuple[Interval, ...]
+
+
+def predict(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | None = None) -> StepPrediction:
+    """What a step takes; `topology` is used in place of the scheme's.
+
+    Raises InvalidArgumentError for more owners than ranks, or a codec without a speed.
+    """
+    _check(scheme, setting)
+    each = scheme if scheme.period == 1 else replace(scheme, after_backward=True, cut_bytes=0)
+    plan = _plan(each, setting, topology or topology_of(scheme, setting.network_of(scheme.topology)))
+    steps = simulate(plan, _STEPS_BY_LAYER if plan.waits_by_layer else 1, setting.contention)
+    begin_s, end_s = steps.backward_end_s[-2:] if plan.waits_by_layer else (0.0, steps.end_s[0])
+    stages = [stage for bucket in plan.buckets for stage in bucket.stages]
+    codec_s = fsum(stage.seconds for stage in stages if isinstance(stage, CodecWork))
+    compute_s, period = setting.compute_s, scheme.period
+    added_s = max(0.0, end_s - begin_s - compute_s)
+    return StepPrediction(
+        step_s=compute_s + added_s / period,
+        compute_s=compute_s,
+        exposed_s=max(0.0, added_s - codec_s) / period,
+        compression_s=min(codec_s, added_s) / period,
+        sent_bytes=_busiest_bytes([one for one in stages if isinstance(one, MessageRound)]) / period,
+        timeline=_window(steps.log, begin_s, end_s),
+    )
+
+
+def _check(scheme: SyncScheme, setting: SyncSetting) -> None:
+    network = setting.network_of(scheme.topology)
+    if scheme.owners > (len(network.servers) or network.ranks):
+        raise InvalidArgumentError.of_field("owners", scheme.owners, f"at most the {network.ranks} ranks")
+    if scheme.codec not in (*setting.codec_speeds, NONE):
+        raise InvalidArgumentError.of_field("codec", scheme.codec, "one whose speed is known")
+
+
+def _busiest_bytes(rounds: Sequence[MessageRound]) -> int:
+    by_role = zip(*(one.sent_bytes for one in rounds), strict=True)
+    return max((sum(of_rounds) for of_rounds in by_role), default=0)
+
+
+def _plan(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> StepPlan:
+    buckets = tuple(bucket_plan(scheme, setting, topology, one) for one in buckets_of(scheme, setting.layers))
+    return StepPlan(setting.layers, buckets, topology.links, scheme.waits_by_layer)
+
+
+def _window(log: Sequence[Interval], begin_s: float, end_s: float) -> tuple[Interval, ...]:
+    """What happened within a step, in seconds since it began."""
+    return tuple(
+        Interval(one.resource, one.what, max(0.0, one.start_s - begin_s), min(end_s, one.end_s) - begin_s)
+        for one in sorted(log, key=lambda one: (one.start_s, one.resource))
+        if one.end_s > begin_s and one.start_s < end_s
+    )

@@ -1,0 +1,83 @@
+"""A way to synchronise as the model describes it: four choices, any of which fit together."""
+
+from dataclasses import dataclass
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.codec_sizes import VALUE_BYTES, encoded_bytes, is_worth_encoding
+from peerloom.kit.sync_method import BSP, CUT, DIRECT, KEY_BYTES, MERGED, NONE, RING, SERVERS, SyncMethod
+
+TOPOLOGIES = (RING, DIRECT, SERVERS)
+DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # torch's own
+
+
+@dataclass(frozen=True)
+class SyncScheme:
+    """Which gradients leave together, when, which way and as what.
+
+    A layer's gradient leaves by itself, or with others once they have `merge_bytes` together
+    (`first_merge_bytes` for the first such bucket; 0: `merge_bytes`), or in pieces of `cut_bytes` at most,
+    the first layers' before others, and then the next forward pass waits layer by layer (ByteScheduler: Peng
+    et al., SOSP 2019), unless `is_within_step`: then it waits for all. `after_backward`: nothing leaves
+    before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
+    network's servers where there are such. `period` is the steps from one exchange to the next; beyond 1 it
+    is of parameters, after the last. Raises InvalidArgumentError.
+    """
+
+    topology: str = RING
+    after_backward: bool = False
+    merge_bytes: int = 0
+    first_merge_bytes: int = 0
+    cut_bytes: int = 0
+    owners: int = 0
+    codec: str = NONE
+    ratio: float = 0.0
+    period: int = 1
+    is_within_step: bool = False
+
+    def __post_init__(self) -> None:
+        if self.topology not in TOPOLOGIES:
+            raise InvalidArgumentError.of_field("topology", self.topology, f"one of {', '.join(TOPOLOGIES)}")
+        for field in ("merge_bytes", "first_merge_bytes", "cut_bytes", "owners"):
+            if getattr(self, field) < 0:
+                raise InvalidArgumentError.of_field(field, getattr(self, field), "at least 0")
+        if self.period < 1:
+            raise InvalidArgumentError.of_field("period", self.period, "at least 1 step")
+        if self.cut_bytes and (self.merge_bytes or self.after_backward):
+            raise InvalidArgumentError.of_field(
+                "cut_bytes", self.cut_bytes, "0 with merging or after_backward"
+            )
+
+    @property
+    def waits_by_layer(self) -> bool:
+        """Whether a layer's next forward pass waits for its own sum only."""
+        return bool(self.cut_bytes) and self.period == 1 and not self.is_within_step
+
+    def message_bytes(self, values: int) -> int:
+        """The length of a message of so many single-precision values."""
+        return encoded_bytes(self._wire, values) if self.encodes(values) else values * VALUE_BYTES
+
+    def encodes(self, values: int) -> bool:
+        """Whether a message of so many values is worth encoding."""
+        return self.codec != NONE and is_worth_encoding(self._wire, values)
+
+    @property
+    def _wire(self) -> SyncMethod:
+        return SyncMethod(codec=self.codec, ratio=self.ratio)
+
+
+def scheme_of(method: SyncMethod) -> SyncScheme:
+    """What a job's method does, in the model's terms: torch DDP cuts the buckets, by sizes that are given."""
+    is_cut, key_bytes = method.schedule == CUT, KEY_BYTES if method.topology == SERVERS else 0
+    given_bytes = method.size_bytes if method.schedule == MERGED else key_bytes
+    return SyncScheme(
+        topology=method.topology,
+        after_backward=method.schedule == BSP,
+        merge_bytes=0 if is_cut else given_bytes or DDP_BUCKET_BYTES,
+        first_merge_bytes=0 if is_cut else given_bytes or DDP_FIRST_BUCKET_BYTES,
+        cut_bytes=method.size_bytes if is_cut else 0,
+        owners=method.servers,
+        codec=method.codec,
+        ratio=method.ratio,
+        period=method.batches,
+        is_within_step=True,
+    )

@@ -1,0 +1,67 @@
+"""Where a step is to be predicted: the network, the model's layers, and how fast codecs are there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import fsum
+from types import MappingProxyType
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, ONE_BIT, TOP_K
+from peerloom.kit.sync_model.access_links import SyncNetwork
+from peerloom.kit.sync_model.layer_times import LayerTimes
+
+
+@dataclass(frozen=True)
+class CodecSpeed:
+    """Seconds a value to encode, and to decode."""
+
+    encode_s: float
+    decode_s: float
+
+
+# One core of a server's processor; a node measures its own.
+USUAL_CODEC_SPEEDS: Mapping[str, CodecSpeed] = MappingProxyType(
+    {
+        FP16: CodecSpeed(0.3e-9, 0.2e-9),
+        BF16: CodecSpeed(0.2e-9, 0.2e-9),
+        INT8: CodecSpeed(8.4e-9, 0.8e-9),
+        INT4: CodecSpeed(6.2e-9, 1.8e-9),
+        ONE_BIT: CodecSpeed(8.6e-9, 4.7e-9),
+        TOP_K: CodecSpeed(11e-9, 0.4e-9),
+    }
+)
+
+
+@dataclass(frozen=True)
+class SyncSetting:
+    """Where a step is made: the network, the layers from the first to the last, and the codecs' speeds.
+
+    `by_topology` has the network as probes of a topology's own collective found it, where that is known: a
+    library's exchange may use a link worse than its ring does. `contention` is the part of its speed that
+    computing loses while links are busy, from 0 on and below 1. Raises InvalidArgumentError.
+    """
+
+    network: SyncNetwork
+    layers: tuple[LayerTimes, ...]
+    codec_speeds: Mapping[str, CodecSpeed] = field(default_factory=lambda: USUAL_CODEC_SPEEDS)
+    by_topology: Mapping[str, SyncNetwork] = field(default_factory=dict)
+    contention: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.contention < 1:
+            raise InvalidArgumentError.of_field("contention", self.contention, "from 0 on and below 1")
+        if not self.layers:
+            raise InvalidArgumentError.of_field("layers", 0, "at least 1")
+        for topology, network in self.by_topology.items():
+            if network.ranks != self.network.ranks:
+                limit = f"the {self.network.ranks} of the network"
+                raise InvalidArgumentError.of_field(f"ranks of {topology}", network.ranks, limit)
+
+    @property
+    def compute_s(self) -> float:
+        """A step of one rank by itself."""
+        return fsum(layer.forward_s + layer.backward_s for layer in self.layers)
+
+    def network_of(self, topology: str) -> SyncNetwork:
+        """The network as this topology meets it."""
+        return self.by_topology.get(topology, self.network)

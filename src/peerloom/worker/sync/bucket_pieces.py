@@ -1,0 +1,45 @@
+"""Into which pieces a bucket is cut, and who owns the parts of each. No torch, no network."""
+
+from dataclasses import dataclass
+
+from peerloom.kit.sync_method import CUT, DIRECT, SyncMethod
+
+
+@dataclass(frozen=True)
+class BucketPiece:
+    """The values from `start` to `end` of a bucket, of which each of `owners` has an equal part."""
+
+    start: int
+    end: int
+    owners: tuple[int, ...]
+
+
+class BucketOwners:
+    """Who owns what, in a group of so many `ranks`: the same on all, as long as all ask in the same order."""
+
+    def __init__(self, method: SyncMethod, ranks: int) -> None:
+        self._method = method
+        self._ranks = ranks
+        self.servers = min(method.servers or ranks, ranks)
+        self._loads = [0] * self.servers
+
+    def begin_step(self) -> None:
+        """The buckets of a new step come, and in the same order go to the same owners."""
+        self._loads = [0] * self.servers
+
+    def pieces(self, length: int, value_bytes: int) -> list[BucketPiece]:
+        """The pieces of the step's next bucket, which has so many values of so many bytes.
+
+        With `direct` all ranks own a part of each piece; a parameter server owns the whole, the one that has
+        the fewest bytes so far.
+        """
+        most = max(1, self._method.size_bytes // value_bytes) if self._method.schedule == CUT else length
+        bounds = [(start, min(length, start + most)) for start in range(0, length, most)]
+        return [BucketPiece(start, end, self._owned_by((end - start) * value_bytes)) for start, end in bounds]
+
+    def _owned_by(self, size_bytes: int) -> tuple[int, ...]:
+        if self._method.topology == DIRECT:
+            return tuple(range(self._ranks))
+        server = self._loads.index(min(self._loads))
+        self._loads[server] += size_bytes
+        return (server,)

@@ -1,0 +1,148 @@
+"""Local steps: a rank trains by itself for a round, and what that changed takes the place of a gradient.
+
+The change, start minus end, leaves as a gradient does, so every topology and codec sums it, and an outer
+optimiser, whose state is the same on all ranks, moves the parameters from the round's start by the sum. The
+inner optimiser's moments belong to this rank alone. Sources: Stich (ICLR 2019), Douillard et al. (arXiv
+2311.08105).
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from peerloom.kit.local_rounds import LocalRounds
+from peerloom.worker.sync import Synchroniser
+from peerloom.worker.updating.updater import Updater
+
+NewUpdater = Callable[[], Updater]
+
+
+def outer_optimiser(model: nn.Module, rounds: LocalRounds) -> torch.optim.Optimizer:
+    """What moves the parameters at a round's end; with a rate of 1 and no momentum that is averaging."""
+    return torch.optim.SGD(
+        model.parameters(), lr=rounds.rate, momentum=rounds.momentum, nesterov=rounds.momentum > 0
+    )
+
+
+class _GivenGradients(torch.autograd.Function):
+    """Passes a loss on; its backward pass gives each parameter the gradient that is given for it."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor], *_: Tensor) -> Tensor:
+        ctx.gradients = gradients
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, None, *ctx.gradients)
+
+
+class ChangedModel(nn.Module):
+    """A living model whose backward pass hands over `changes` as its gradients; its input is the loss.
+
+    A synchroniser wraps it as it does the model: it sends the changes, and before those rank 0's buffers.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.changes: list[Tensor] = []
+
+    def forward(self, loss: Tensor) -> Tensor:
+        """The `loss` as it is."""
+        passed: Tensor = _GivenGradients.apply(loss, self.changes, *trained(self.model))  # type: ignore[no-untyped-call]  # torch's own is untyped
+        return passed
+
+
+@dataclass(frozen=True, eq=False)
+class _RoundStart:
+    """What a round begins with, copied."""
+
+    parameters: list[Tensor]
+    buffers: list[Tensor]
+    updater: tuple[dict[str, Any], dict[str, Tensor]]
+
+
+class LocalSteps:
+    """One worker's local steps, over the generations of a job.
+
+    `changed` is what a synchroniser wraps, `updater` what makes the steps: it is this worker's own.
+    """
+
+    def __init__(self, model: nn.Module, new_updater: NewUpdater) -> None:
+        self.changed = ChangedModel(model)
+        self.updater = new_updater()
+        self._model = model
+        self._new_updater = new_updater
+        self._step = 0  # that is to be made with its moments
+        self._start: _RoundStart | None = None
+
+    @contextmanager
+    def round(self, step: int) -> Iterator[None]:
+        """The round that is the job's `step` (from 0); one that doesn't come to its end changes nothing.
+
+        The moments of another place in the training are dropped: who gets another state begins with none.
+        """
+        if step != self._step:
+            self.updater, self._step = self._new_updater(), step
+        self._model.zero_grad()
+        self._start = start = self._copied()
+        try:
+            yield
+        except BaseException:
+            self._put_back(start)
+            raise
+        finally:
+            self._start, self.changed.changes = None, []
+        self._step = step + 1
+
+    def make(self, loss: Tensor) -> None:
+        """One step of this rank's own, by the gradients of the `loss` and those that are there already."""
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.updater.step()
+
+    def exchange(self, sync: Synchroniser, loss: float, counts: Sequence[int], rank: int) -> float:
+        """Leaves the ranks' mean change in `.grad`, weighted by `counts`, their samples in the round.
+
+        The parameters are those of the round's start again. Returns the round's mean loss; `loss` is this
+        rank's part of it. Raises what `Collectives.result` does.
+        """
+        assert self._start is not None, "a round is under way"
+        begun_s, exposed_before_s = time.perf_counter(), sync.traffic.exposed_s
+        self._model.zero_grad()
+        weight = counts[rank] / sum(counts)
+        parameters = trained(self._model)
+        with torch.no_grad():
+            for parameter, start in zip(parameters, self._start.parameters, strict=True):
+                self.changed.changes.append((start - parameter).mul_(weight))
+                parameter.copy_(start)
+        part = torch.tensor(loss, device=parameters[0].device)
+        mean = sync.backward(sync.forward(part), counts)
+        # Nothing is computed beside it; waiting for rank 0's buffers, too, is waiting for others.
+        sync.traffic.exposed_s = exposed_before_s + time.perf_counter() - begun_s
+        return mean
+
+    def _copied(self) -> _RoundStart:
+        return _RoundStart(
+            [parameter.detach().clone() for parameter in trained(self._model)],
+            [buffer.clone() for buffer in self._model.buffers()],
+            copy.deepcopy(self.updater.state()),
+        )
+
+    @torch.no_grad()
+    def _put_back(self, start: _RoundStart) -> None:
+        now = [*trained(self._model), *self._model.buffers()]
+        for tensor, before in zip(now, [*start.parameters, *start.buffers], strict=True):
+            tensor.copy_(before)
+        self.updater.load(*start.updater)
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The model's parameters that have gradients, in their order."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]

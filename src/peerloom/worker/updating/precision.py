@@ -1,0 +1,51 @@
+"""Half precision in forward pass and loss: torch.autocast, and for fp16 a scale for small gradients."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BF16, FP16 = "bf16", "fp16"
+TYPES = {BF16: torch.bfloat16, FP16: torch.float16}
+
+
+def autocast(name: str | None, device: torch.device) -> AbstractContextManager[Any]:
+    """Where forward pass and loss run: `name` is a key of TYPES, or None for single precision."""
+    return nullcontext() if name is None else torch.autocast(device.type, TYPES[name])
+
+
+class GradientScaler:
+    """torch's GradScaler: fp16's gradients are computed times a scale, that they don't vanish.
+
+    A step whose sum of gradients isn't finite is left out, and the scale halved; after many good ones it is
+    doubled. As all ranks hold the same sum, and the same scale, they decide alike.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._scaler = torch.amp.GradScaler(device.type)
+        self._scaler.scale(torch.zeros((), device=device))  # makes the scale's tensor, which is lazy
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The same loss; what is differentiated of it comes out times the scale."""
+        scale = self._scaler.get_scale()
+        if loss.requires_grad:
+            loss.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
+        return loss
+
+    def unscale(self, optimiser: torch.optim.Optimizer) -> None:
+        """Takes the scale out of the summed gradients."""
+        self._scaler.unscale_(optimiser)
+
+    def step(self, optimiser: torch.optim.Optimizer) -> None:
+        """The optimiser's step, unless a gradient isn't finite; and the next scale."""
+        self._scaler.step(optimiser)
+        self._scaler.update()
+
+    def state(self) -> dict[str, Any]:
+        """The scale, and how many steps it has been good for."""
+        return self._scaler.state_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Takes over what another worker's `state` gave."""
+        self._scaler.load_state_dict(state)

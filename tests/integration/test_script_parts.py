@@ -1,0 +1,223 @@
+"""A script's files, its process with all that this starts, and what is sent of it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from peerloom import ScriptSpec
+from peerloom.artifacts.bundles import pack
+from peerloom.artifacts.transfer import digest_of
+from peerloom.client.requests import script_spec
+from peerloom.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.worker.assignment import Assignment, Work
+from peerloom.worker.script import working_folder
+from peerloom.worker.script.script_worker import check_may_be_plain
+from peerloom.worker.script.working_folder import WorkingFolder
+
+LIMIT_S = 60.0
+HOLDER = Path(__file__).with_name("script_holder.py")
+LEAVES_A_CHILD = """
+import signal
+import subprocess
+import sys
+
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+print("child", child.pid)
+print("on its way", file=sys.stderr)
+print("ready")
+signal.sigwait([signal.SIGTERM])
+print("stored", sys.argv[1])
+sys.exit(7)
+"""
+STAYS = """
+import signal
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready")
+while True:
+    signal.pause()
+"""
+
+
+class Agent:
+    """Keeps artifacts in a folder, in place of a node's agent."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.fetched: list[str] = []
+        folder.mkdir()
+
+    def store(self, _: Assignment, path: Path, *__: object) -> Artifact:
+        digest = digest_of(path)
+        shutil.copy(path, self._folder / digest)
+        return Artifact(digest=digest)
+
+    def fetch(self, _: Assignment, digest: str, path: Path) -> None:
+        self.fetched.append(digest)
+        shutil.copy(self._folder / digest, path)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
+    agent = Agent(tmp_path / "kept")
+    monkeypatch.setattr(working_folder, "store_artifact", agent.store)
+    monkeypatch.setattr(working_folder, "fetch_file", agent.fetch)
+    return agent
+
+
+@pytest.fixture
+def code(tmp_path: Path, agent: Agent) -> str:
+    """The digest of a bundle with a good and a bad script."""
+    folder = tmp_path / "code"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "train.py").write_text("print(1)\n")
+    (folder / "bad.py").write_text("print 1\n")
+    pack(folder, tmp_path / "code.tar")
+    return agent.store(cast(Any, None), tmp_path / "code.tar").digest
+
+
+def folder_of(name: str, tmp_path: Path, code: str) -> WorkingFolder:
+    """A worker's working folder, laid out."""
+    (tmp_path / name).mkdir()
+    work = Work("127.0.0.1:1", "sub/train.py", {}, code, "", [])
+    told = Assignment("worker-1", "job-1", work, "127.0.0.1:1", 0, "cpu", 0, "lo", 1, "", "5" * 64)
+    folder = WorkingFolder(cast(Any, told).__class__(**{**vars(told), "folder": str(tmp_path / name)}))
+    folder.lay_out()
+    return folder
+
+
+def test_a_script_is_found_in_its_bundle_and_has_to_be_python(tmp_path: Path, code: str) -> None:
+    folder = folder_of("one", tmp_path, code)
+    assert folder.script("sub/train.py").read_text() == "print(1)\n"
+    with pytest.raises(NotFoundError, match=r"sub/train\.py"):
+        folder.script("sub/trian.py")
+    with pytest.raises(InvalidArgumentError, match="isn't Python that this node understands"):
+        folder.script("bad.py")
+
+
+def test_what_rank_0_leaves_is_what_all_begin_with(tmp_path: Path, code: str, agent: Agent) -> None:
+    first, second = folder_of("one", tmp_path, code), folder_of("two", tmp_path, code)
+    assert first.store() is None, "nothing was written"
+    (first.path / "checkpoint.pt").write_bytes(b"step 7")
+    (first.path / ".cache").write_bytes(b"hidden")
+    (second.path / "own.txt").write_text("of a rank that isn't 0")
+    stored = first.store()
+    assert stored is not None
+    assert first.store() is None, "it is stored already"
+    assert first.newest() == stored, "and is told again"
+    agent.fetched.clear()
+    for folder in (first, second):
+        folder.begin_with(stored.digest)
+        assert (folder.path / "checkpoint.pt").read_bytes() == b"step 7"
+        assert (folder.path / "sub" / "train.py").exists()
+    assert agent.fetched == [stored.digest], "who has it fetches nothing"
+    assert second.newest() is None, "what it began with is kept elsewhere"
+    assert not (second.path / "own.txt").exists()
+    (first.path / "checkpoint.pt").unlink()
+    first.begin_with(stored.digest)
+    assert (first.path / "checkpoint.pt").read_bytes() == b"step 7"
+
+
+def test_a_folder_that_is_too_large_stays_where_it_is(
+    tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_of("one", tmp_path, code)
+    (folder.path / "large").write_bytes(b"x" * 100)
+    monkeypatch.setattr(working_folder, "MAX_STORED_BYTES", 100)
+    assert folder.store() is None
+
+
+def ended(script: str, tmp_path: Path, grace_s: float) -> dict[str, Any]:
+    """What came of a script that was told to end."""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    command = [sys.executable, str(HOLDER), str(path), str(grace_s)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    return cast(dict[str, Any], json.loads(done.stdout))
+
+
+def test_a_process_that_is_told_to_end_may_store_what_it_has_and_leaves_nobody(tmp_path: Path) -> None:
+    came = ended(LEAVES_A_CHILD, tmp_path, grace_s=LIMIT_S)
+    assert came["status"] == 7
+    assert "[1:out] stored a b" in came["lines"]
+    assert came["last_lines"] == "on its way"
+    child = next(int(line.split()[-1]) for line in came["lines"] if " child " in line)
+    assert not psutil.pid_exists(child)
+
+
+def test_a_process_that_does_not_end_is_killed(tmp_path: Path) -> None:
+    assert ended(STAYS, tmp_path, grace_s=0.1)["status"] == -9
+
+
+def test_only_where_all_is_plain_a_script_s_gradients_travel() -> None:
+    check_may_be_plain(is_tls=False, world_size=2)
+    check_may_be_plain(is_tls=True, world_size=1)
+    with pytest.raises(PermissionDeniedError, match="--plain-collectives") as caught:
+        check_may_be_plain(is_tls=True, world_size=2)
+    assert caught.value.reason == "SCRIPT_IS_PLAIN"
+
+
+class Artifacts:
+    """Takes what is put in, and notes the names of its files."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def put(self, folder: Path, kind: str) -> Artifact:
+        assert kind == "code"
+        self.names = sorted(os.listdir(folder))
+        return Artifact(digest="c" * 64)
+
+    async def resolve(self, digest: str) -> str:
+        return digest * 64
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Path:
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    for name in ("train.py", "model.py", "notes.txt", ".hidden.py"):
+        (folder / name).write_text("")
+    return folder
+
+
+async def test_a_script_is_sent_alone_or_with_its_folder(scripts: Path) -> None:
+    artifacts = cast(Any, Artifacts())
+    alone = await script_spec(ScriptSpec(scripts / "train.py", ["--x", "é"], requests=2), artifacts)
+    assert (alone.task, artifacts.names) == ("train.py", ["train.py"])
+    assert (list(alone.script.arguments), alone.request_budget) == (["--x", "é"], 2)
+    assert not alone.script.HasField("max_restarts")
+    with_others = await script_spec(ScriptSpec(scripts / "train.py", code=scripts.parent), artifacts)
+    assert (with_others.task, with_others.code_digest) == ("scripts/train.py", "c" * 64)
+    known = await script_spec(ScriptSpec("sub/train.py", code="d", max_restarts=0), artifacts)
+    assert (known.task, known.code_digest, known.script.max_restarts) == ("sub/train.py", "d" * 64, 0)
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "field"),
+    [
+        ("missing.py", {}, "script"),
+        ("notes.txt", {}, "script"),
+        (".hidden.py", {}, "script"),
+        ("", {}, "script"),
+        ("train.py", {"code": "/usr"}, "script"),
+        ("train.py", {"requests": 0}, "requests"),
+        ("train.py", {"max_restarts": 1001}, "max_restarts"),
+        ("train.py", {"script_arguments": ["\udcff"]}, "script_arguments"),
+    ],
+)
+async def test_what_can_t_be_sent_is_refused_by_its_name(
+    scripts: Path, script: str, given: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await script_spec(ScriptSpec(scripts / script, **given), cast(Any, Artifacts()))
+    assert caught.value.metadata["field"] == field

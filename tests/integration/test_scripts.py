@@ -1,0 +1,134 @@
+"""Scripts as torchrun starts them, on a whole system of two nodes: output, status, losses and failures."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from peerloom import Client, Embedded, GenerationFormed, JobHandle, WorkerLost
+from peerloom.cli.main import cli
+
+LIMIT_S = 200.0
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp_script.py"
+# In its first start it stops after two steps: rank 1 until it is killed, rank 0 until its gloo tells it so.
+STOPS = """
+import os
+import signal
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank, start = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+step = int(open("step.txt").read()) if os.path.exists("step.txt") else 0
+print("start", start, "at step", step, "of", dist.get_world_size(), "by", os.getppid(), flush=True)
+while step < 4:
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    step += 1
+    if rank == 0:
+        open("step.txt", "w").write(str(step))
+    if step == 2 and start == 0:
+        print("stops", flush=True)
+        signal.pause() if rank else dist.barrier()
+print("ends after step", step, flush=True)
+dist.destroy_process_group()  # or the library's threads abort the process now and then as it ends
+"""
+FAILS = """
+import os
+import sys
+
+print(sys.argv[1:], repr(sys.stdin.read()))
+if os.environ["RANK"] == "1":
+    print("there is no", sys.argv[1], file=sys.stderr)
+    sys.exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Two nodes of one slot that run code which jobs bring along."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEERLOOM_NODE_ALLOW_CODE", "true")
+        system = Embedded(tmp_path_factory.mktemp("system"), (1, 1))
+        with system, Client(system.address) as client:
+            yield client
+
+
+def printed(job: JobHandle, rank: int) -> list[str]:
+    """What the processes of this rank printed on standard output, start after start."""
+    return [line.line for line in job.logs() if line.rank == rank and line.stream == "out"]
+
+
+def test_the_example_runs_on_two_nodes_and_its_lines_status_and_files_come_back(
+    client: Client, tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    arguments = ["--collect", str(left), str(EXAMPLE), "--epochs", "2"]
+    result = CliRunner().invoke(cli, ["--address", client.address, "run", *arguments])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["[0] epoch 1", "[0] epoch 2"]
+    assert lines[1].endswith("on 2 processes")
+    assert "running: the script starts on 2 workers" in result.stderr
+    assert "the script ended with status 0 on 2 workers" in result.stderr
+    assert sorted(path.name for path in left.iterdir()) == ["checkpoint.pt", "ddp_script.py"]
+
+
+def test_after_a_worker_is_killed_the_script_goes_on_from_its_own_checkpoint(
+    client: Client, tmp_path: Path
+) -> None:
+    """Rank 0's file reaches the replacement too, which has never seen it: both begin at step 2."""
+    script = tmp_path / "stops.py"
+    script.write_text(STOPS)
+    job = client.run_script(script, max_restarts=0)  # a loss isn't the script's failure
+    victim, stopped = 0, set()
+    with closing(job.logs(follow=True)) as lines:
+        for line in lines:
+            if line.rank == 1 and line.line.startswith("start 0"):
+                victim = int(line.line.rpartition(" ")[2])
+            if line.line == "stops":
+                stopped.add(line.rank)
+            if stopped == {0, 1}:
+                break
+    os.kill(victim, signal.SIGKILL)
+    result = job.result(LIMIT_S)
+    assert result.succeeded, result.reason
+    assert result.exit_status == 0
+    survivor = printed(job, 0)
+    assert survivor[0].startswith("start 0 at step 0 of 2")
+    assert survivor[-1] == "ends after step 4"
+    again = [
+        line.split() for line in (*survivor, *printed(job, 1)) if line.startswith(("start 1", "start 2"))
+    ]
+    assert again
+    assert all(int(words[4]) >= 2 for words in again)
+    events = list(job.watch())
+    assert [event.worker.rank for event in events if isinstance(event, WorkerLost)] == [1]
+    formed = [event for event in events if isinstance(event, GenerationFormed)]
+    assert len(formed) >= 2
+    ended = [line for line in printed(job, 1) if line.startswith("ends")]
+    assert ended == (["ends after step 4"] if len(formed[-1].workers) == 2 else [])
+    run = job.status().script_run  # rank 0's own process may have failed with its peer
+    assert run is None or run.restarts == 0
+
+
+def test_a_script_that_fails_is_started_again_and_then_fails_the_job(client: Client, tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    arguments = ["--max-restarts", "1", str(script), "--x", "a b; $HOME"]
+    result = CliRunner().invoke(cli, ["--address", client.address, "run", *arguments])
+    assert result.exit_code == 3, result.output
+    assert result.stdout.splitlines().count("[1] ['--x', 'a b; $HOME'] ''") == 2
+    assert "the script failed after 1 of 1 restarts: rank 1 on node-" in result.stderr
+    assert "ended with status 3: there is no --x" in result.stderr
+    job = client.jobs(limit=1)[0]
+    assert (job.spec.task, job.generation, job.state) == ("fails.py", 2, "failed")
+    assert job.script_run is not None
+    assert (job.script_run.restarts, job.script_run.rank, job.script_run.exit_status) == (1, 1, 3)
+    shown = CliRunner().invoke(cli, ["--address", client.address, "jobs", "show", job.id])
+    assert "with status 3: there is no --x; started again 1 time" in " ".join(shown.stdout.split())

@@ -1,0 +1,297 @@
+"""A predicted step beside what a hand computes: each topology's closed form, and small schedules."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.sync_method import DIRECT, SERVERS, SyncMethod, parse_sync
+from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
+from peerloom.kit.sync_model.buckets import GradientBucket, buckets_of
+from peerloom.kit.sync_model.layer_times import LayerTimes, even_layers
+from peerloom.kit.sync_model.message_rounds import MessageRound, topology_of
+from peerloom.kit.sync_model.prediction import StepPrediction, predict
+from peerloom.kit.sync_model.scheme import SyncScheme, scheme_of
+from peerloom.kit.sync_model.step_simulation import BucketPlan, StepPlan, simulate
+from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
+
+ALL = 2**40
+MEGABYTE = 250_000  # values
+BSP = SyncScheme(after_backward=True, merge_bytes=ALL)
+
+
+def network(ranks: int = 4, delay_s: float = 0.0, servers: int = 0) -> SyncNetwork:
+    """8 Mbit/s, so that a megabyte takes a second."""
+    return SyncNetwork.uniform(ranks, 8e6, delay_s, servers=servers)
+
+
+def layers(*megabytes: float, forward_s: float = 0.0, backward_s: float = 0.0) -> tuple[LayerTimes, ...]:
+    return tuple(LayerTimes("", int(size * MEGABYTE), forward_s, backward_s) for size in megabytes)
+
+
+def step(scheme: SyncScheme, net: SyncNetwork, *megabytes: float, backward_s: float = 0.0) -> StepPrediction:
+    return predict(scheme, SyncSetting(net, layers(*megabytes, backward_s=backward_s)))
+
+
+def test_a_ring_takes_two_rounds_less_than_twice_the_ranks() -> None:
+    """2 (4 - 1) rounds of 1 MB, each after a round trip of 20 ms: 6 * 1.02 s, and 6 MB from each rank."""
+    found = step(BSP, network(delay_s=0.01), 4)
+    assert found.step_s == found.exposed_s == pytest.approx(6.12)
+    assert found.sent_bytes == 6e6
+    without = step(BSP, replace(network(delay_s=0.01), library_waits=False), 4)
+    assert without.step_s == pytest.approx(6.06)
+
+
+def test_a_direct_exchange_takes_two_rounds_whatever_the_ranks() -> None:
+    """Each sends 3 parts of 1 MB and gets 3, twice; two trips of 10 ms, over sockets of our own."""
+    found = step(replace(BSP, topology=DIRECT), network(delay_s=0.01), 4)
+    assert found.step_s == pytest.approx(2 * (3 + 0.01))
+    assert found.sent_bytes == 6e6
+
+
+def test_servers_that_are_workers_too_carry_both() -> None:
+    """4 MB, two owners of 2 MB: an owner gets 3 * 2 MB and sends 1 * 2 MB, then the other way round."""
+    found = step(replace(BSP, topology=SERVERS, owners=2), network(delay_s=0.01), 4)
+    assert found.step_s == pytest.approx(2 * (6 + 0.01))
+    assert found.sent_bytes == 2e6 + 6e6
+
+
+def test_one_server_of_many_workers_is_the_bottleneck() -> None:
+    """2 n D: 4 workers push 1 MB each through the server's link, and pull through it: 8 s, not 2."""
+    assert step(replace(BSP, topology=SERVERS), network(servers=1), 1).step_s == pytest.approx(8)
+    assert step(replace(BSP, topology=SERVERS), network(servers=4), 1).step_s == pytest.approx(2)
+
+
+def test_a_ring_is_as_slow_as_its_slowest_message() -> None:
+    """Rank 2 sends at half the rate: each of 6 rounds of 1 MB takes 2 s."""
+    slow = AccessLink(4e6, 8e6)
+    net = replace(network(), links=(*network(2).links, slow, AccessLink(8e6, 8e6)))
+    assert step(BSP, net, 4).step_s == pytest.approx(12)
+    # In the direct exchange, too, it sends 3 MB at half the rate, twice; what it gets comes at the full rate.
+    assert step(replace(BSP, topology=DIRECT), net, 4).step_s == pytest.approx(12)
+
+
+def test_a_server_in_the_middle_is_nearer_to_all() -> None:
+    """Ranks 0, 10 and 50 ms from a switch: rank 0 is 50 ms from the farthest, rank 1 is 60.
+
+    A ring makes 4 rounds, each a round trip between the farthest neighbours.
+    """
+    links = network(3).links
+    net = SyncNetwork.of_access(links, (0.0, 0.01, 0.05))
+    owner = replace(BSP, topology=SERVERS, owners=1)
+    assert step(owner, net, 0.0001).step_s == pytest.approx(2 * 0.05, abs=0.001)
+    assert step(replace(owner, owners=2), net, 0.0001).step_s == pytest.approx(2 * 0.06, abs=0.001)
+    assert step(BSP, net, 0.0001).step_s == pytest.approx(4 * 2 * 0.06, abs=0.001)
+
+
+def test_ranks_that_are_alike_are_one_pair_of_links() -> None:
+    slow = AccessLink(4e6, 8e6)
+    net = replace(network(), links=(*network(3).links, slow))
+    assert topology_of(SyncScheme(topology=DIRECT), network()).links == ("sends", "receives")
+    assert topology_of(SyncScheme(topology=DIRECT), net).links == (
+        "rank 0 sends",
+        "rank 0 receives",
+        "rank 3 sends",
+        "rank 3 receives",
+    )
+
+
+def test_half_duplex_links_carry_one_direction_at_a_time() -> None:
+    half = replace(network(), is_full_duplex=False)
+    assert step(BSP, half, 4).step_s == pytest.approx(12)
+    assert step(replace(BSP, topology=DIRECT), half, 4).step_s == pytest.approx(12)
+
+
+def test_gradients_that_leave_early_hide_behind_the_backward_pass() -> None:
+    """Two layers of 2 s backward; each gradient of 1 MB takes 6 * 0.25 s around the ring.
+
+    The last layer's is gone before the first layer's appears at 4 s, which is there at 5.5 s. After the pass
+    all takes until 7 s.
+    """
+    early = step(SyncScheme(), network(), 1, 1, backward_s=2)
+    assert early.step_s == pytest.approx(5.5)
+    assert early.compute_s == 4
+    assert early.exposed_s == pytest.approx(1.5)
+    assert step(BSP, network(), 1, 1, backward_s=2).step_s == pytest.approx(7)
+    assert step(SyncScheme(merge_bytes=ALL), network(), 1, 1, backward_s=2).step_s == pytest.approx(7)
+
+
+def test_pushes_and_pulls_of_two_buckets_pass_each_other() -> None:
+    """Servers apart: at 1 s and 2 s 1 MB is complete; pushes 1 to 2 and 2 to 3, pulls 2 to 3 and 3 to 4.
+
+    Rounds around a ring block those of the next bucket: 1 to 2.5 and 2.5 to 4.
+    """
+    found = step(SyncScheme(topology=SERVERS), network(servers=4), 1, 1, backward_s=1)
+    assert found.step_s == pytest.approx(4)
+    pulls = [one for one in found.timeline if one.what.startswith("pull") and "rank 0" in one.resource]
+    assert [(one.start_s, one.end_s) for one in pulls] == [
+        (pytest.approx(2), pytest.approx(3)),
+        (pytest.approx(3), pytest.approx(4)),
+    ]
+
+
+def test_both_rounds_of_the_direct_exchange_hide() -> None:
+    """Backward 4 + 4 s, two buckets of 4 MB, 3 s a round: the last layer's take 4 s to 10 s, 2 s too long.
+
+    Then the links carry the first layer's two rounds: 10 + 2 * 3 s.
+    """
+    assert step(SyncScheme(topology=DIRECT), network(), 4, 4, backward_s=4).step_s == pytest.approx(16)
+
+
+def test_first_layers_go_first_and_the_next_pass_waits_for_its_own_layer() -> None:
+    """Forward and backward 1 s a layer, two layers; 3 MB and 1 MB in pieces of 1 MB of 1 s (two ranks).
+
+    Backward of layer 1 ends at t, of layer 0 at t + 1. The piece of layer 1 is sent meanwhile, those of layer
+    0 until t + 4; then both forward passes and layer 1's backward: t + 7 is the same place one step later.
+    """
+    both = layers(3, 1, forward_s=1, backward_s=1)
+    setting = SyncSetting(network(2), both)
+    assert predict(SyncScheme(cut_bytes=1_000_000), setting).step_s == pytest.approx(7)
+    # Behind one large last layer it pays: layer 1's 3 MB begin to leave at t, layer 0's 1 MB goes ahead at
+    # t + 1. They are there at t + 4 and t + 2: forward 0 until t + 3, forward 1 until t + 5, and backward 1.
+    other = SyncSetting(network(2), layers(1, 3, forward_s=1, backward_s=1))
+    assert predict(SyncScheme(cut_bytes=1_000_000), other).step_s == pytest.approx(6)
+    # Whole layers one after the other: layer 1 from t to t + 3, layer 0 to t + 4, and only then both passes.
+    assert predict(SyncScheme(), other).step_s == pytest.approx(7)
+
+
+def test_the_second_step_is_as_all_later_ones() -> None:
+    """Three unequal layers in pieces: from the second backward pass on its ends are one period apart."""
+    shape = layers(2, 1, 3, forward_s=0.5, backward_s=1)
+    plans = tuple(
+        BucketPlan(
+            bucket, (MessageRound("push", ((0, 0.3),), 0.2, ()), MessageRound("pull", ((1, 0.5),), 0, ())), 2
+        )
+        for bucket in buckets_of(SyncScheme(cut_bytes=1_000_000), shape)
+    )
+    ends = simulate(StepPlan(shape, plans, ("up", "down"), True), steps=6).backward_end_s
+    periods = [after - before for before, after in pairwise(ends)]
+    assert periods == pytest.approx([periods[0]] * 5)
+    assert periods[0] > sum(layer.forward_s + layer.backward_s for layer in shape)
+
+
+def test_a_codec_costs_processors_time_and_saves_bytes() -> None:
+    """1 MB as 16 bits around a ring of 2: 0.5 MB; encoding 250,000 values 0.25 s, decoding 0.5 s."""
+    setting = SyncSetting(network(2), layers(1), {"fp16": CodecSpeed(1e-6, 2e-6)})
+    found = predict(replace(BSP, codec="fp16"), setting)
+    assert (found.step_s, found.compression_s) == (pytest.approx(1.25), pytest.approx(0.75))
+    assert found.exposed_s == pytest.approx(0.5)
+    # Over owners each also decodes 2 parts of a half and encodes one: 0.5 + 0.125 s more.
+    found = predict(replace(BSP, codec="fp16", topology=DIRECT), setting)
+    assert found.compression_s == pytest.approx(0.75 + 0.5 + 0.125)
+
+
+def test_a_period_spreads_one_exchange_over_its_steps() -> None:
+    """Two steps of 2 s compute, then 6 s of ring: 5 s a step, and half the bytes."""
+    found = predict(SyncScheme(period=2, merge_bytes=ALL), SyncSetting(network(), layers(4, backward_s=2)))
+    assert (found.step_s, found.exposed_s, found.sent_bytes) == (pytest.approx(5), pytest.approx(3), 3e6)
+
+
+def test_contention_slows_computing_while_links_are_busy() -> None:
+    """Backward 2 + 2 s; from 2 to 3.5 s a ring runs, so 0.75 s of work are done: the pass ends at 4.75."""
+    setting = SyncSetting(network(), layers(1, 1, backward_s=2), contention=0.5)
+    assert predict(SyncScheme(), setting).step_s == pytest.approx(4.75 + 1.5)
+
+
+def test_a_topology_meets_the_network_as_its_own_probe_found_it() -> None:
+    """Directly at half the rate: 12 s in place of 6; around the ring as before."""
+    setting = SyncSetting(network(), layers(4), by_topology={DIRECT: SyncNetwork.uniform(4, 4e6)})
+    assert predict(replace(BSP, topology=DIRECT), setting).step_s == pytest.approx(12)
+    assert predict(BSP, setting).step_s == pytest.approx(6)
+    with pytest.raises(InvalidArgumentError, match="ranks of direct is 2"):
+        replace(setting, by_topology={DIRECT: network(2)})
+
+
+def test_buckets_are_filled_from_the_last_layer_on() -> None:
+    """A first one of 1 MB, then of 2 MB; the layer without parameters is in none."""
+    shape = layers(1, 1, 0, 1, 1)
+    scheme = SyncScheme(merge_bytes=2_000_000, first_merge_bytes=1_000_000)
+    assert buckets_of(scheme, shape) == (
+        GradientBucket(4, 4, MEGABYTE),
+        GradientBucket(1, 3, 2 * MEGABYTE),
+        GradientBucket(0, 0, MEGABYTE),
+    )
+
+
+def test_one_rank_only_computes() -> None:
+    for topology in ("ring", DIRECT, SERVERS):
+        found = step(SyncScheme(topology=topology), network(1), 1, backward_s=1)
+        assert (found.step_s, found.sent_bytes, found.exposed_s) == (1, 0, 0)
+
+
+def test_what_cannot_be_is_refused_by_name() -> None:
+    with pytest.raises(InvalidArgumentError, match="owners is 5"):
+        step(SyncScheme(topology=SERVERS, owners=5), network(), 1)
+    with pytest.raises(InvalidArgumentError, match="period is 0"):
+        SyncScheme(period=0)
+    with pytest.raises(InvalidArgumentError, match="rate of a link is 0"):
+        AccessLink(0, 1)
+    with pytest.raises(InvalidArgumentError, match="layers is 0"):
+        even_layers(10, 1.0, 0)
+    with pytest.raises(InvalidArgumentError, match="contention is 1"):
+        SyncSetting(network(), layers(1), contention=1.0)
+
+
+def test_a_job_s_default_is_torch_s_buckets() -> None:
+    scheme = scheme_of(SyncMethod())
+    assert (scheme.merge_bytes, scheme.first_merge_bytes, scheme.after_backward) == (25 * 2**20, 2**20, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("bsp-ps", {"topology": "ps", "after_backward": True, "merge_bytes": 2**20}),
+        ("topology=ps:2", {"topology": "ps", "owners": 2, "merge_bytes": 2**20}),
+        ("mg-wfbp", {"merge_bytes": 2**20, "first_merge_bytes": 2**20}),
+        ("bytescheduler-ps", {"cut_bytes": 2**19, "merge_bytes": 0, "waits_by_layer": False}),
+        ("diloco", {"period": 32, "after_backward": True}),
+    ],
+)
+def test_what_a_job_can_have_is_known_to_the_model(text: str, expected: dict[str, object]) -> None:
+    scheme = scheme_of(parse_sync("sync", text))
+    assert {name: getattr(scheme, name) for name in expected} == expected
+
+
+schemes = st.builds(
+    SyncScheme,
+    topology=st.sampled_from(["ring", DIRECT, SERVERS]),
+    after_backward=st.booleans(),
+    merge_bytes=st.integers(0, 4_000_000),
+    codec=st.sampled_from(["none", "fp16"]),
+    period=st.integers(1, 3),
+) | st.builds(
+    SyncScheme, topology=st.sampled_from(["ring", SERVERS]), cut_bytes=st.integers(100_000, 4_000_000)
+)
+sizes = st.lists(st.integers(0, 4), min_size=1, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(schemes, sizes, st.integers(1, 5), st.floats(0, 0.1), st.floats(0, 2))
+def test_a_prediction_is_whole_and_no_better_than_its_bounds(
+    scheme: SyncScheme, megabytes: list[int], ranks: int, delay_s: float, backward_s: float
+) -> None:
+    """The parts add up; no step is shorter than computing, nor than its bytes on the busiest link."""
+    net = network(ranks, delay_s)
+    found = predict(scheme, SyncSetting(net, layers(*megabytes, backward_s=backward_s)))
+    parts = found.compute_s + found.exposed_s + found.compression_s
+    assert found.step_s == pytest.approx(parts)
+    assert found.step_s >= found.compute_s
+    if scheme.period == 1:
+        assert found.step_s >= found.sent_bytes * 8 / 8e6 - 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes, st.integers(1, 5), st.integers(0, 4_000_000), st.floats(0, 2))
+def test_a_slower_ring_makes_no_shorter_step(
+    megabytes: list[int], ranks: int, merge_bytes: int, backward_s: float
+) -> None:
+    """Held for one queue in order; where orders change with the rates, scheduling has its anomalies."""
+    shape, scheme = layers(*megabytes, backward_s=backward_s), SyncScheme(merge_bytes=merge_bytes)
+    fast, slow = (
+        predict(scheme, SyncSetting(SyncNetwork.uniform(ranks, rate, 0.01), shape)).step_s
+        for rate in (8e6, 4e6)
+    )
+    assert slow >= fast - 1e-9

@@ -1,0 +1,66 @@
+"""Aim: emulated compute waits what it says, layer by layer, and changes no number of the training."""
+
+import pytest
+import torch
+from torch import nn
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.worker.task import sample_losses
+from peerloom.worker.tasks.emulated import Emulated, Paced
+
+
+def test_each_layer_waits_a_third_forward_and_two_thirds_backward_before_its_gradient() -> None:
+    waits: list[float] = []
+    first, second = (Paced(nn.Linear(4, 4), seconds, waits.append) for seconds in (0.3, 0.6))
+    ready: list[tuple[str, int]] = []
+    for name, layer in (("first", first), ("second", second)):
+        weight = layer.layer.weight
+        assert isinstance(weight, nn.Parameter)
+        weight.register_post_accumulate_grad_hook(lambda _, name=name: ready.append((name, len(waits))))
+    nn.Sequential(first, second)(torch.ones(2, 4)).sum().backward()
+    assert waits == pytest.approx([0.2, 0.4, 0.8, 0.4])  # two samples: 0.6 s and 1.2 s
+    assert ready == [("second", 3), ("first", 4)]
+
+
+def test_gradients_are_those_of_the_layers_without_the_waiting() -> None:
+    task = Emulated(parameters="2000", layers="5", sample_ms="0", samples="6")
+    torch.manual_seed(1)
+    model = task.model()
+    assert isinstance(model, nn.Sequential)
+    plain = nn.Sequential(*(one.layer if isinstance(one, Paced) else one for one in model))
+    train, test = task.data()
+    for network in (model, plain):
+        network.zero_grad()
+        sample_losses(task, network(train.inputs), train.targets).sum().backward()
+        found = torch.cat([one.grad.flatten() for one in network.parameters() if one.grad is not None])
+        assert found.norm() > 0
+        if network is model:
+            waited = found.clone()
+    assert torch.equal(found, waited)
+    assert len(test) == 8
+
+
+def test_the_model_has_about_as_many_parameters_as_it_was_asked_for() -> None:
+    counts = [
+        sum(one.numel() for one in Emulated(parameters=asked, layers="10").model().parameters())
+        for asked in ("6000", "1000000")
+    ]
+    # Ten layers of 24 x 24 + 24 and one of 24 x 10 + 10; of 316 x 316 + 316 and 316 x 10 + 10.
+    assert counts == [6_250, 1_004_890]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"parameters": "99"}, "parameters is '99', but must be a whole number from 100 to"),
+        ({"layers": "0"}, "layers is '0'"),
+        ({"sample_ms": "nan"}, "sample_ms is 'nan', but must be a number from 0 to"),
+        ({"sample_ms": "-1"}, "sample_ms is '-1'"),
+        ({"sample_ms": "soon"}, "sample_ms is 'soon'"),
+        ({"samples": "1e3"}, "samples is '1e3'"),
+    ],
+)
+def test_what_can_not_be_is_refused(arguments: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        Emulated(**arguments)
+    assert said in caught.value.message

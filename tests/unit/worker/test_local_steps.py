@@ -1,0 +1,306 @@
+"""Rounds of local steps, without a network: each rank is a thread, and their changes meet in memory."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.round_work import make_round
+from peerloom.worker.sync import SyncTraffic
+from peerloom.worker.task import Split, Task
+from peerloom.worker.training import Training
+
+LIMIT_S = 60
+SAMPLES, BATCH = 22, 4  # batches of 4, 4, 4, 4, 4 and 2
+
+
+class Lines(Task):
+    """A small network in double precision, so that only a wrong weight makes a difference."""
+
+    def __init__(self, momentum: float = 0.0) -> None:
+        self.momentum = momentum
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
+
+    def data(self) -> tuple[Split, Split]:
+        inputs = torch.randn(SAMPLES, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        split = Split(inputs, (inputs[:, 0] > inputs[:, 1]).long())
+        return split, split
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=self.momentum)
+
+
+class Paced(Lines):
+    """With a rate that falls with each batch, clipping, and pieces of two samples."""
+
+    clip_norm = 0.05
+    micro_batch = 2
+
+    def scheduler(
+        self, optimiser: torch.optim.Optimizer, total_steps: int
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.1, total_steps)
+
+
+class Slope(Task):
+    """One number w, first 1; the loss of a sample x is w * x, so its gradient is x, whatever w is."""
+
+    def model(self) -> nn.Module:
+        model = nn.Linear(1, 1, bias=False).double()
+        nn.init.ones_(model.weight)
+        return model
+
+    def data(self) -> tuple[Split, Split]:
+        inputs = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(12, 1)
+        return Split(inputs, inputs), Split(inputs, inputs)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs[:, 0]
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=learning_rate)
+
+
+class Memory:
+    """Where the ranks' gradients meet."""
+
+    def __init__(self, ranks: int) -> None:
+        self.said: list[tuple[list[Tensor], float]] = [([], 0.0)] * ranks
+        self.all_are_there = threading.Barrier(ranks, timeout=LIMIT_S)
+
+
+class MemorySync:
+    """One rank's synchroniser: sums as others do, without a network."""
+
+    def __init__(self, model: nn.Module, memory: Memory, rank: int) -> None:
+        self.traffic = SyncTraffic()
+        self._model, self._memory, self._rank = model, memory, rank
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self._model(inputs)
+        return outputs
+
+    def backward(self, loss: Tensor, counts: Sequence[int]) -> float:
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        own = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]
+        self._memory.said[self._rank] = ([gradient.clone() for gradient in own], float(loss.detach()))
+        self._memory.all_are_there.wait()
+        for i, gradient in enumerate(own):
+            gradient.copy_(sum(said[i] for said, _ in self._memory.said))
+        return sum(part for _, part in self._memory.said)
+
+    def close(self) -> None:
+        pass
+
+
+class Seat:
+    """A rank in a group; `on_check` is called between its local steps with the number of the check."""
+
+    def __init__(self, rank: int, on_check: Callable[[int], None] = lambda number: None) -> None:
+        self.rank = rank
+        self.checks: list[int | None] = []
+        self._on_check = on_check
+
+    def check(self, step: int | None = None) -> None:
+        self.checks.append(step)
+        self._on_check(len(self.checks))
+
+
+def begin(task: Task, sync: str, batch: int = BATCH, seed: int = 3) -> Training:
+    spec = JobSpec(epochs=3, batch_size=batch, learning_rate=0.1, seed=seed, sync=sync)
+    return Training(task, spec, torch.device("cpu"))
+
+
+def make(training: Training, memory: Memory, seat: Seat, shares: Sequence[int]) -> float:
+    """One rank's round, up to the outer step."""
+    assert training.local_steps is not None
+    sync = MemorySync(training.exchanged, memory, seat.rank)
+    loss, _ = make_round(
+        training,
+        training.local_steps,
+        seat,  # type: ignore[arg-type]  # its twin in memory
+        sync,
+        training.state.step,
+        shares,
+    )
+    return loss
+
+
+def commit(training: Training) -> None:
+    training.state.updater.step()
+    training.state.step += 1
+
+
+def train(members: list[Training], shares: Sequence[int], rounds: int) -> list[float]:
+    """So many rounds of all of them; their losses. All have the same bits after each."""
+    losses = []
+    with ThreadPoolExecutor(len(members)) as pool:
+        for _ in range(rounds):
+            memory = Memory(len(members))
+            made = [
+                pool.submit(make, member, memory, Seat(rank), shares) for rank, member in enumerate(members)
+            ]
+            losses.append({one.result(LIMIT_S) for one in made})
+            for member in members:
+                commit(member)
+            assert len({member.state.fingerprint() for member in members}) == 1
+            assert len({member.state.parameters_digest() for member in members}) == 1
+    assert all(len(one) == 1 for one in losses), "all tell the same"
+    return [loss for [loss] in losses]
+
+
+def plain_steps(task: Task, batches: int) -> Training:
+    """What one process makes of so many batches."""
+    training = begin(task, "")
+    for step in range(batches):
+        first, end = training.schedule.bounds(step)
+        indices = training.order(training.schedule.epoch_of(step))[first:end]
+        inputs, targets = training.task.batch(training.train, indices)
+        training.task.loss(training.state.model(inputs), targets).mean().backward()
+        commit(training)
+    return training
+
+
+def weights(training: Training) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in training.state.model.parameters()])
+
+
+@pytest.mark.parametrize("task", [Lines(0.9), Paced(0.9)], ids=["momentum", "schedule and clipping"])
+@pytest.mark.parametrize(("sync", "rounds"), [("period=1", 12), ("period=4", 4), ("period=100", 2)])
+def test_one_worker_that_averages_makes_the_steps_of_its_task(sync: str, rounds: int, task: Task) -> None:
+    """Two epochs of six batches, whose rounds of four are of four and two, four and two."""
+    alone = begin(task, sync)
+    train([alone], [1], rounds)
+    assert alone.state.step == rounds == 2 * alone.schedule.steps_per_epoch
+    torch.testing.assert_close(weights(alone), weights(plain_steps(task, 12)), rtol=1e-9, atol=1e-12)
+
+
+def test_rounds_of_one_batch_without_momentum_are_steps_of_the_sum_of_gradients() -> None:
+    """Three workers with shares 3:1:2; of the last batch's two samples one gets none."""
+    members = [begin(Lines(), "period=1") for _ in range(3)]
+    train(members, [3, 1, 2], rounds=6)
+    torch.testing.assert_close(weights(members[0]), weights(plain_steps(Lines(), 6)), rtol=1e-12, atol=1e-14)
+
+
+def test_outer_momentum_by_hand() -> None:
+    """Two workers of shares 3:1, batches of 4, rounds of two; the local rate is 0.1.
+
+    A worker's change of w in a round is 0.1 times the sum of its batches' means; the round's is their mean by
+    samples, 3/4 of the first's and 1/4 of the other's.
+    """
+    members = [begin(Slope(), "period=2,outer=nesterov:0.5:0.8") for _ in range(2)]
+    x = members[0].order(0) + 1.0
+    changes = []
+    for batches in ([x[:4], x[4:8]], [x[8:12]]):  # the epoch's last round is shorter
+        first = 0.1 * sum(float(batch[:3].double().mean()) for batch in batches)
+        second = 0.1 * sum(float(batch[3:].double().mean()) for batch in batches)
+        changes.append(0.75 * first + 0.25 * second)
+    losses = train(members, [3, 1], rounds=2)
+    # The momentum is first the change itself; then 0.8 of it is added to the next change.
+    after_one = 1 - 0.5 * (changes[0] + 0.8 * changes[0])
+    after_two = after_one - 0.5 * (changes[1] + 0.8 * (0.8 * changes[0] + changes[1]))
+    assert weights(members[0]).tolist() == pytest.approx([after_two], rel=1e-9)
+    # In the second round w is `after_one` for both: the loss is the mean of w * x over its samples.
+    assert losses[1] == pytest.approx(after_one * float(x[8:12].mean()), rel=1e-6)
+
+
+def test_who_has_no_samples_makes_no_step_and_gets_the_sum() -> None:
+    trains, listens = begin(Lines(0.9), "period=3"), begin(Lines(0.9), "period=3")
+    alone = begin(Lines(0.9), "period=3")
+    train([trains, listens], [1, 0], rounds=2)
+    train([alone], [1], rounds=2)
+    torch.testing.assert_close(weights(listens), weights(alone), rtol=1e-12, atol=1e-14)
+
+
+class HalfTrained(Lines):
+    """Its optimiser has the first layer only."""
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        return super().optimiser(list(parameters)[:2], learning_rate)
+
+
+def test_what_the_task_s_optimiser_leaves_alone_stays_as_it_is() -> None:
+    """It has gradients in the local steps, and no change."""
+    training = begin(HalfTrained(), "period=3,outer=nesterov:1.0:0.6")
+    before = [parameter.clone() for parameter in training.state.model.parameters()]
+    train([training], [1], rounds=3)
+    stayed = [
+        torch.equal(one, other) for one, other in zip(before, training.state.model.parameters(), strict=True)
+    ]
+    assert stayed == [False, False, True, True]
+
+
+def broken_at(check: int) -> Callable[[int], None]:
+    def break_there(number: int) -> None:
+        if number == check:
+            raise GenerationBrokenError("a peer fell silent")
+
+    return break_there
+
+
+@pytest.mark.parametrize("check", [1, 3, 4, 5])
+def test_a_round_that_breaks_changes_nothing_and_is_made_again(check: int) -> None:
+    """Before its first step, before its third, before the exchange, and before its commit."""
+    undisturbed, broken = begin(Paced(0.9), "period=3"), begin(Paced(0.9), "period=3")
+    for training in (undisturbed, broken):
+        train([training], [1], rounds=1)
+    before = weights(broken)
+    with pytest.raises(GenerationBrokenError):
+        make(broken, Memory(1), Seat(0, broken_at(check)), [1])
+    assert torch.equal(weights(broken), before)
+    broken.state.updater.clear()
+    for training in (undisturbed, broken):
+        train([training], [1], rounds=1)
+    assert torch.equal(weights(broken), weights(undisturbed))
+
+
+def test_between_two_local_steps_a_rank_looks_whether_to_leave() -> None:
+    """It tells what is committed, so one that should have left where the round began leaves within it."""
+    training, seat = begin(Lines(), "period=3"), Seat(0)
+    train([training], [1], rounds=1)
+    make(training, Memory(1), seat, [1])
+    assert seat.checks == [1, 1, 1, 1, None]
+
+
+def test_whoever_gets_another_state_begins_with_fresh_moments() -> None:
+    ahead, behind = begin(Lines(0.9), "period=3"), begin(Lines(0.9), "period=3")
+    train([ahead], [1], rounds=4)
+    train([behind], [1], rounds=2)
+    behind.state.from_bytes(ahead.state.to_bytes())
+    fresh = begin(Lines(0.9), "period=3")
+    fresh.state.from_bytes(ahead.state.to_bytes())
+    for training in (behind, fresh):
+        train([training], [1], rounds=1)
+    assert torch.equal(weights(behind), weights(fresh))
+    train([ahead], [1], rounds=1)
+    assert not torch.equal(weights(ahead), weights(fresh)), "its own have survived"
+
+
+def test_a_newcomer_s_schedule_is_where_the_others_are() -> None:
+    """Of 18 batches 8 are done: the rate has fallen by 8 / 18 of 0.9."""
+    ahead, newcomer = begin(Paced(), "period=2"), begin(Paced(), "period=2")
+    train([ahead], [1], rounds=4)
+    newcomer.state.from_bytes(ahead.state.to_bytes())
+    assert ahead.local_steps is not None
+    assert ahead.local_steps.updater.learning_rate == pytest.approx(0.1 * (1 - 0.9 * 8 / 18))
+    train([ahead, newcomer], [1, 1], rounds=1)
+    rates = [one.local_steps.updater.learning_rate for one in (ahead, newcomer) if one.local_steps]
+    assert rates == pytest.approx([0.1 * (1 - 0.9 * 10 / 18)] * 2)
+
+
+def test_the_outer_momentum_is_in_the_state_and_the_task_s_own_is_not() -> None:
+    training = begin(Lines(0.9), "period=2,outer=nesterov:1.0:0.6")
+    train([training], [1], rounds=1)
+    other = begin(Lines(0.9), "period=2,outer=nesterov:1.0:0.6")
+    other.state.from_bytes(training.state.to_bytes())
+    assert other.state.fingerprint() == training.state.fingerprint()
+    [entries] = [group["momentum"] for group in other.state.updater.optimiser.param_groups]
+    assert entries == 0.6
+    assert len(other.state.updater.optimiser.state) == 4, "a momentum for each of the parameters"
