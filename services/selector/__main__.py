@@ -68,25 +68,26 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
         cursor = await writer.load()
         explanations = Explanations(database)
         chance = np.random.default_rng(runtime.chance.getrandbits(64))
-        servicer = SelectorServicer(
-            columns,
-            writer,
-            explanations,
-            sql,
-            clock,
-            chance,
-            policy.name,
-            policies,
-            half_life_s,
-            reporters=config.reporters(),
-        )
-        server.add_servicer(add_SelectorServiceServicer_to_server, servicer)
         async with (
             Directory(runtime.dialer, config.registry) as directory,
             server,
             keeping_fresh(server, runtime.dialer, config.registry, clock),
         ):
             follower = Follower(directory.registry, writer, cursor)
+            servicer = SelectorServicer(
+                columns,
+                writer,
+                follower.reach_present,
+                explanations,
+                sql,
+                clock,
+                chance,
+                policy.name,
+                policies,
+                half_life_s,
+                reporters=config.reporters(),
+            )
+            server.add_servicer(add_SelectorServiceServicer_to_server, servicer)
             server.observe(SelectorMetrics(columns, writer, follower, servicer.chosen_s))
             server.start_task("follower", follower.follow_forever)
             with suppress(TimeoutError):

@@ -1,13 +1,13 @@
 """The selector's calls: checks requests, translates between messages and our types; decides nothing."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_range, check_requirements, check_text, check_timestamp
 from peerloom.kit.clock import Clock
@@ -31,7 +31,7 @@ from peerloom.services.selector.belief.movement import counting
 from peerloom.services.selector.belief.track import HALF_LIFE_S
 from peerloom.services.selector.catalog.columns import FREE, NodeColumns
 from peerloom.services.selector.catalog.writer import CatalogWriter
-from peerloom.services.selector.choosing.choice import BUSY_HORIZONS, candidates_of, choose, lies_term
+from peerloom.services.selector.choosing.choice import BUSY_HORIZONS, Choice, candidates_of, choose, lies_term
 from peerloom.services.selector.choosing.last_choices import LastChoices
 from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.selector.messages import (
@@ -50,6 +50,8 @@ MAX_EXCLUDED = 10_000
 MAX_WANTED_SLOTS = 1_000_000
 MAX_NAME_CHARACTERS = 64
 MAX_HORIZON_S = 1e9
+# How long a choice of few, or of nobody, looks for nodes that came just now.
+FEW_LIMIT_S, NOBODY_LIMIT_S = 0.5, 5.0
 CHOOSING_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 _log = get_logger()
 
@@ -58,12 +60,14 @@ _log = get_logger()
 class SelectorServicer(SelectorServiceServicer):
     """Answers from memory where it chooses, from the database where it explains.
 
-    `chance` is drawn from by requests that bring no seed; `reporters` is how much of whose evidence about
-    which node counts, `chosen_s` how long the selections took.
+    `reach_present` returns once memory has all that the registry knows by now, which may take so many
+    seconds: whether anything was new. `chance` is drawn from by requests that bring no seed; `reporters` is
+    how much of whose evidence about which node counts, `chosen_s` how long the selections took.
     """
 
     columns: NodeColumns
     writer: CatalogWriter
+    reach_present: Callable[[float], Awaitable[bool]]
     explanations: Explanations
     sql: SqlThread
     clock: Clock
@@ -78,14 +82,34 @@ class SelectorServicer(SelectorServiceServicer):
     async def SelectNodes(self, request: pb.SelectNodesRequest, context: Any) -> pb.SelectNodesResponse:
         wish = _wish(request)
         policy = self._policy(request.policy)
-        rng = np.random.default_rng(request.seed) if request.HasField("seed") else self.chance
         now_s, begin_s = self.clock.wall_s(), self.clock.monotonic_s()
-        choice = choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
+        choice = self._choose(request, wish, policy, now_s)
+        if len(choice.rows) < wish.budget and await self._more_may_be_known(choice):
+            choice = self._choose(request, wish, policy, now_s)
         self.last.note(choice, policy.name, now_s, self.columns)
         until_s = now_s + BUSY_HORIZONS * wish.horizon_s
         self.columns.note_taken(choice.rows, wish.slots, now_s, until_s)
         self.chosen_s.add(self.clock.monotonic_s() - begin_s)
         return choice_message(choice, self.columns, policy.name)
+
+    def _choose(
+        self, request: pb.SelectNodesRequest, wish: SelectionRequest, policy: Policy, now_s: float
+    ) -> Choice:
+        rng = np.random.default_rng(request.seed) if request.HasField("seed") else self.chance
+        return choose(self.columns, wish, policy, rng, now_s=now_s, half_life_s=self.half_life_s)
+
+    async def _more_may_be_known(self, choice: Choice) -> bool:
+        """Whether nodes became known that could fill a choice of fewer than were asked for.
+
+        "Nobody" ends a job, so it is said of the present alone; a few are better than none while the registry
+        is away.
+        """
+        try:
+            return await self.reach_present(FEW_LIMIT_S if choice.rows else NOBODY_LIMIT_S)
+        except UnavailableError:
+            if not choice.rows:
+                raise
+            return False
 
     async def GetBelief(self, request: pb.GetBeliefRequest, context: Any) -> pb.GetBeliefResponse:
         node_id = self._node_id(request.node)

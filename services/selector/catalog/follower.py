@@ -38,6 +38,7 @@ class Follower:
         self._sleep = sleep
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._trouble = "not reached yet"
+        self._moved = asyncio.Event()
         self.caught_up = asyncio.Event()
 
     @property
@@ -55,6 +56,30 @@ class Follower:
         if self._trouble:
             where = f"the registry at {self._registry.address}"
             raise UnavailableError(f"{where} isn't followed: {self._trouble}")
+
+    async def reach_present(self, limit_s: float) -> bool:
+        """Returns once all that the registry's log has by now is applied: whether there was anything new.
+
+        Raises UnavailableError while the log isn't followed, or when it takes longer than `limit_s` seconds.
+        """
+        await self.probe()
+        known = newest = self._cursor.sequence
+        request = WatchNodesRequest(after_sequence=known, stop_at_present=True)
+        stream = self._registry.stream(self._registry.stub.WatchNodes, request, limit_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                async with aclosing(stream) as messages:
+                    async for message in messages:
+                        newest = message.sequence
+                while self._cursor.sequence < newest:
+                    await self._moved.wait()
+        except (PeerloomError, TimeoutError) as error:
+            why = error.message if isinstance(error, PeerloomError) else "its newest events are still to come"
+            where = f"the registry at {self._registry.address}"
+            raise UnavailableError(
+                f"{where} has nodes that aren't known here yet, or may have: {why}"
+            ) from error
+        return newest > known
 
     async def follow_forever(self) -> None:
         """Follows until cancelled; after a failure it tries again, with growing pauses."""
@@ -122,6 +147,8 @@ class Follower:
             at = Cursor(event.registry_id, event.sequence)
         await self._writer.follow(events)
         self._cursor = at
+        self._moved.set()
+        self._moved = asyncio.Event()
 
 
 async def _batches(messages: AsyncIterator[WatchNodesResponse]) -> AsyncGenerator[list[WatchNodesResponse]]:

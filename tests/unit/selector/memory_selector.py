@@ -1,6 +1,6 @@
 """A selector without network and disk, for tests: the real store in memory, SQL in place."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
@@ -49,12 +49,11 @@ class MemorySelector:
         self.sql = SqlInPlace(self.database)
         self.writer = CatalogWriter(self.sql, self.store, self.columns, self.clock)
 
-    def servicer(self) -> SelectorServicer:
+    def servicer(self, reach_present: Callable[[float], Awaitable[bool]] | None = None) -> SelectorServicer:
         """What answers calls, with the printed policy and a seeded chance."""
         chance = np.random.default_rng(1)
-        return SelectorServicer(
-            self.columns, self.writer, self.explanations, self.sql, self.clock, chance, "thesis"
-        )
+        known = (self.columns, self.writer, reach_present or _at_present, self.explanations)
+        return SelectorServicer(*known, self.sql, self.clock, chance, "thesis")
 
     def again(self) -> "MemorySelector":
         return MemorySelector(self.database, self.clock, self.weights)
@@ -62,6 +61,11 @@ class MemorySelector:
     def beliefs(self) -> dict[str, float]:
         """What memory holds."""
         return dict(zip(self.columns.node_ids, self.columns.belief.tolist(), strict=True))
+
+
+async def _at_present(limit_s: float) -> bool:
+    """Nothing comes but what the test brings."""
+    return False
 
 
 def node_id(number: int) -> str:

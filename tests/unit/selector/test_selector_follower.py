@@ -66,6 +66,7 @@ class ScriptedRegistry:
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._breaks = False
+        self.is_asked = asyncio.Event()
 
     def tell(self, *messages: Any) -> None:
         """More events."""
@@ -83,6 +84,7 @@ class ScriptedRegistry:
         """What WatchNodes answers."""
         assert method == Stub.WatchNodes
         self.asked.append((request.after_sequence, request.stop_at_present))
+        self.is_asked.set()
         if self.failure is not None:
             raise self.failure
         newest = self.log[-1].sequence if self.log else 0
@@ -283,6 +285,36 @@ async def test_a_bug_shows_in_health_and_does_not_end_the_following() -> None:
         at.pauses.over.set()
         await at.until_known(2)
     assert selector.columns.names == ["n1", "n2"]
+
+
+async def test_the_present_is_reached_when_all_that_was_logged_is_applied() -> None:
+    selector, registry = MemorySelector(), ScriptedRegistry([message(1, 1)])
+    async with following(selector, registry) as at:
+        await at.follower.caught_up.wait()
+        assert not await at.follower.reach_present(LIMIT_S)
+        registry.is_asked.clear()
+        registry.log += [message(2, 2), message(3, 3)]  # and the live stream hasn't brought them yet
+        reaching = asyncio.create_task(at.follower.reach_present(LIMIT_S))
+        await registry.is_asked.wait()
+        assert len(selector.columns) == 1
+        assert not reaching.done()
+        registry.tell()
+        assert await reaching
+        assert selector.columns.names == ["n1", "n2", "n3"]
+
+
+async def test_the_present_is_not_told_of_while_the_registry_is_away() -> None:
+    selector, registry = MemorySelector(), ScriptedRegistry(failure=UnavailableError("nobody answers"))
+    async with following(selector, registry) as at:
+        await at.pauses.next_one()
+        with pytest.raises(UnavailableError, match="isn't followed: nobody answers"):
+            await at.follower.reach_present(LIMIT_S)
+        registry.failure = None
+        at.pauses.over.set()
+        await at.follower.caught_up.wait()
+        registry.failure = FailedPreconditionError("it forgot them")
+        with pytest.raises(UnavailableError, match="aren't known here yet, or may have: it forgot them"):
+            await at.follower.reach_present(LIMIT_S)
 
 
 async def test_a_long_log_comes_in_batches() -> None:

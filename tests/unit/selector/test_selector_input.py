@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from memory_selector import MemorySelector, entry, event, fact
 
-from peerloom.errors import ConfigurationError, InvalidArgumentError, NotFoundError
+from peerloom.errors import ConfigurationError, InvalidArgumentError, NotFoundError, UnavailableError
 from peerloom.kit.config import load_config
 from peerloom.kit.paging import encode_token
 from peerloom.services.selector.belief.evidence_report import MAX_EVIDENCE, check_report
@@ -114,6 +114,37 @@ async def test_the_same_seed_chooses_the_same_nodes() -> None:
     await again.writer.load()
     assert await again.servicer().SelectNodes(request, None) == first
     assert (first.policy, first.candidates, len(first.nodes)) == ("thesis", 49, 5)
+
+
+async def test_a_choice_of_few_is_made_again_with_who_came_just_now() -> None:
+    selector = MemorySelector()
+    await selector.writer.follow([event(1, NODE_EVENT_KIND_REGISTERED, entry(1))])
+    limits: list[float] = []
+
+    async def one_more_comes(limit_s: float) -> bool:
+        limits.append(limit_s)
+        if len(selector.columns) < 3:
+            number = len(selector.columns) + 1
+            await selector.writer.follow([event(number, NODE_EVENT_KIND_REGISTERED, entry(number))])
+            return True
+        return False
+
+    for wanted, found in ((1, 1), (2, 2), (3, 3), (4, 3)):
+        request = selector_pb2.SelectNodesRequest(request_budget=wanted)
+        assert len((await selector.servicer(one_more_comes).SelectNodes(request, None)).nodes) == found
+    assert len(limits) == 3, "who finds enough doesn't look"
+
+
+async def test_few_are_answered_and_nobody_is_not_while_the_registry_is_away() -> None:
+    async def fails(limit_s: float) -> bool:
+        raise UnavailableError("the registry is away")
+
+    request = selector_pb2.SelectNodesRequest(request_budget=2)
+    selector = MemorySelector()
+    with pytest.raises(UnavailableError, match="away"):
+        await selector.servicer(fails).SelectNodes(request, None)
+    await selector.writer.follow([event(1, NODE_EVENT_KIND_REGISTERED, entry(1))])
+    assert len((await selector.servicer(fails).SelectNodes(request, None)).nodes) == 1
 
 
 def test_configured_weights_reach_the_formula() -> None:
