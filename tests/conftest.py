@@ -17,6 +17,18 @@ from peerloom.sandbox.cgroups import remove_left
 # With CI=true, a skip is a failure unless its reason begins with one of these.
 ALLOWED_SKIPS = ("needs an NVIDIA GPU", "needs cgroups")
 SHARING_THE_MACHINE = ("tests/network/", "tests/gpu/", "tests/integration/test_readme_calls")
+# Files with few and long tests, the longest first: whichever began last would run beside sides that are idle.
+LONG = tuple(
+    f"tests/integration/test_{name}.py"
+    for name in (
+        "tutorial",
+        "fault_matrix",
+        "attacks",
+        "training_faults",
+        "restarted_coordinators",
+        "lying_workers",
+    )
+)
 MARK = "PEERLOOM_TEST_RUN"
 LEFT_LIMIT = "PEERLOOM_TEST_LEFT_LIMIT_S"  # how long processes may take to end after the last test
 # A busy machine may take long for an example: a time says nothing here. All else is as hypothesis chose it.
@@ -26,8 +38,9 @@ settings.register_profile(
 settings.load_profile("here")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C is what it is at a terminal, also when the run was started by a script in the background."""
+    config.option.loadscopereorder = False  # xdist would begin with the files of the most tests
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -71,8 +84,15 @@ class _OneFileOneSide(LoadScopeScheduling):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The one long row of tests begins first: at the end it would leave the other sides idle."""
-    items.sort(key=lambda item: not item.nodeid.startswith(SHARING_THE_MACHINE))
+    """What takes long begins first: the row of tests that share the machine, then the files of LONG."""
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    file = item.nodeid.split("::", 1)[0]
+    if item.nodeid.startswith(SHARING_THE_MACHINE):
+        return 0
+    return 1 + (LONG.index(file) if file in LONG else len(LONG))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
