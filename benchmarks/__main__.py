@@ -20,8 +20,8 @@ NAMES = (
     "audits",
 )
 
-# Only when named: they need root and ns-3, the first iperf3 too.
-NAMED = ("network", "sync")
+# Only when named: the first two need root and ns-3, the first iperf3 too, the last a folder of MNIST's files.
+NAMED = ("network", "sync", "quality")
 
 
 def main() -> None:
