@@ -1,4 +1,4 @@
-"""Networks by name, such as csma-100M or wan-100M-5ms: the testbed's plan for each, and what a model predicts."""
+"""Networks by name, such as csma-100M or wan-100M-5ms: a testbed's plan of each, and what a model predicts."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from peerloom.testbed.bounds import warnings_of
 from peerloom.testbed.quantities import bits_per_s, seconds
 from peerloom.worker.tasks.layer_shapes import SHAPES
 
-# Far above a LAN's usual 1,500: a frame costs ns-3 the same at any length, and so it carries five times as much.
+# Above a LAN's usual 1,500: a frame costs ns-3 the same at any length, so it carries five times as much.
 MTU_BYTES = 9000
 # An idle round trip through ns-3 in real time takes 0.4 to 0.5 ms, whatever the medium's own delay.
 EMULATOR_DELAY_S = 0.25e-3
@@ -30,7 +30,7 @@ _NAME = re.compile(r"(csma|wan)-(\d{1,4})([kMG])(?:-(\d{1,4}(?:us|ms)))?")
 
 @dataclass(frozen=True)
 class EmulatedNetwork:
-    """A medium of ns-3: `csma` is one LAN whose `rate` all share, `wan` a link of it and `delay` for each host."""
+    """A medium of ns-3: `csma` is a LAN whose `rate` all share, `wan` a link of it and `delay` a host."""
 
     name: str
     medium: str

@@ -24,9 +24,7 @@ class Device:
 
     def slower(self, factor: float) -> "Device":
         """The same with everything `factor` times as long (above 0)."""
-        return replace(
-            self, operations_per_s=self.operations_per_s / factor, step_s=self.step_s * factor
-        )
+        return replace(self, operations_per_s=self.operations_per_s / factor, step_s=self.step_s * factor)
 
     def sample_s(self, workload: str) -> float:
         """Seconds of both passes of one sample."""

@@ -6,7 +6,7 @@ one node alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from peerloom.experiments import heterogeneous
@@ -39,13 +39,13 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
         for name in settings.workloads:
             batch = WORKLOADS[name].batch * heterogeneous.BATCHES
             each = (batch, device.sample_s(name), device.step_s, STEPS)
-            blind = EmulatedJob(
-                name, heterogeneous.BUDGET, None, *each, min_slots=0, policy=policy, seed=settings.seed
-            )
+            blind = EmulatedJob(name, heterogeneous.BUDGET, None, *each, min_slots=0, policy=policy)
             steps = training_steps(WORKLOADS[name], batch, settings.slowdown)
             rows: list[Row] = []
             for number in range(1, (settings.rounds or ROUNDS) + 1):
-                rows.append(round_row(ask(blind), steps, number))
+                # The seed decides whom the policy `random` asks.
+                row = ask(replace(blind, seed=settings.seed + number))
+                rows.append(round_row(row, steps, number))
                 tell(f"{name}, round {number}: {_told(rows[-1])}")
             alone = EmulatedJob(name, 1, 1, *each, policy=policy, seed=settings.seed)
             for number in range(1, ALONE + 1):
@@ -65,6 +65,7 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
         "slots": list(settings.slots),
         "network": network.name,
         "device": asdict(device),
+        "slowdown": settings.slowdown,
         "workloads": found,
     }
 
@@ -104,7 +105,8 @@ def _devices(kind: str) -> tuple[int, str]:
 def table(name: str, kinds_of: Sequence[dict[str, Any]]) -> list[str]:
     """The kinds as Markdown: what a page shows of a result."""
     return [
-        f"| {name} | {one['kind']} | {one['rounds']} | {shown(one['seconds'], digits=2)} |" for one in kinds_of
+        f"| {name} | {one['kind']} | {one['rounds']} | {shown(one['seconds'], digits=2)} |"
+        for one in kinds_of
     ]
 
 

@@ -1,0 +1,45 @@
+"""Figures 7 and 8 over an emulated network: training time by what a round reached."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from peerloom.experiments import thesis
+from peerloom.experiments.pictures.canvas import canvas, label, marks
+from peerloom.experiments.pictures.network_scaling import emulated
+
+
+def draw(result: Mapping[str, Any]) -> Any:
+    """A place for each composition: our rounds and their mean, beside the thesis's rounds."""
+    workloads: Mapping[str, Any] = result["workloads"]
+    figure, axes = canvas(columns=len(workloads), size=(6.0, 3.8))
+    ours, theirs = marks(2)
+    for axis, (name, workload) in zip(axes, workloads.items(), strict=True):
+        reached = [one["kind"] for one in workload["kinds"]]
+        printed = [one for one in thesis.ROUNDS_OF_3[name] if one[0] != "none"]
+        labels = list(dict.fromkeys([*reached, *(kind for kind, _ in printed)]))
+        rows = [row for row in workload["rows"] if row["training_s"] is not None]
+        axis.plot(
+            [labels.index(row["kind"]) for row in rows],
+            [row["training_s"] for row in rows],
+            color=ours.colour, ls="", marker=ours.marker, ms=4, alpha=0.5, label="ours, a round each",
+        )  # fmt: skip
+        axis.plot(
+            [labels.index(kind) for kind, _ in printed],
+            [seconds for _, seconds in printed],
+            color=theirs.colour, ls="", marker=theirs.marker, mfc="none", ms=8, label="the thesis's",
+        )  # fmt: skip
+        for one in workload["kinds"]:
+            if one["kind"] == "none":
+                words = f"{one['rounds']} rounds,\nended after\n{one['seconds']['mean']:.2g} s"
+                place = (labels.index("none"), 0)
+                axis.annotate(
+                    words, place, xytext=(0, 6), textcoords="offset points", ha="center", fontsize=7
+                )
+        axis.set_xticks(range(len(labels)), [one.replace(" alone", "\nalone") for one in labels], fontsize=8)
+        title = f"{name} over {result['network']}, budget {result['budget']}"
+        label(axis, title, "devices of the nodes reached", "time of a training (s)")
+        axis.set_ylim(bottom=0)
+        axis.set_xlim(-0.6, len(labels) - 0.4)
+        axis.legend(fontsize=8, frameon=False)
+    figure.suptitle(emulated(result), fontsize=10)
+    return figure
