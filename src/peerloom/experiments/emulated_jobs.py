@@ -73,13 +73,20 @@ def behind(network: EmulatedNetwork, slots: Sequence[int], nodes: int) -> Iterat
         Testbed(network.plan(slots, nodes), Path(folder), log_level="error") as testbed,
     ):
         os.chmod(folder, 0o755)  # hosts of a testbed are users of their own
-        command = [sys.executable, "-m", "peerloom.experiments.emulated_jobs"]
-        asker = testbed.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        try:
-            yield lambda job: _ask(testbed, asker, job)
-        finally:
-            asker.kill()
-            asker.communicate()
+        with inside(testbed) as ask:
+            yield ask
+
+
+@contextmanager
+def inside(testbed: Testbed) -> Iterator[Ask]:
+    """Asks the system of a testbed that is up; see `behind`."""
+    command = [sys.executable, "-m", "peerloom.experiments.emulated_jobs"]
+    asker = testbed.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield lambda job: _ask(testbed, asker, job)
+    finally:
+        asker.kill()
+        asker.communicate()
 
 
 def warm_up(ask: Ask, nodes: int) -> None:
@@ -126,6 +133,7 @@ def train(client: Client, job: EmulatedJob) -> Row:
     return {
         "state": result.state,
         "workers": len(status.workers),
+        "asked": [one.name for one in status.answers],
         "nodes": {one.name: one.accepted_slots for one in status.answers if one.accepted},
         "whole_s": round((status.end_time - status.submit_time).total_seconds(), 4),
         **(step_parts(committed) if result.state == "succeeded" else {}),

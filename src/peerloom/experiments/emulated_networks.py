@@ -1,4 +1,4 @@
-"""Networks by name, such as csma-100M or wan-100M-5ms: a testbed's plan of each, and what a model predicts."""
+"""Networks by name, such as csma-100M or wan-100M-5ms: the plan of each, and what a model predicts."""
 
 import re
 from collections.abc import Sequence

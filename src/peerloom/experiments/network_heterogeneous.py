@@ -6,7 +6,7 @@ one node alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from peerloom.experiments import heterogeneous
@@ -39,13 +39,13 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
         for name in settings.workloads:
             batch = WORKLOADS[name].batch * heterogeneous.BATCHES
             each = (batch, device.sample_s(name), device.step_s, STEPS)
-            blind = EmulatedJob(name, heterogeneous.BUDGET, None, *each, min_slots=0, policy=policy)
+            blind = EmulatedJob(
+                name, heterogeneous.BUDGET, None, *each, min_slots=0, policy=policy, seed=settings.seed
+            )
             steps = training_steps(WORKLOADS[name], batch, settings.slowdown)
             rows: list[Row] = []
             for number in range(1, (settings.rounds or ROUNDS) + 1):
-                # The seed decides whom the policy `random` asks.
-                row = ask(replace(blind, seed=settings.seed + number))
-                rows.append(round_row(row, steps, number))
+                rows.append(round_row(ask(blind), steps, number))
                 tell(f"{name}, round {number}: {_told(rows[-1])}")
             alone = EmulatedJob(name, 1, 1, *each, policy=policy, seed=settings.seed)
             for number in range(1, ALONE + 1):

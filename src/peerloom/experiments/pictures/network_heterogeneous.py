@@ -21,12 +21,12 @@ def draw(result: Mapping[str, Any]) -> Any:
         axis.plot(
             [labels.index(row["kind"]) for row in rows],
             [row["training_s"] for row in rows],
-            color=ours.colour, ls="", marker=ours.marker, ms=4, alpha=0.5, label="ours, a round each",
+            color=ours.colour, ls="", marker=ours.marker, ms=4, alpha=0.5, label="ours, a round each: one batch for all",
         )  # fmt: skip
         axis.plot(
             [labels.index(kind) for kind, _ in printed],
             [seconds for _, seconds in printed],
-            color=theirs.colour, ls="", marker=theirs.marker, mfc="none", ms=8, label="the thesis's",
+            color=theirs.colour, ls="", marker=theirs.marker, mfc="none", ms=8, label="the thesis's: its batch grows with the devices",
         )  # fmt: skip
         for one in workload["kinds"]:
             if one["kind"] == "none":
