@@ -43,6 +43,15 @@ REPEATS = 5
 STEPS = 10
 ATTEMPTS = 3  # a run during which the emulator fell behind is made again
 ONE_MACHINE = "one machine"
+# Of a table: a row's title, the figure, what it is multiplied by, digits behind the point.
+_SHOWN = (
+    ("training, s", "training_s", 1, 1),
+    ("computing, ms a step", "compute_s", 1000, 0),
+    ("communication, ms a step", "communication_s", 1000, 0),
+    ("predicted, ms a step", "predicted_step_s", 1000, 0),
+    ("speed-up", "speed_up", 1, 2),
+    ("added, %", "added_percent", 1, 0),
+)
 Cell = tuple[str, str, int]  # network, workload, workers
 Runs = dict[Cell, list[Row]]
 
@@ -198,29 +207,30 @@ def turns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(workloads: Mapping[str, Any]) -> list[str]:
-    """The rows as Markdown: what a page shows of a result."""
-    lines = [
-        "| workload | network | workers | training, s | computing, ms a step | communication, ms a step "
-        "| predicted step, ms | speed-up | added, % |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    """Markdown of a result, a column a number of workers: what a page shows of it."""
+    lines = []
     for name, workload in workloads.items():
-        for row in sorted(workload["rows"], key=lambda one: one["network"]):
-            network = row["network"] if row["faithful"] else f"{row['network']}, not faithful"
-            predicted_s = row["predicted_step_s"]
-            cells = [
-                name,
-                network,
-                str(row["workers"]),
-                shown(row["training_s"]),
-                f"{1000 * row['compute_s']:.1f}",
-                shown(row["communication_s"], 1000),
-                "" if predicted_s is None else f"{1000 * predicted_s:.1f}",
-                shown(row["speed_up"], digits=2),
-                "" if row["added_percent"] is None else shown(row["added_percent"], digits=0),
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
+        most = max(row["workers"] for row in workload["rows"])
+        lines += [
+            f"| {name} | network | {' | '.join(map(str, range(1, most + 1)))} |",
+            f"| --- | --- |{' ---: |' * most}",
+        ]
+        for title, key, scale, digits in _SHOWN:
+            for network in dict.fromkeys(row["network"] for row in workload["rows"]):
+                rows = [row for row in workload["rows"] if row["network"] == network]
+                cells = [_cell(row[key], scale, digits, row["faithful"]) for row in rows]
+                if any(cells):
+                    lines.append(f"| {title} | {network} | {' | '.join(cells)} |")
+        lines.append("")
     return lines
+
+
+def _cell(value: Any, scale: float, digits: int, faithful: bool) -> str:
+    """A mean with its interval, or a number; with an asterisk where the emulator fell behind."""
+    if value is None:
+        return ""
+    text = shown(value, scale, digits) if isinstance(value, Mapping) else f"{scale * value:.{digits}f}"
+    return text if faithful else f"{text}*"
 
 
 def shown(value: Mapping[str, float | None], scale: float = 1.0, digits: int = 1) -> str:

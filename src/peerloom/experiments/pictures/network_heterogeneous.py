@@ -1,10 +1,10 @@
 """Figures 7 and 8 over an emulated network: training time by what a round reached."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peerloom.experiments import thesis
-from peerloom.experiments.pictures.canvas import canvas, label, marks
+from peerloom.experiments.pictures.canvas import Mark, canvas, label, marks
 from peerloom.experiments.pictures.network_scaling import emulated
 
 
@@ -18,16 +18,10 @@ def draw(result: Mapping[str, Any]) -> Any:
         printed = [one for one in thesis.ROUNDS_OF_3[name] if one[0] != "none"]
         labels = list(dict.fromkeys([*reached, *(kind for kind, _ in printed)]))
         rows = [row for row in workload["rows"] if row["training_s"] is not None]
-        axis.plot(
-            [labels.index(row["kind"]) for row in rows],
-            [row["training_s"] for row in rows],
-            color=ours.colour, ls="", marker=ours.marker, ms=4, alpha=0.5, label="ours, a round each: one batch for all",
-        )  # fmt: skip
-        axis.plot(
-            [labels.index(kind) for kind, _ in printed],
-            [seconds for _, seconds in printed],
-            color=theirs.colour, ls="", marker=theirs.marker, mfc="none", ms=8, label="the thesis's: its batch grows with the devices",
-        )  # fmt: skip
+        our_points = [(labels.index(row["kind"]), row["training_s"]) for row in rows]
+        their_points = [(labels.index(kind), seconds) for kind, seconds in printed]
+        _points(axis, our_points, ours, 4, mfc=ours.colour, alpha=0.5, label="ours: one batch for all")
+        _points(axis, their_points, theirs, 8, mfc="none", label="the thesis's: a batch for each device")
         for one in workload["kinds"]:
             if one["kind"] == "none":
                 words = f"{one['rounds']} rounds,\nended after\n{one['seconds']['mean']:.2g} s"
@@ -43,3 +37,8 @@ def draw(result: Mapping[str, Any]) -> Any:
         axis.legend(fontsize=8, frameon=False)
     figure.suptitle(emulated(result), fontsize=10)
     return figure
+
+
+def _points(axis: Any, points: Sequence[tuple[int, float]], mark: Mark, size: int, **more: Any) -> None:
+    if points:
+        axis.plot(*zip(*points, strict=True), color=mark.colour, ls="", marker=mark.marker, ms=size, **more)
