@@ -38,6 +38,7 @@ from peerloom.experiments.emulation import (
 from peerloom.experiments.settings import Settings, Tell
 from peerloom.experiments.workloads import WORKLOADS
 from peerloom.simulator.figures import mean_with_interval
+from peerloom.testbed.needs import check_needs
 
 REPEATS = 5
 STEPS = 10
@@ -65,6 +66,7 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
     networks = [network_of(name) for name in settings.networks]
     for network in networks:
         network.check((1,) * most, most + 1)
+        check_needs(network.plan((1,) * most, most + 1))  # before the minutes in one machine
     device = thesis_gpu().slower(settings.slowdown)
     runs: Runs = {}
     for place in (None, *networks):

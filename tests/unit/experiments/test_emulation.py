@@ -84,12 +84,28 @@ def test_a_lan_has_no_delay_to_choose() -> None:
 def test_what_ns3_can_not_carry_is_refused_before_anything_starts() -> None:
     """521 Mbit/s were measured at this MTU."""
     network_of("csma-400M").check((1,) * 8, 9)
-    done = CliRunner().invoke(cli, ["experiment", "network-scaling", "--networks", "csma-100M,csma-1G"])
+    with pytest.raises(InvalidArgumentError, match="Over csma-1G the emulator would be measured"):
+        network_of("csma-1G").check((1,) * 8, 9)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--networks", "csma-100M,csma-1G"), "Over csma-1G the emulator would be measured"),
+        (("--networks", "csma-100M,csma-100M"), "each once"),
+        (("--networks", ","), "one or more"),
+        (("--slowdown", "0.5"), "from 1 to 1,000"),
+    ],
+)
+@pytest.mark.parametrize("name", ["network-scaling", "network-heterogeneous"])
+def test_what_can_not_be_run_is_refused_before_anything_starts(
+    name: str, flags: tuple[str, str], said: str
+) -> None:
+    if name == "network-heterogeneous" and flags[1] == "csma-100M,csma-1G":
+        flags = (flags[0], "csma-1G")  # it takes the first
+    done = CliRunner().invoke(cli, ["experiment", name, *flags])
     assert done.exit_code == 2
-    assert "Over csma-1G the emulator would be measured" in done.output
-    done = CliRunner().invoke(cli, ["experiment", "network-scaling", "--networks", "csma-100M,csma-100M"])
-    assert done.exit_code == 2
-    assert "each once" in done.output
+    assert said in done.output
 
 
 def test_a_step_is_predicted_from_the_shared_rate() -> None:
