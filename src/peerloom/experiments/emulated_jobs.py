@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -19,7 +20,7 @@ from typing import Any
 
 from peerloom.client.client import Client
 from peerloom.client.types import StateChanged, StepCommitted
-from peerloom.errors import InternalError, PeerloomError
+from peerloom.errors import DeadlineError, InternalError, PeerloomError
 from peerloom.experiments.emulated_networks import EmulatedNetwork
 from peerloom.experiments.live import live_system
 from peerloom.testbed import Testbed
@@ -81,7 +82,8 @@ def behind(network: EmulatedNetwork, slots: Sequence[int], nodes: int) -> Iterat
 def inside(testbed: Testbed) -> Iterator[Ask]:
     """Asks the system of a testbed that is up; see `behind`."""
     command = [sys.executable, "-m", "peerloom.experiments.emulated_jobs"]
-    asker = testbed.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # In a session of its own, a Ctrl-C is ours alone.
+    asker = testbed.popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     try:
         yield lambda job: _ask(testbed, asker, job)
     finally:
@@ -161,16 +163,22 @@ def is_faithful(row: Row) -> bool:
 
 
 def _ask(testbed: Testbed, asker: "subprocess.Popen[bytes]", job: EmulatedJob) -> Row:
-    """One job, with a look at the emulator's lag and counters all the while."""
+    """One job, with a look at the emulator's lag and counters all the while.
+
+    Raises DeadlineError after five minutes, and InternalError for a job that failed.
+    """
     assert asker.stdin is not None, "it was opened with pipes"
     assert asker.stdout is not None, "it was opened with pipes"
     samples = [testbed.backend.stats()]
     asker.stdin.write(json.dumps(asdict(job)).encode() + b"\n")
     asker.stdin.flush()
+    deadline_s = time.monotonic() + _JOB_LIMIT_S
     with DefaultSelector() as selector:
         selector.register(asker.stdout, EVENT_READ)
         while not selector.select(_LOOK_S):
             samples.append(testbed.backend.stats())
+            if time.monotonic() > deadline_s:
+                raise DeadlineError(f"A job of the experiment didn't end within {_JOB_LIMIT_S:.0f} s: {job}")
     line = asker.stdout.readline()
     samples.append(testbed.backend.stats())
     if not line:
