@@ -223,7 +223,15 @@ def table(workloads: Mapping[str, Any]) -> list[str]:
                 cells = [_cell(row[key], scale, digits, row["faithful"]) for row in rows]
                 if any(cells):
                     lines.append(f"| {title} | {network} | {' | '.join(cells)} |")
-        lines.append("")
+        lines += [
+            "",
+            *(
+                f"Longer from {one['from']} to {one['to']} workers over {one['network']}: "
+                f"{shown(one['percent'])} %"
+                for one in workload["turns"]
+            ),
+            "",
+        ]
     return lines
 
 

@@ -120,7 +120,10 @@ def test_a_scaling_s_rows_are_told_and_drawn() -> None:
     assert "| training, s | csma-100M | 84.4 ± 0.0* | 70.3 ± 0.0* |" in lines
     assert "| predicted, ms a step | csma-100M | 92* | 126* |" in lines
     assert "| speed-up | csma-100M | 1.00 ± 0.00* | 1.20 ± 0.00* |" in lines
-    assert lines[-2] == "| added, % | csma-100M | 50 ± 0* | 25 ± 0* |", "there is none of one machine"
+    assert lines[-3] == "| added, % | csma-100M | 50 ± 0* | 25 ± 0* |", "there is none of one machine"
+    change = {"network": "n", "from": 4, "to": 5, "percent": {"mean": 3.04, "half": 1.0}}
+    told = table({"mnist": {**result["workloads"]["mnist"], "turns": [change]}})
+    assert told[-2] == "Longer from 4 to 5 workers over n: 3.0 ± 1.0 %"
     figure = catalogue.find("network-scaling").draw(result)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
     assert titles == [
