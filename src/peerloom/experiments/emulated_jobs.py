@@ -5,7 +5,6 @@ reads a job a line from stdin and answers with a line each.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -72,10 +71,9 @@ def behind(network: EmulatedNetwork, slots: Sequence[int], nodes: int) -> Iterat
     with (
         tempfile.TemporaryDirectory(prefix="peerloom-experiment-") as folder,
         Testbed(network.plan(slots, nodes), Path(folder), log_level="error") as testbed,
+        inside(testbed) as ask,
     ):
-        os.chmod(folder, 0o755)  # hosts of a testbed are users of their own
-        with inside(testbed) as ask:
-            yield ask
+        yield ask
 
 
 @contextmanager
