@@ -4,12 +4,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peerloom.experiments import thesis
+from peerloom.experiments.emulated_jobs import is_faithful
 from peerloom.experiments.pictures.canvas import Mark, canvas, label, marks
 from peerloom.experiments.pictures.network_scaling import emulated
 
 
 def draw(result: Mapping[str, Any]) -> Any:
-    """A place for each composition: our rounds and their mean, beside the thesis's rounds."""
+    """A place for each composition: our rounds, beside the thesis's rounds.
+
+    Hollow where the emulator fell behind.
+    """
     workloads: Mapping[str, Any] = result["workloads"]
     figure, axes = canvas(columns=len(workloads), size=(6.0, 3.8))
     ours, theirs = marks(2)
@@ -21,6 +25,8 @@ def draw(result: Mapping[str, Any]) -> Any:
         our_points = [(labels.index(row["kind"]), row["training_s"]) for row in rows]
         their_points = [(labels.index(kind), seconds) for kind, seconds in printed]
         _points(axis, our_points, ours, 4, mfc=ours.colour, alpha=0.5, label="ours: one batch for all")
+        late = [point for point, row in zip(our_points, rows, strict=True) if not is_faithful(row)]
+        _points(axis, late, ours, 5, mfc="white")
         _points(axis, their_points, theirs, 8, mfc="none", label="the thesis's: a batch for each device")
         for one in workload["kinds"]:
             if one["kind"] == "none":
