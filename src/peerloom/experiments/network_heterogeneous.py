@@ -103,9 +103,10 @@ def _devices(kind: str) -> tuple[int, str]:
 
 
 def table(name: str, kinds_of: Sequence[dict[str, Any]]) -> list[str]:
-    """The kinds as Markdown: what a page shows of a result."""
+    """The kinds as Markdown: what a page shows, with an asterisk where the emulator fell behind."""
     return [
-        f"| {name} | {one['kind']} | {one['rounds']} | {shown(one['seconds'], digits=2)} |"
+        f"| {name} | {one['kind']} | {one['rounds']} | {shown(one['seconds'], digits=2)}"
+        f"{'' if one['faithful'] else '*'} |"
         for one in kinds_of
     ]
 

@@ -150,6 +150,8 @@ def test_rounds_are_put_together_by_what_they_reached_and_drawn() -> None:
         ("3 and 2", 5, 1, False),
     ]
     assert [one["seconds"]["mean"] for one in found] == pytest.approx([0.25, 37.5, 37.5, 18.75])
+    lines = network_heterogeneous.table("mnist", found)
+    assert (lines[0], lines[-1]) == ("| mnist | none | 1 | 0.25 |", "| mnist | 3 and 2 | 1 | 18.75* |")
     result = {
         "device": {"name": "a device"},
         "slowdown": 10.0,
