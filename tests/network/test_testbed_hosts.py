@@ -25,7 +25,8 @@ from testbed_parts import (
     wait_until,
 )
 
-from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.errors import FailedPreconditionError, InternalError, NotFoundError
+from peerloom.experiments.emulated_jobs import EmulatedJob, inside
 from peerloom.testbed import Action, Testbed
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(180)]
@@ -72,6 +73,20 @@ def test_training_over_ns3_gives_the_parameters_of_training_without_a_network(
         "the trainer keeps the same in the job's record"
     )
     assert kept["faithful"] == (kept["lag_worst_s"] <= 0.1)
+
+
+def test_emulated_jobs_are_asked_from_inside_with_a_look_at_the_emulator(testbed: Testbed) -> None:
+    """MNIST's network on two of the hosts: computing is waited for, its gradients cross ns-3."""
+    with inside(testbed) as ask:
+        row = ask(EmulatedJob("mnist", 2, 2, 4, sample_s=0.01, step_s=0.02, steps=2))
+        with pytest.raises(InternalError, match="batch"):
+            ask(EmulatedJob("mnist", 2, 2, 0, sample_s=0.01, step_s=0.02))
+    assert (row["state"], row["workers"], len(row["nodes"])) == ("succeeded", 2, 2)
+    # Two samples each: 40 ms, all of it waited for.
+    assert row["compute_s"] > 0.03
+    # In each of four steps both send the gradient of 50,914 values once.
+    assert row["network_bytes"] > 4 * 2 * 4 * 50_914
+    assert row["lag_s"] >= 0
 
 
 def job_record(testbed: Testbed, job: str) -> dict[str, Any]:

@@ -210,6 +210,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "embedded",
         "simulator",
         "testbed",
+        "worker.tasks.layer_shapes",
     ),
     "peerloom.dashboard": ("client", "errors", "kit.clock"),
     "peerloom.cli": (

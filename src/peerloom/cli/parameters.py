@@ -28,6 +28,19 @@ class SlotList(click.ParamType[tuple[int, ...]]):
             self.fail(f"{value!r} is not a list of whole numbers such as 3,2,2,1,1.", param, ctx)
 
 
+class NameList(click.ParamType[tuple[str, ...]]):
+    """Names with commas between them."""
+
+    name = "names"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(part.strip() for part in str(value).split(",") if part.strip())
+
+
 class Pair(click.ParamType[tuple[str, str]]):
     """key=value."""
 

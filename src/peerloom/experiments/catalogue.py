@@ -45,6 +45,12 @@ EXPERIMENTS: Mapping[str, Experiment] = MappingProxyType(
             Experiment("selection", "Whom 50 rounds of asking reach, for each budget.", "6"),
             Experiment("heterogeneous", "Training on whatever a budget of 3 reaches.", "7 and 8"),
             Experiment("versus-single", "The system beside one node alone.", ""),
+            Experiment(
+                "network-scaling", "Time against 1 to 8 workers over ns-3, compute emulated.", "4 and 5"
+            ),
+            Experiment(
+                "network-heterogeneous", "What a budget of 3 reaches, over ns-3, compute emulated.", "7 and 8"
+            ),
             Experiment("survey", "Seven methods to synchronise, predicted, beside a survey's figures.", ""),
             Experiment("byzantine", "Training beside workers that lie, by each rule.", ""),
         )

@@ -20,14 +20,16 @@ _NOT_WARM = {"PEERLOOM_NODE_KEEP_WARM": "false"}
 
 
 @contextmanager
-def live_system(slots: Sequence[int], data_roots: Sequence[Path] = ()) -> Iterator[Client]:
+def live_system(
+    slots: Sequence[int], data_roots: Sequence[Path] = (), *, keep_warm: bool = False
+) -> Iterator[Client]:
     """A fresh system of nodes node-1, node-2, ... with these slots, and a client of it; gone at the end.
 
-    Its jobs may name files below the `data_roots`.
+    Its jobs may name files below the `data_roots`. With `keep_warm` nodes get ready before they are asked.
     """
     with (
         tempfile.TemporaryDirectory(prefix="peerloom-experiment-") as folder,
-        _environment(_NOT_WARM),
+        _environment({} if keep_warm else _NOT_WARM),
         Embedded(Path(folder) / "state", slots, log_level="error", data_roots=data_roots) as system,
         Client(system.address) as client,
     ):

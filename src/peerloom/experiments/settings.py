@@ -12,6 +12,7 @@ NODE_LIMIT = 64
 WORKER_LIMIT = 64
 ROUND_LIMIT = 10_000
 MAX_REPEATS = 100_000
+MAX_SLOWDOWN = 1000
 
 Tell = Callable[[str], None]
 
@@ -25,7 +26,8 @@ class Settings:
     entry a node; `rounds` None is the experiment's own number; `workers` is the most that `scaling` tries,
     `systems` how many fresh ones `selection` asks for each budget, `repeats` how often it repeats that in the
     simulator (0: not); `over` is the address of a system that runs, whose nodes and network `scaling` takes
-    (empty: one of its own on loopback).
+    (empty: one of its own on loopback). `networks` are those of ns-3 that the experiments with emulated
+    compute run over, and `slowdown`, 1 at least, how many times slower than the thesis's their devices are.
     Raises InvalidArgumentError or NotFoundError.
     """
 
@@ -41,10 +43,16 @@ class Settings:
     systems: int = 1
     repeats: int = 1000
     over: str = ""
+    networks: tuple[str, ...] = ("csma-200M", "csma-100M", "wan-100M-1ms")
+    slowdown: float = 10.0
 
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1:
             raise InvalidArgumentError.of_field("scale", self.scale, "above 0 and at most 1")
+        if not 1 <= self.slowdown <= MAX_SLOWDOWN:
+            raise InvalidArgumentError.of_field("slowdown", self.slowdown, f"from 1 to {MAX_SLOWDOWN:,}")
+        if not self.networks or len(set(self.networks)) < len(self.networks):
+            raise InvalidArgumentError.of_field("networks", ",".join(self.networks), "one or more, each once")
         _check_range("workers", self.workers, 1, WORKER_LIMIT)
         _check_range("systems", self.systems, 1, 1000)
         _check_range("repeats", self.repeats, 0, MAX_REPEATS)

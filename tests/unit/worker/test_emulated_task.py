@@ -1,12 +1,16 @@
 """Aim: emulated compute waits what it says, layer by layer, and changes no number of the training."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.worker.task import sample_losses
+from peerloom.worker.task import Task, sample_losses
+from peerloom.worker.tasks.cifar10 import Cifar10
 from peerloom.worker.tasks.emulated import Emulated, Paced
+from peerloom.worker.tasks.mnist import Mnist
 
 
 def test_each_layer_waits_a_third_forward_and_two_thirds_backward_before_its_gradient() -> None:
@@ -58,9 +62,33 @@ def test_the_model_has_about_as_many_parameters_as_it_was_asked_for() -> None:
         ({"sample_ms": "-1"}, "sample_ms is '-1'"),
         ({"sample_ms": "soon"}, "sample_ms is 'soon'"),
         ({"samples": "1e3"}, "samples is '1e3'"),
+        ({"step_ms": "-1"}, "step_ms is '-1'"),
+        ({"like": "resnet"}, "like is 'resnet', but must be one of mnist, cifar10"),
+        ({"like": "mnist", "layers": "3"}, "like=mnist says which layers"),
     ],
 )
 def test_what_can_not_be_is_refused(arguments: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         Emulated(**arguments)
     assert said in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_a_model_like_another_has_each_of_its_parameters(name: str, tmp_path: Path) -> None:
+    original: Task = Mnist(str(tmp_path)) if name == "mnist" else Cifar10(str(tmp_path))
+    task = Emulated(like=name, sample_ms="0", samples="3")
+    counts = [one.numel() for one in task.model().parameters()]
+    assert counts == [one.numel() for one in original.model().parameters()]
+    train, _ = task.data()
+    assert task.model()(train.inputs).shape == (3, 10)
+
+
+def test_each_layer_of_a_model_like_another_waits_its_part_of_a_step() -> None:
+    """MNIST's layers have 230,400, 819,200, 36,864 and 720 of 1,087,184 multiplications a sample."""
+    model = Emulated(like="mnist", sample_ms="1087.184", step_ms="400").model()
+    paced = [one for one in model.modules() if isinstance(one, Paced)]
+    assert [one.sample_s for one in paced] == pytest.approx([0.2304, 0.8192, 0.036864, 0.00072])
+    assert [one.step_s for one in paced] == pytest.approx([0.1] * 4)
+    waits: list[float] = []
+    Paced(nn.Linear(4, 4), 0.3, waits.append, step_s=0.9)(torch.ones(2, 4)).sum().backward()
+    assert waits == pytest.approx([0.5, 1.0])

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from peerloom.cli.output import say
-from peerloom.cli.parameters import SlotList
+from peerloom.cli.parameters import NameList, SlotList
 from peerloom.cli.stopping import stop_signals
 
 _WORKLOADS = ("mnist", "cifar10")
@@ -39,7 +39,7 @@ _FOLDER = click.Path(path_type=Path)
 @click.option(
     "--rounds",
     type=int,
-    help="Rounds; of byzantine, seeds.  [default: 50 for selection, 5 for byzantine, else 3 or 4]",
+    help="Rounds; of byzantine, seeds; of network-scaling, runs of a cell.  [default: the experiment's]",
 )
 @click.option("--budgets", type=SlotList(), default="2,3,4,6,8", show_default=True, help="For selection.")
 @click.option("--systems", default=1, show_default=True, help="For selection: fresh systems a budget.")
@@ -49,12 +49,25 @@ _FOLDER = click.Path(path_type=Path)
     show_default=True,
     help="For selection on the thesis's nodes: repeats in the simulator, for error bars.",
 )
-@click.option("--workers", default=8, show_default=True, help="For scaling: up to so many workers.")
+@click.option("--workers", default=8, show_default=True, help="For scalings: up to so many workers.")
 @click.option(
     "--over",
     default="",
     metavar="HOST:PORT",
     help="For scaling: a running system's registry, whose network to measure.  [default: loopback]",
+)
+@click.option(
+    "--networks",
+    type=NameList(),
+    default="csma-200M,csma-100M,wan-100M-1ms",
+    show_default=True,
+    help="For network-...: LANs by their rate, links of each node by rate and delay; one for -heterogeneous.",
+)
+@click.option(
+    "--slowdown",
+    default=10.0,
+    show_default=True,
+    help="For network-...: how many times slower than the thesis's devices are.",
 )
 @click.option(
     "--nodes",
@@ -84,6 +97,8 @@ def experiment(
     heterogeneous  training on whatever a budget of 3 reaches (Figures 7, 8)
     versus-single  the system beside one node alone
     byzantine      training beside workers that lie, by each rule of --robust
+    network-scaling        the same as scaling behind ns-3, compute emulated; as root
+    network-heterogeneous  the same as heterogeneous behind ns-3, compute emulated; as root
     survey         seven methods to synchronise, predicted, beside a survey's figures; starts nothing
 
     Data are your own files, or generated ones of the same shapes, for timing only; the result says which.

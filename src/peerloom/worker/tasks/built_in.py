@@ -99,6 +99,8 @@ BUILT_IN: Mapping[str, TaskEntry] = {
                 "layers": "Among which they are spread, 10 unless given.",
                 "sample_ms": "Milliseconds that a sample takes, both passes; 10 unless given.",
                 "samples": "Samples of an epoch, 512 unless given.",
+                "like": "mnist or cifar10: the layers of that task's network, in place of the two above.",
+                "step_ms": "Milliseconds that a step takes beside its samples; none unless given.",
             },
         ),
     )

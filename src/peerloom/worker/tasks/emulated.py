@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from peerloom.errors import InvalidArgumentError
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
+from peerloom.worker.tasks.layer_shapes import SHAPES, LayerShape
 from peerloom.worker.tasks.numbers import number, whole
 
 CLASSES = 10
@@ -27,9 +29,11 @@ Sleep = Callable[[float], None]
 class Emulated(Task):
     """Classes of random inputs by `layers` square layers of about `parameters` in all, and a small last one.
 
-    A sample takes `sample_ms` milliseconds of a forward and a backward pass, `samples` are an epoch's. Of a
-    dense layer a device does 6 operations a parameter and sample, so one that does R operations a second
-    takes 6 * parameters / R seconds a sample.
+    With `like` the layers are those of another task's network instead, each convolution at one position. A
+    sample takes `sample_ms` milliseconds of a forward and a backward pass, spread over the layers by their
+    operations, and a step `step_ms` beside its samples, spread evenly; `samples` are an epoch's. Of a dense
+    layer a device does 6 operations a parameter and sample, so one that does R operations a second takes
+    6 * parameters / R seconds a sample.
     """
 
     epochs = _ENTRY.epochs
@@ -37,48 +41,82 @@ class Emulated(Task):
     learning_rate = _ENTRY.learning_rate
 
     def __init__(
-        self, parameters: str = "1000000", layers: str = "10", sample_ms: str = "10", samples: str = "512"
+        self,
+        parameters: str = "",
+        layers: str = "",
+        sample_ms: str = "10",
+        samples: str = "512",
+        like: str = "",
+        step_ms: str = "0",
     ) -> None:
-        self.layers = whole("layers", layers, 1, 1000)
-        self.parameters = whole("parameters", parameters, self.layers * CLASSES, 2_000_000_000)
+        if like and like not in SHAPES:
+            raise InvalidArgumentError.of_field("like", like[:40], f"one of {', '.join(SHAPES)}")
+        if like and (parameters or layers):
+            raise InvalidArgumentError(f"like={like} says which layers: leave parameters and layers out.")
         self.sample_s = number("sample_ms", sample_ms, 0, 3_600_000) / 1000
+        self.step_s = number("step_ms", step_ms, 0, 3_600_000) / 1000
         self.samples = whole("samples", samples, 1, 1_000_000)
-
-    @property
-    def width(self) -> int:
-        """Inputs and outputs of each layer."""
-        return max(CLASSES, round(math.sqrt(self.parameters / self.layers)))
+        self.shapes = SHAPES[like] if like else _equal_layers(parameters or "1000000", layers or "10")
 
     def model(self) -> nn.Module:
-        """Linear layers, each of which waits its part of a sample's time, then the last, which doesn't."""
-        each_s = self.sample_s / self.layers
-        paced = [Paced(nn.Linear(self.width, self.width), each_s) for _ in range(self.layers)]
-        return nn.Sequential(*paced, nn.Linear(self.width, CLASSES))
+        """Linear layers, each of which waits its part of a step's time; the last of equal ones doesn't."""
+        operations = sum(shape.operations for shape in self.shapes)
+        modules: list[nn.Module] = []
+        width = self.shapes[0].inputs
+        for shape in self.shapes:
+            modules += [Repeated(shape.inputs // width)] if shape.inputs > width else []
+            sample_s = self.sample_s * shape.operations / operations
+            layer = nn.Linear(shape.inputs, shape.outputs)
+            modules.append(Paced(layer, sample_s, step_s=self.step_s / len(self.shapes)))
+            width = shape.outputs
+        if width != CLASSES:
+            modules.append(nn.Linear(width, CLASSES))
+        return nn.Sequential(*modules)
 
     def data(self) -> tuple[Split, Split]:
-        """Random inputs [n, width] and classes [n], the same everywhere."""
+        """Random inputs [n, those of the first layer] and classes [n], the same everywhere."""
         return self._split(self.samples, 1), self._split(_TEST_SAMPLES, 2)
 
     def _split(self, count: int, seed: int) -> Split:
         chance = torch.Generator().manual_seed(seed)
-        inputs = torch.randn(count, self.width, generator=chance)
+        inputs = torch.randn(count, self.shapes[0].inputs, generator=chance)
         return Split(inputs, torch.randint(CLASSES, (count,), generator=chance))
 
 
-class Paced(nn.Module):
-    """A layer that takes `sample_s` seconds a sample for both passes, beside what it takes anyway."""
+def _equal_layers(parameters: str, layers: str) -> tuple[LayerShape, ...]:
+    count = whole("layers", layers, 1, 1000)
+    total = whole("parameters", parameters, count * CLASSES, 2_000_000_000)
+    width = max(CLASSES, round(math.sqrt(total / count)))
+    return (LayerShape(width, width),) * count
 
-    def __init__(self, layer: nn.Module, sample_s: float, sleep: Sleep = time.sleep) -> None:
+
+class Repeated(nn.Module):
+    """The features so many times: the positions that a convolution or the layer after it would see."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.repeat(1, self.times)
+
+
+class Paced(nn.Module):
+    """A layer that takes `sample_s` seconds a sample and `step_s` a step for both passes, beside its own."""
+
+    def __init__(
+        self, layer: nn.Module, sample_s: float, sleep: Sleep = time.sleep, step_s: float = 0.0
+    ) -> None:
         super().__init__()
         self.layer = layer
-        self.sample_s = sample_s
+        self.sample_s, self.step_s = sample_s, step_s
         self._sleep = sleep
 
     def forward(self, inputs: Tensor) -> Tensor:
-        pass_s = self.sample_s * len(inputs)
-        self._sleep(pass_s * FORWARD_PART)
+        passes_s = self.step_s + self.sample_s * len(inputs)
+        self._sleep(passes_s * FORWARD_PART)
         outputs: Tensor = self.layer(inputs)
-        return _WaitBackward.apply(outputs, pass_s * (1 - FORWARD_PART), self._sleep)  # type: ignore[no-untyped-call,no-any-return]  # torch's own
+        return _WaitBackward.apply(outputs, passes_s * (1 - FORWARD_PART), self._sleep)  # type: ignore[no-untyped-call,no-any-return]  # torch's own
 
 
 class _WaitBackward(torch.autograd.Function):
