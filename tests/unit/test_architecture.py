@@ -84,6 +84,7 @@ DECISIONS = (
     "services/trainer/workers/reports.py",
     "services/trainer/workers/state.py",
     "src/peerloom/artifacts/fetch/chunk_schedule.py",
+    "src/peerloom/client/tracking/track_entries.py",
     "src/peerloom/dashboard/curves.py",
     "src/peerloom/dashboard/job_page.py",
     "src/peerloom/dashboard/listings.py",
