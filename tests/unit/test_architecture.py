@@ -90,6 +90,7 @@ DECISIONS = (
     "src/peerloom/dashboard/listings.py",
     "src/peerloom/dashboard/network_page.py",
     "src/peerloom/dashboard/availability.py",
+    "src/peerloom/dashboard/terminal_rows.py",
     "src/peerloom/inference/client/costs.py",
     "src/peerloom/inference/client/ensemble.py",
     "src/peerloom/inference/client/hedging.py",
@@ -212,7 +213,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "simulator",
         "testbed",
     ),
-    "peerloom.dashboard": ("client", "errors", "kit.clock"),
+    "peerloom.dashboard": ("client", "errors", "kit.clock", "kit.printable"),
     "peerloom.cli": (
         "errors",
         "client",

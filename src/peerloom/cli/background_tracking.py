@@ -8,7 +8,7 @@ from peerloom.cli.output import say
 from peerloom.errors import PeerloomError
 from peerloom.kit.printable import escaped
 
-END_LIMIT_S = 60.0  # once the job has ended, for what isn't written yet
+END_LIMIT_S = 120.0  # once the job has ended, for what isn't written yet
 
 
 class TrackedHandle(Protocol):

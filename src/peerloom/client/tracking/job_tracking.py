@@ -25,7 +25,7 @@ QUEUE_LIMIT, BATCH_LIMIT = 5000, 500
 CHRONICLE_LIMIT = 4500  # characters; MLflow takes 5,000 in one tag
 ATTEMPTS, LAST_ATTEMPTS = 12, 3  # in a row: while the job runs some 5 minutes, fewer once it has ended
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-_WORD_LIMIT = 300
+_WORD_LIMIT = 160
 # After these kinds of events a job's snapshot may say more of what was asked and of its state.
 _SNAPSHOT_CHANGES = ("states", "generations")
 _Queue = asyncio.Queue[tuple[TrackEntry, str] | None]  # what happened so far with what is news there
