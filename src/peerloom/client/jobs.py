@@ -15,7 +15,7 @@ from peerloom.client.tracking.job_tracking import JobTracking
 from peerloom.client.types import Job, JobEvent, JobResult, LogLine
 from peerloom.errors import DeadlineError, FailedPreconditionError
 from peerloom.kit.checks import check_range
-from peerloom.kit.clock import Clock
+from peerloom.kit.clock import Clock, SystemClock
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
     GetJobLogsRequest,
@@ -161,6 +161,16 @@ class JobHandle(SyncFace[AsyncJobHandle]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
+
+    def show(self) -> None:
+        """Shows the job in a notebook's cell until it ends: its loss, its metric, who was lost and joined.
+
+        The curve is drawn anew as events come; what is left is a picture without scripts. Raises
+        FailedPreconditionError outside of IPython.
+        """
+        from peerloom.client.notebook.live_display import show_events
+
+        show_events(self.id, self.watch(), SystemClock())
 
     status = blocking(AsyncJobHandle.status)
     watch = blocking_iterator(AsyncJobHandle.watch)

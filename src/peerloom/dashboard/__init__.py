@@ -1,7 +1,7 @@
 """A window on the network and its jobs: a process of its own that asks as any client does, and only reads.
 
 network_page  what is known of the nodes: the registry's events and lists in, a page out
-job_page      a job's events and snapshots in, a page out; `curves` keep a long job's figures in bounds
+job_page      a job's events and snapshots in, a page out; `client.curves` keep a long job's figures in bounds
 listings      jobs, models and beliefs as pages show them
 standing      which services answer, and since when one doesn't
 board         the pages as texts; those who look wait there for the next change

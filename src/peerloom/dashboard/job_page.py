@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import asdict
 from typing import Any
 
+from peerloom.client.curves import Curves
 from peerloom.client.types import (
     EpochFinished,
     GenerationFormed,
@@ -16,7 +17,6 @@ from peerloom.client.types import (
     StepCommitted,
     WorkerLost,
 )
-from peerloom.dashboard.curves import Curves
 from peerloom.dashboard.listings import job_head
 
 MARK_LIMIT = 500  # of each kind of list: generations, epochs, marks
