@@ -16,6 +16,7 @@ _TABLE = {
     "down": (f"{_HERE}.down", "Stop what 'up' started."),
     "status": (f"{_HERE}.status", "Show services, nodes and running jobs."),
     "dashboard": (f"{_HERE}.dashboard", "Watch the network and its jobs in a browser."),
+    "top": (f"{_HERE}.top", "Watch the network and its jobs in a terminal."),
     "train": (f"{_HERE}.train", "Submit a training job and watch it."),
     "run": (f"{_HERE}.run", "Run a training script as torchrun would, and show what it prints."),
     "sync": (f"{_HERE}.sync", "List the ways to synchronise a training, or explain one."),

@@ -1,6 +1,7 @@
 """Kinds of values that several commands take."""
 
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
@@ -8,6 +9,7 @@ from typing import Any, get_args
 import click
 
 from peerloom.cli.invocation import Command, default_state
+from peerloom.errors import InvalidArgumentError
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -69,6 +71,36 @@ class Duration(click.ParamType[timedelta]):
         if found is None:
             self.fail(f"{value!r} is not a duration such as 30s, 15m, 2h or 7d.", param, ctx)
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def _checked_places(_: click.Context, __: click.Parameter, places: tuple[str, ...]) -> tuple[str, ...]:
+    if places:
+        from peerloom.client.tracking.destinations import tracker_for  # here, as it brings gRPC
+
+        for place in places:
+            tracker_for(place)
+    return places
+
+
+def track_option(command: Command) -> Command:
+    """Adds --track; places that can't be are refused before anything begins."""
+    return click.option(
+        "--track",
+        "places",
+        multiple=True,
+        callback=_checked_places,
+        metavar="TRACKER:PLACE",
+        help="Tell a tracker of the job: tensorboard:DIR, mlflow:URI or wandb:PROJECT[?mode=offline]; "
+        "repeatable.",
+    )(command)
+
+
+def check_followed(places: Sequence[str], detach: bool) -> None:
+    """Raises InvalidArgumentError where trackers are to be told by a command that doesn't wait."""
+    if places and detach:
+        raise InvalidArgumentError.of_field(
+            "track", places[0], "without --detach; later: peerloom jobs watch JOB --track TRACKER:PLACE"
+        )
 
 
 def nodes_option(command: Command) -> Command:

@@ -1,13 +1,14 @@
 """Following a job until it ends: a live bar on a terminal, plain lines elsewhere, both on standard error."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import click
 
 from peerloom import EpochFinished, JobEvent, StateChanged, StepCommitted
+from peerloom.cli.background_tracking import JobTrackers
 from peerloom.cli.events import describe, to_object
 from peerloom.cli.exits import INTERRUPTED
 from peerloom.cli.output import print_json_line, say
@@ -29,24 +30,36 @@ class Handle(Protocol):
     def watch(self, after: int = 0) -> Iterable[JobEvent]:
         """Its events."""
 
+    def track(self, *places: str, tell: Callable[[str], object]) -> None:
+        """Tells trackers of it until it has ended."""
+
 
 def watch_job(
-    job: Handle, output: str = "table", *, after: int = 0, greeting: str = "", tell_by: Tell | None = None
+    job: Handle,
+    output: str = "table",
+    *,
+    after: int = 0,
+    greeting: str = "",
+    tell_by: Tell | None = None,
+    places: Sequence[str] = (),
 ) -> str:
     """Tells of a job's events until it ends, after a `greeting`; returns its last state.
 
-    `tell_by` does that in place of what `output` says.
+    `tell_by` does that in place of what `output` says. The trackers at `places` are told of it meanwhile.
     Ctrl-C ends the watching, not the job: it says so, and the command ends with 130.
     """
     state = ""
     try:
         if greeting:
             say(greeting, err=True)
+        trackers = JobTrackers(job, places) if places else None
         with nullcontext(tell_by) if tell_by else _teller(output) as tell:
             for event in job.watch(after=after):
                 tell(event)
                 if isinstance(event, StateChanged):
                     state = event.state
+        if trackers:
+            trackers.finish()
     except KeyboardInterrupt:
         say(f"\n{job.id} goes on without you. Come back with: peerloom jobs watch {job.id}", err=True)
         click.get_current_context().exit(INTERRUPTED)

@@ -21,6 +21,7 @@ from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.client.types.jobs import Job, JobSpec, Model
 from peerloom.client.types.scripts import ScriptSpec
+from peerloom.client.types.shown import Listing
 from peerloom.kit.ids import new_request_id
 from peerloom.v1 import selector_pb2, trainer_pb2
 
@@ -76,7 +77,7 @@ class AsyncClient(AsyncNetwork):
         found = await self._services.selector.pages(
             lambda stub: stub.ListBeliefs, request, lambda page: page.beliefs
         )
-        return [belief_of(each) for each in found]
+        return Listing(belief_of(each) for each in found)
 
     async def belief(self, node: str) -> Belief:
         """What the selector believes of a node (name or id), with every term of the formula."""
@@ -94,14 +95,14 @@ class AsyncClient(AsyncNetwork):
         found = await self._services.selector.pages(
             lambda stub: stub.ListBeliefHistory, request, lambda page: page.updates, limit
         )
-        return [belief_of(each) for each in found]
+        return Listing(belief_of(each) for each in found)
 
     async def policies(self) -> list[Policy]:
         """The selection policies one can ask for, by name."""
         answer = await self._services.selector.call(
             lambda stub: stub.ListPolicies, selector_pb2.ListPoliciesRequest()
         )
-        return [policy_of(each) for each in answer.policies]
+        return Listing(policy_of(each) for each in answer.policies)
 
     @taking(JobSpec)
     async def train(self, spec: JobSpec) -> AsyncJobHandle:
@@ -153,7 +154,7 @@ class AsyncClient(AsyncNetwork):
         found = await self._services.trainer.pages(
             lambda stub: stub.ListJobs, request, lambda page: page.jobs, limit
         )
-        return [job_of(each) for each in found]
+        return Listing(job_of(each) for each in found)
 
     async def models(self, *, limit: int | None = None) -> list[Model]:
         """The models that finished jobs left with the trainer, newest first, at most `limit`."""

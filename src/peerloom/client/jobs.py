@@ -1,7 +1,8 @@
 """Handles on one job: as coroutines, and without async."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import warnings
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from peerloom.client.conversions.jobs import job_of, log_line_of
 from peerloom.client.job_events import watch_job
 from peerloom.client.loop_thread import LoopThread, SyncFace, blocking, blocking_iterator
 from peerloom.client.remote_services import Services
+from peerloom.client.tracking.job_tracking import JobTracking
 from peerloom.client.types import Job, JobEvent, JobResult, LogLine
 from peerloom.errors import DeadlineError, FailedPreconditionError
 from peerloom.kit.checks import check_range
-from peerloom.kit.clock import Clock
+from peerloom.kit.clock import Clock, SystemClock
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
     GetJobLogsRequest,
@@ -122,6 +124,16 @@ class AsyncJobHandle:
             )
         return await fetch_folder(self._services, digest, folder)
 
+    async def track(self, *places: str, tell: Callable[[str], object] = warnings.warn) -> None:
+        """Tells experiment trackers of the job until it has ended; whoever does so again repeats nothing.
+
+        A place is tensorboard:DIR, mlflow:URI or wandb:PROJECT[?mode=offline]. One that fails is tried again,
+        at last given up, and `tell` gets a line of it; the job goes on. Raises InvalidArgumentError for
+        another form, FailedPreconditionError where a tracker's library is missing.
+        """
+        trackings = [JobTracking(self, place, tell) for place in dict.fromkeys(places)]
+        await asyncio.gather(*(tracking.run() for tracking in trackings))
+
     async def _ended_result(self) -> JobResult:
         while True:
             job = await self.status()
@@ -150,6 +162,16 @@ class JobHandle(SyncFace[AsyncJobHandle]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
 
+    def show(self) -> None:
+        """Shows the job in a notebook's cell until it ends: its loss, its metric, who was lost and joined.
+
+        The curve is drawn anew as events come; what is left is a picture without scripts. Raises
+        FailedPreconditionError outside of IPython.
+        """
+        from peerloom.client.notebook.live_display import show_events
+
+        show_events(self.id, self.watch(), SystemClock())
+
     status = blocking(AsyncJobHandle.status)
     watch = blocking_iterator(AsyncJobHandle.watch)
     result = blocking(AsyncJobHandle.result)
@@ -158,3 +180,4 @@ class JobHandle(SyncFace[AsyncJobHandle]):
     logs = blocking_iterator(AsyncJobHandle.logs)
     fetch_model = blocking(AsyncJobHandle.fetch_model)
     fetch_files = blocking(AsyncJobHandle.fetch_files)
+    track = blocking(AsyncJobHandle.track)

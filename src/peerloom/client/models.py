@@ -6,6 +6,7 @@ from pathlib import Path
 from peerloom.client.conversions.jobs import job_of, model_of
 from peerloom.client.remote_services import Services
 from peerloom.client.types import Model
+from peerloom.client.types.shown import Listing
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.v1.trainer_pb2 import GetJobRequest, ListModelsRequest
 
@@ -15,7 +16,7 @@ async def list_models(services: Services, limit: int | None = None) -> list[Mode
     found = await services.trainer.pages(
         lambda stub: stub.ListModels, ListModelsRequest(), lambda page: page.models, limit
     )
-    return [model_of(each) for each in found]
+    return Listing(model_of(each) for each in found)
 
 
 async def find_digest(services: Services, model: str) -> str:

@@ -10,6 +10,7 @@ from peerloom.client.node_events import watch_registry
 from peerloom.client.remote_services import Services
 from peerloom.client.requests import node_states
 from peerloom.client.types.nodes import Node, NodeEvent, ServiceEndpoint, Session
+from peerloom.client.types.shown import Listing
 from peerloom.kit.clock import SystemClock
 from peerloom.v1 import registry_pb2
 
@@ -30,7 +31,7 @@ class AsyncNetwork:
         found = await self._services.registry.pages(
             lambda stub: stub.ListNodes, request, lambda page: page.nodes
         )
-        return [node_of(each) for each in found]
+        return Listing(node_of(each) for each in found)
 
     async def node(self, name: str) -> Node:
         """One node by name or id. Raises NotFoundError with the nearest names."""
@@ -69,7 +70,7 @@ class AsyncNetwork:
         found = await self._services.registry.pages(
             lambda stub: stub.ListSessions, request, lambda page: page.sessions, limit
         )
-        return [session_of(each) for each in found]
+        return Listing(session_of(each) for each in found)
 
     async def interruptions(self, node: str = "", *, limit: int | None = None) -> list[Session]:
         """Sessions that ended without notice, of a node or of all, newest first; at most `limit`."""
@@ -77,7 +78,7 @@ class AsyncNetwork:
         found = await self._services.registry.pages(
             lambda stub: stub.ListInterruptions, request, lambda page: page.interruptions, limit
         )
-        return [session_of(each) for each in found]
+        return Listing(session_of(each) for each in found)
 
     async def services(self) -> list[ServiceEndpoint]:
         """The registry and all services that announced themselves there, each asked for its health."""
@@ -85,4 +86,4 @@ class AsyncNetwork:
         answer = await self._services.registry.call(lambda stub: stub.ListServices, request)
         endpoints = endpoints_of(self.address, answer)
         health = await asyncio.gather(*(self._services.health(each.name, each.address) for each in endpoints))
-        return [each.with_health(*found) for each, found in zip(endpoints, health, strict=True)]
+        return Listing(each.with_health(*found) for each, found in zip(endpoints, health, strict=True))

@@ -1,11 +1,13 @@
 """A window on the network and its jobs: a process of its own that asks as any client does, and only reads.
 
 network_page  what is known of the nodes: the registry's events and lists in, a page out
-job_page      a job's events and snapshots in, a page out; `curves` keep a long job's figures in bounds
+job_page      a job's events and snapshots in, a page out; `client.curves` keep a long job's figures in bounds
 listings      jobs, models and beliefs as pages show them
 standing      which services answer, and since when one doesn't
 board         the pages as texts; those who look wait there for the next change
 following     asks and watches, once for all who look: fills pages and pins them to the board
+terminal_rows what a terminal shows of the pages, in its width; `terminal_window` shows it, and takes keys
+terminal_snapshot the same as plain text
 window        the web server: the pages' files, and one stream of events for each browser
 static        what runs in the browser
 """

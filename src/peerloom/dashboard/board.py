@@ -47,6 +47,10 @@ class Board:
             self._texts[name] = self._versions[name], text
         return text
 
+    def section(self, name: str) -> Any:
+        """A section as values; None where there is none."""
+        return self._makers[name]() if name in self._makers else None
+
     async def wait_beyond(self, count: int) -> None:
         """Returns once something has changed since `count`, or the board is closed."""
         while self.count <= count and not self.closed:

@@ -21,8 +21,13 @@ LIST_LIMIT = 100
 FOLLOWED_LIMIT = 16
 
 
+def events_section(job_id: str) -> str:
+    """The name of the section with all that happened to a job that is followed."""
+    return f"events:{job_id}"
+
+
 class SystemFollower:
-    """Keeps the board's sections services, nodes, events, jobs, models, beliefs and job:ID up to date.
+    """Keeps the board's sections services, nodes, events, jobs, models, beliefs; job:ID, events:ID.
 
     `run` works until it is cancelled. The client's patience should have no limit: what is away is shown.
     """
@@ -51,6 +56,14 @@ class SystemFollower:
             tasks.create_task(self._keep_asking("selector", self._ask_selector))
             tasks.create_task(self._keep_asking("trainer", self._ask_trainer))
 
+    async def ask_once(self) -> None:
+        """Asks each service once; what one is away for stands in the section services."""
+        await asyncio.gather(
+            self._ask("registry", self._ask_registry),
+            self._ask("selector", self._ask_selector),
+            self._ask("trainer", self._ask_trainer),
+        )
+
     def look_at(self, job_id: str) -> str:
         """Follows a job from now on, while `run` works; returns the name of its section."""
         name = f"job:{job_id}"
@@ -58,12 +71,14 @@ class SystemFollower:
         if task is None or task.done():
             page = JobPage()
             self._board.pin(name, page.page)
+            self._board.pin(events_section(job_id), page.events)
             self._followed[name] = self._tasks.create_task(self._follow_job(job_id, name, page))
         self._followed.move_to_end(name)
         while len(self._followed) > FOLLOWED_LIMIT:
             oldest, task = self._followed.popitem(last=False)
             task.cancel()
             self._board.unpin(oldest)
+            self._board.unpin(events_section(oldest.partition(":")[2]))
         return name
 
     async def _watch(self) -> None:
@@ -81,18 +96,19 @@ class SystemFollower:
 
     async def _keep_asking(self, service: str, ask: Callable[[], Awaitable[None]]) -> None:
         while True:
-            try:
-                await ask()
-                before, now = (
-                    self._availability[service],
-                    self._availability[service].answered(self._clock.wall_s()),
-                )
-                self._availability[service] = now
-                if before.is_news or before.away_since:
-                    self._touch("services")
-            except PeerloomError as error:
-                self._note_failure(service, error)
+            await self._ask(service, ask)
             await asyncio.sleep(ASK_EVERY_S)
+
+    async def _ask(self, service: str, ask: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await ask()
+        except PeerloomError as error:
+            self._note_failure(service, error)
+            return
+        before = self._availability[service]
+        self._availability[service] = before.answered(self._clock.wall_s())
+        if before.is_news or before.away_since:
+            self._touch("services")
 
     def _note_failure(self, service: str, error: PeerloomError) -> None:
         before = self._availability[service]

@@ -1,8 +1,10 @@
 """A job as its page shows it: the events in their order, and the newest snapshot."""
 
+from collections import deque
 from dataclasses import asdict
 from typing import Any
 
+from peerloom.client.curves import Curves
 from peerloom.client.types import (
     EpochFinished,
     GenerationFormed,
@@ -15,7 +17,6 @@ from peerloom.client.types import (
     StepCommitted,
     WorkerLost,
 )
-from peerloom.dashboard.curves import Curves
 from peerloom.dashboard.listings import job_head
 
 MARK_LIMIT = 500  # of each kind of list: generations, epochs, marks
@@ -33,6 +34,7 @@ class JobPage:
         self._members: dict[str, str] = {}
         self._bytes = 0
         self._log: list[dict[str, Any]] = []
+        self._events: deque[JobEvent] = deque(maxlen=MARK_LIMIT)
         self._job: Job | None = None
 
     def refresh(self, job: Job) -> None:
@@ -44,7 +46,7 @@ class JobPage:
         match event:
             case StepCommitted():
                 self._step(event)
-                return
+                return  # they are no lines
             case EpochFinished():
                 self._epoch(event)
             case GenerationFormed():
@@ -56,6 +58,7 @@ class JobPage:
                 self._mark("accused", event.accusation.node_name, str(event))
             case LiarDismissed():
                 self._mark("dismissed", event.dismissal.node_name, event.dismissal.reason)
+        self._events.append(event)
         if not isinstance(event, NodeAnswered | StateChanged | EpochFinished):
             _keep(self._log, {"time": event.time, "text": str(event)})
 
@@ -72,6 +75,10 @@ class JobPage:
             "bytes": self._bytes,
             "log": self._log[::-1],
         }
+
+    def events(self) -> list[dict[str, Any]]:
+        """All that happened but steps, oldest first."""
+        return [{"time": event.time, "text": str(event)} for event in self._events]
 
     def _step(self, event: StepCommitted) -> None:
         self._bytes += event.communicated_bytes

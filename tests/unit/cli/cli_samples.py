@@ -163,6 +163,9 @@ class HandleDouble:
             if self.interrupted:
                 raise KeyboardInterrupt
 
+    def track(self, *places: str, tell: Callable[[str], object]) -> None:
+        tell(f"told {' and '.join(places)}\x1b[2J")
+
     def status(self) -> Job:
         return job(self.ending)
 

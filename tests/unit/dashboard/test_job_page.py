@@ -14,7 +14,7 @@ from peerloom import (
     Worker,
     WorkerLost,
 )
-from peerloom.dashboard.curves import Curves
+from peerloom.client.curves import Curves
 from peerloom.dashboard.job_page import JobPage
 from peerloom.dashboard.listings import jobs_by_node
 

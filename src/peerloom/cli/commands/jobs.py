@@ -11,7 +11,7 @@ from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import JOB
 from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
-from peerloom.cli.parameters import choice_of
+from peerloom.cli.parameters import choice_of, track_option
 from peerloom.cli.summary import print_result
 from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
 from peerloom.cli.watching import watch_job
@@ -204,16 +204,19 @@ def _after(start: datetime | None, then: datetime | None) -> str:
 @click.option(
     "--after", type=click.IntRange(0), default=0, help="Begin after the event of this sequence number."
 )
+@track_option
 @listing_options
 @click.pass_context
-def watch(ctx: click.Context, job: str, after: int) -> None:
+def watch(ctx: click.Context, job: str, after: int, places: tuple[str, ...]) -> None:
     """Follow a job until it ends. With '-o json' each event is one JSON object on a line.
+
+    A tracker is told of what it doesn't know yet, from the job's beginning on.
 
     Ctrl-C leaves the job running.
     """
     with ctx.obj.client() as client:
         handle = client.job(job)
-        state = watch_job(handle, ctx.obj.output, after=after)
+        state = watch_job(handle, ctx.obj.output, after=after, places=places)
         if ctx.obj.output != "json":
             print_result(handle.status().result, ctx.obj.output)
     ctx.exit(code_of_job(state))

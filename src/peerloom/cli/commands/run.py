@@ -12,7 +12,7 @@ from peerloom.cli.exits import FAILED, code_of_script
 from peerloom.cli.invocation import system_options
 from peerloom.cli.name_completion import POLICY
 from peerloom.cli.output import say
-from peerloom.cli.parameters import Pair
+from peerloom.cli.parameters import Pair, check_followed, track_option
 from peerloom.cli.summary import ending_of
 from peerloom.cli.watching import watch_job
 from peerloom.errors import InvalidArgumentError
@@ -51,6 +51,7 @@ SILENCE_LIMIT_S = 30.0  # once the job has ended, what it printed lies ready: no
     metavar="FOLDER",
     help="Write what rank 0 left where it ran to this new folder.  [default: nowhere]",
 )
+@track_option
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
 @system_options
 @click.pass_context
@@ -61,6 +62,7 @@ def run(
     arguments: tuple[str, ...],
     collect: str,
     detach: bool,
+    places: tuple[str, ...],
     labels: Any,
     **options: Any,
 ) -> None:
@@ -69,6 +71,7 @@ def run(
     One process for each slot that the nodes give, with RANK, WORLD_SIZE and the rest set; each line that one
     prints comes after its rank. Ends with the script's exit status. Ctrl-C leaves the job running.
     """
+    check_followed(places, detach)
     if collect and Path(collect).exists():
         raise InvalidArgumentError.of_field("collect", collect, "a folder that doesn't exist yet")
     with ctx.obj.client() as client:
@@ -77,7 +80,7 @@ def run(
             say(job.id)
             return
         output = _Output(job)
-        state = watch_job(job, greeting=f"{job.id} submitted", tell_by=_tell)
+        state = watch_job(job, greeting=f"{job.id} submitted", tell_by=_tell, places=places)
         output.finish()
         result = job.status().result
         if result:

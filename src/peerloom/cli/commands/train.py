@@ -8,7 +8,7 @@ from peerloom.cli.exits import code_of_job
 from peerloom.cli.invocation import listing_options
 from peerloom.cli.name_completion import POLICY
 from peerloom.cli.output import print_document, say
-from peerloom.cli.parameters import Pair, choice_of
+from peerloom.cli.parameters import Pair, check_followed, choice_of, track_option
 from peerloom.cli.summary import print_result
 from peerloom.cli.watching import watch_job
 from peerloom.client.types import Backend, RobustRule
@@ -70,16 +70,18 @@ from peerloom.client.types import Backend, RobustRule
     default="",
     help="Folder or digest of the task's modules, for nodes that allow it.  [default: none]",
 )
+@track_option
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
 @listing_options
 @click.pass_context
-def train(ctx: click.Context, /, task: str, detach: bool, **options: Any) -> None:
+def train(ctx: click.Context, /, task: str, detach: bool, places: tuple[str, ...], **options: Any) -> None:
     """Submit a training job and watch it.
 
     TASK is digits, mnist, cifar10, text, emulated, or module:Class importable on the nodes. Ctrl-C leaves the
     job running.
     """
     output = ctx.obj.output
+    check_followed(places, detach)
     for name in ("labels", "arguments"):
         options[name] = dict(options[name])
     with ctx.obj.client() as client:
@@ -90,6 +92,6 @@ def train(ctx: click.Context, /, task: str, detach: bool, **options: Any) -> Non
             else:
                 print_document(job.status(), output)
             return
-        state = watch_job(job, greeting=f"{job.id} submitted")
+        state = watch_job(job, greeting=f"{job.id} submitted", places=places)
         print_result(job.status().result, output)
     ctx.exit(code_of_job(state))

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal
 
+from peerloom.client.types.shown import ShownInNotebooks
 from peerloom.kit.limits import LIE_PRICE
 
 EvidenceKind = Literal[
@@ -90,7 +91,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Belief:
+class Belief(ShownInNotebooks):
     """What the selector believes of a node: 0 with no terms before any evidence."""
 
     node_id: str
@@ -136,7 +137,7 @@ class ExplainedBelief:
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(ShownInNotebooks):
     """A way to choose nodes, and where it is from."""
 
     name: str

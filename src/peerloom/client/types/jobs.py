@@ -15,6 +15,7 @@ from peerloom.client.types.job_records import (
     NodeChoice,
     ScriptRun,
 )
+from peerloom.client.types.shown import ShownInNotebooks
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.raw_input import RawInput
@@ -72,7 +73,7 @@ class JobSpec:
 
 
 @dataclass(frozen=True)
-class NodeAnswer:
+class NodeAnswer(ShownInNotebooks):
     """A node that was asked for compute, and what it said.
 
     `belief` and `chosen_because` are the selector's when it was chosen; `accepted_slots` is 0 when it
@@ -100,7 +101,7 @@ class NodeAnswer:
 
 
 @dataclass(frozen=True)
-class Worker:
+class Worker(ShownInNotebooks):
     """A training process of a job; `rank` is its place in the newest generation."""
 
     id: str
@@ -129,7 +130,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class JobResult:
+class JobResult(ShownInNotebooks):
     """How a job ended and what it left.
 
     All but `job_id`, `state` and `reason` may be None: a job that ended badly leaves no model. `model_path`
@@ -182,7 +183,7 @@ class JobResult:
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(ShownInNotebooks):
     """A job as it was when asked: a snapshot that doesn't change.
 
     `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
@@ -230,7 +231,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(ShownInNotebooks):
     """A model that a job left with the trainer: `name`:`version`, or its digest.
 
     `initial_model` is the digest of the parameters that it began with, empty for fresh ones; `raw_input` is

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from peerloom.client.types.shown import ShownInNotebooks
+
 NodeState = Literal["alive", "suspect", "dead", "left", "unknown"]
 ServiceName = Literal["registry", "selector", "trainer"]
 NodeEventKind = Literal[
@@ -48,7 +50,7 @@ class MachineSpeed:
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(ShownInNotebooks):
     """A node as the registry knows it.
 
     `slots` is what it lends in all, `free_slots` what was free at its last heartbeat. `online_s` is the
@@ -107,7 +109,7 @@ class NodeEvent:
 
 
 @dataclass(frozen=True)
-class Session:
+class Session(ShownInNotebooks):
     """One online period of a node; an interruption is one with `interrupted` set.
 
     `end_time` is None while it is open; `online_s` is its length by the registry's clock, in seconds.
@@ -128,7 +130,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class ServiceEndpoint:
+class ServiceEndpoint(ShownInNotebooks):
     """Where a service is, and whether its health service says that it serves; `detail` says why not."""
 
     name: ServiceName
