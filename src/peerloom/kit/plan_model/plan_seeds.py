@@ -1,0 +1,138 @@
+"""Plans to begin a search with: slots in a few orders, in groups as even as can be, layers by their speed."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from peerloom.kit.plan_model.parallel_plan import ParallelPlan, PlanStage
+from peerloom.kit.plan_model.pipeline_order import held_micro_batches
+from peerloom.kit.plan_model.plan_setting import PlanSetting
+from peerloom.kit.plan_model.plan_space import micro_batch_counts
+from peerloom.kit.plan_model.stage_costs import StageCosts
+
+_HALVINGS = 24  # of the guess of the slowest stage's time
+_PER_STAGE = (1, 2, 4)  # micro-batches for each stage, about
+
+
+def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -> Iterator[ParallelPlan]:
+    """Each slot alone, the first slots of each order as one stage, and pipelines of all lengths."""
+    counts = micro_batch_counts(setting.batch)
+    seen = set()
+    for sequence in slot_sequences(setting):
+        for stages in range(1, min(len(setting.layers), len(sequence)) + 1):
+            wanted = [min(counts, key=lambda one: abs(one - each * stages)) for each in _PER_STAGE]
+            for groups in _groupings(sequence, stages):
+                for count in dict.fromkeys(wanted):
+                    cut = _balanced(setting, costs, groups, count, orders[0])
+                    plan = ParallelPlan(cut, count, orders[0])
+                    if plan not in seen:
+                        seen.add(plan)
+                        yield plan
+
+
+def slot_sequences(setting: PlanSetting) -> list[tuple[int, ...]]:
+    """Orders in which slots may stand in a pipeline: fast, large or lasting ones first, or near ones together."""
+    slots = range(len(setting.slots))
+    found = [
+        tuple(slots),
+        tuple(sorted(slots, key=lambda one: (-setting.slots[one].speed, one))),
+        tuple(sorted(slots, key=lambda one: (-setting.slots[one].memory_bytes, one))),
+        tuple(sorted(slots, key=lambda one: (-setting.slots[one].interruption_s, one))),
+        _chain(setting),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _chain(setting: PlanSetting) -> tuple[int, ...]:
+    """From the fastest slot on, each time the one which a message reaches soonest."""
+    message_bits = 8 * max(layer.output_bytes for layer in setting.layers) or 1.0
+    left = list(range(len(setting.slots)))
+    chain = [max(left, key=lambda one: (setting.slots[one].speed, -one))]
+    left.remove(chain[0])
+    network = setting.network
+
+    def way(other: int) -> tuple[float, float, int]:
+        here = chain[-1]
+        travels_s = message_bits / network.bits_per_s[here][other] + network.delay_s[here][other]
+        return travels_s, -setting.slots[other].speed, other
+
+    while left:
+        chain.append(min(left, key=way))
+        left.remove(chain[-1])
+    return tuple(chain)
+
+
+def _groupings(sequence: Sequence[int], stages: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """All slots in even groups, and the first ones alone; for one stage, the first so many."""
+    if stages == 1:
+        for count in range(1, len(sequence) + 1):
+            yield (tuple(sorted(sequence[:count])),)
+        return
+    edges = [len(sequence) * number // stages for number in range(stages + 1)]
+    yield tuple(
+        tuple(sorted(sequence[first:end])) for first, end in zip(edges, edges[1:], strict=False)
+    )
+    if stages < len(sequence):
+        yield tuple((slot,) for slot in sequence[:stages])
+
+
+def _balanced(
+    setting: PlanSetting, costs: StageCosts, groups: Sequence[tuple[int, ...]], count: int, order: str
+) -> tuple[PlanStage, ...]:
+    """Layers cut so that the slowest stage computes as little as can be, within memory where that is possible.
+
+    By halving a guess of its time: stages are filled one after the other up to the guess.
+    """
+    if len(groups) == 1:
+        return (PlanStage(0, len(setting.layers), groups[0]),)
+    layers = len(setting.layers)
+    before_s = [costs.seconds_of(0, end) for end in range(layers + 1)]
+    speeds = [sum(setting.slots[slot].speed for slot in group) for group in groups]
+    room = [_room(setting, costs, group, number, len(groups), count, order) for number, group in enumerate(groups)]
+    low_s, high_s = 0.0, before_s[-1] / min(speeds)
+    best = _filled(before_s, speeds, room, high_s)
+    for _ in range(_HALVINGS):
+        guess_s = (low_s + high_s) / 2
+        found = _filled(before_s, speeds, room, guess_s)
+        if found[-1] < layers:
+            low_s = guess_s
+        else:
+            best, high_s = found, guess_s
+    edges = [0, *best[:-1], layers]
+    return tuple(
+        PlanStage(first, end, group) for first, end, group in zip(edges, edges[1:], groups, strict=False)
+    )
+
+
+def _room(
+    setting: PlanSetting,
+    costs: StageCosts,
+    group: tuple[int, ...],
+    number: int,
+    stages: int,
+    count: int,
+    order: str,
+) -> tuple[list[float], float]:
+    """The bytes that the first layers need on this stage, by how many they are, and the least that a slot has."""
+    held = held_micro_batches(order, number, stages, count)
+    share = max(costs.shares_of(group, setting.batch // count))
+    needed = [
+        layer.parameters * setting.state_bytes + held * share * layer.kept_bytes for layer in setting.layers
+    ]
+    return [0.0, *accumulate(needed)], min(setting.slots[slot].memory_bytes for slot in group)
+
+
+def _filled(
+    before_s: Sequence[float], speeds: Sequence[float], room: Sequence[tuple[list[float], float]], most_s: float
+) -> list[int]:
+    """Where each stage ends; the last below the number of layers when they don't fit."""
+    layers, ends, first = len(before_s) - 1, [], 0
+    for number, speed in enumerate(speeds):
+        needed, limit = room[number]
+        by_time = bisect_right(before_s, before_s[first] + most_s * speed) - 1
+        by_memory = bisect_right(needed, needed[first] + limit) - 1
+        left = len(speeds) - number - 1
+        end = min(max(first + 1, min(by_time, by_memory)), layers - left)
+        ends.append(end)
+        first = end
+    return ends
