@@ -19,12 +19,9 @@ def neighbours(plan: ParallelPlan, setting: PlanSetting, orders: Sequence[str]) 
 
 
 def _changed(plan: ParallelPlan, setting: PlanSetting, orders: Sequence[str]) -> Iterator[ParallelPlan]:
-    counts = micro_batch_counts(setting.batch)
-    place = counts.index(plan.micro_batches)
-    for count in (*counts[max(0, place - 1) : place], *counts[place + 1 : place + 2]):
-        yield ParallelPlan(plan.stages, count, plan.order)
     for order in orders:
-        yield ParallelPlan(plan.stages, plan.micro_batches, order)
+        for count in micro_batch_counts(setting.batch):
+            yield ParallelPlan(plan.stages, count, order)
     stages = plan.stages
     unused = tuple(slot for slot in range(len(setting.slots)) if slot not in set(plan.slots))
     for changed in (

@@ -2,7 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import permutations
+from typing import NamedTuple
 
 from peerloom.kit.plan_model.parallel_plan import ParallelPlan, PlanStage
 from peerloom.kit.plan_model.pipeline_order import held_micro_batches
@@ -10,7 +11,8 @@ from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_space import micro_batch_counts
 from peerloom.kit.plan_model.stage_costs import StageCosts
 
-_HALVINGS = 24  # of the guess of the slowest stage's time
+_HALVINGS = 16  # of the guess of the slowest stage's time
+_PERMUTED = 4  # slots, whose orders are 24
 _PER_STAGE = (1, 2, 4)  # micro-batches for each stage, about
 
 
@@ -31,8 +33,13 @@ def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -
 
 
 def slot_sequences(setting: PlanSetting) -> list[tuple[int, ...]]:
-    """Orders in which slots may stand in a pipeline: fast, large or lasting ones first, or near ones together."""
+    """Orders in which slots may stand in a pipeline: all of a few slots, else those by speed, memory or stay.
+
+    Or near ones beside each other; each of them forwards and backwards.
+    """
     slots = range(len(setting.slots))
+    if len(slots) <= _PERMUTED:
+        return list(permutations(slots))
     found = [
         tuple(slots),
         tuple(sorted(slots, key=lambda one: (-setting.slots[one].speed, one))),
@@ -40,7 +47,7 @@ def slot_sequences(setting: PlanSetting) -> list[tuple[int, ...]]:
         tuple(sorted(slots, key=lambda one: (-setting.slots[one].interruption_s, one))),
         _chain(setting),
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys((*found, *(one[::-1] for one in found))))
 
 
 def _chain(setting: PlanSetting) -> tuple[int, ...]:
@@ -83,17 +90,16 @@ def _balanced(
 
     By halving a guess of its time: stages are filled one after the other up to the guess.
     """
-    if len(groups) == 1:
-        return (PlanStage(0, len(setting.layers), groups[0]),)
     layers = len(setting.layers)
-    before_s = [costs.seconds_of(0, end) for end in range(layers + 1)]
-    speeds = [sum(setting.slots[slot].speed for slot in group) for group in groups]
-    room = [_room(setting, costs, group, number, len(groups), count, order) for number, group in enumerate(groups)]
-    low_s, high_s = 0.0, before_s[-1] / min(speeds)
-    best = _filled(before_s, speeds, room, high_s)
+    if len(groups) == 1:
+        return (PlanStage(0, layers, groups[0]),)
+    before_s = costs.seconds_before()
+    stages = [_stage_room(setting, costs, groups, number, count, order) for number in range(len(groups))]
+    low_s, high_s = 0.0, before_s[-1] / min(stage.speed for stage in stages)
+    best = _filled(before_s, stages, high_s)
     for _ in range(_HALVINGS):
         guess_s = (low_s + high_s) / 2
-        found = _filled(before_s, speeds, room, guess_s)
+        found = _filled(before_s, stages, guess_s)
         if found[-1] < layers:
             low_s = guess_s
         else:
@@ -104,35 +110,36 @@ def _balanced(
     )
 
 
-def _room(
+class _StageRoom(NamedTuple):
+    """A group's speed, what the first layers need there by how many they are, and the least that a slot has."""
+
+    speed: float
+    needed: list[float]
+    memory_bytes: float
+
+
+def _stage_room(
     setting: PlanSetting,
     costs: StageCosts,
-    group: tuple[int, ...],
+    groups: Sequence[tuple[int, ...]],
     number: int,
-    stages: int,
     count: int,
     order: str,
-) -> tuple[list[float], float]:
-    """The bytes that the first layers need on this stage, by how many they are, and the least that a slot has."""
-    held = held_micro_batches(order, number, stages, count)
-    share = max(costs.shares_of(group, setting.batch // count))
-    needed = [
-        layer.parameters * setting.state_bytes + held * share * layer.kept_bytes for layer in setting.layers
-    ]
-    return [0.0, *accumulate(needed)], min(setting.slots[slot].memory_bytes for slot in group)
+) -> _StageRoom:
+    slots = [setting.slots[slot] for slot in groups[number]]
+    held = held_micro_batches(order, number, len(groups), count)
+    share = max(costs.shares_of(groups[number], setting.batch // count))
+    needed = costs.needed_before(held * share)
+    return _StageRoom(sum(slot.speed for slot in slots), needed, min(slot.memory_bytes for slot in slots))
 
 
-def _filled(
-    before_s: Sequence[float], speeds: Sequence[float], room: Sequence[tuple[list[float], float]], most_s: float
-) -> list[int]:
+def _filled(before_s: Sequence[float], stages: Sequence[_StageRoom], most_s: float) -> list[int]:
     """Where each stage ends; the last below the number of layers when they don't fit."""
     layers, ends, first = len(before_s) - 1, [], 0
-    for number, speed in enumerate(speeds):
-        needed, limit = room[number]
-        by_time = bisect_right(before_s, before_s[first] + most_s * speed) - 1
-        by_memory = bisect_right(needed, needed[first] + limit) - 1
-        left = len(speeds) - number - 1
-        end = min(max(first + 1, min(by_time, by_memory)), layers - left)
-        ends.append(end)
-        first = end
+    for number, stage in enumerate(stages):
+        by_time = bisect_right(before_s, before_s[first] + most_s * stage.speed) - 1
+        by_memory = bisect_right(stage.needed, stage.needed[first] + stage.memory_bytes) - 1
+        left = len(stages) - number - 1
+        first = min(max(first + 1, min(by_time, by_memory)), layers - left)
+        ends.append(first)
     return ends

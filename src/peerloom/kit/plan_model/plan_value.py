@@ -11,18 +11,10 @@ from peerloom.kit.plan_model.pipeline_simulation import (
     simulate_pipeline,
 )
 from peerloom.kit.plan_model.plan_setting import PlanSetting
-from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost, StageCosts
+from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost, StageCosts, StageMemory
 
 # A bound and what it bounds add up the same seconds in another order.
 ROUNDING = 1e-9
-
-
-class StageMemory(NamedTuple):
-    """What a slot of a stage needs, and what is missing there, in bytes; the stage's worst slot, by number."""
-
-    slot: int
-    needed_bytes: float
-    missing_bytes: float
 
 
 class CostedPlan(NamedTuple):
@@ -69,7 +61,7 @@ def costed_plan(plan: ParallelPlan, setting: PlanSetting, costs: StageCosts) -> 
             return None
         stages.append(cost)
         held = held_micro_batches(plan.order, number, len(plan.stages), plan.micro_batches)
-        memory.append(_memory(setting, stage.slots, cost, held))
+        memory.append(costs.memory_of(stage, samples, held))
     ways = tuple(
         costs.between(stage, after, samples)
         for stage, after in zip(plan.stages, plan.stages[1:], strict=False)
@@ -96,13 +88,3 @@ def finished_per_s(setting: PlanSetting, stages: Sequence[StageCost], step_s: fl
     breaks_per_s = sum(stage.breaks_per_s for stage in stages)
     lost = breaks_per_s * step_s / 2 + sum(stage.break_loss for stage in stages)
     return setting.batch / step_s / (1 + lost)
-
-
-def _memory(setting: PlanSetting, slots: Sequence[int], cost: StageCost, held: int) -> StageMemory:
-    found = [
-        StageMemory(slot, needed := cost.state_bytes + held * share * cost.kept_bytes, needed - limit)
-        for slot, share in zip(slots, cost.shares, strict=True)
-        for limit in (setting.slots[slot].memory_bytes,)
-    ]
-    worst = max(found, key=lambda one: one.missing_bytes)
-    return worst._replace(missing_bytes=max(0.0, worst.missing_bytes))

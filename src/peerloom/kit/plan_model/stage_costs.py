@@ -17,18 +17,24 @@ from peerloom.kit.sync_model.sync_setting import SyncSetting
 class StageCost(NamedTuple):
     """A stage's seconds for one micro-batch, and for a step; `shares` are samples, one number a slot.
 
-    `state_bytes` are on each slot; `kept_bytes` for a sample that waits for its backward pass. `breaks_per_s`
-    are expected in the stage, and `break_loss` of a second's work is lost by them beside half a step each.
+    `breaks_per_s` are expected in the stage, and `break_loss` of a second's work is lost by them beside half a
+    step each.
     """
 
     shares: tuple[int, ...]
     forward_s: float
     backward_s: float
     sum_s: float
-    state_bytes: float
-    kept_bytes: float
     breaks_per_s: float
     break_loss: float
+
+
+class StageMemory(NamedTuple):
+    """What a slot of a stage needs, and what is missing there, in bytes; the stage's worst slot, by number."""
+
+    slot: int
+    needed_bytes: float
+    missing_bytes: float
 
 
 class BoundaryCost(NamedTuple):
@@ -64,6 +70,8 @@ class StageCosts:
         self._parameters = [0, *accumulate(layer.parameters for layer in layers)]
         self._kept = [0.0, *accumulate(layer.kept_bytes for layer in layers)]
         self._stages: dict[tuple[PlanStage, int], StageCost | None] = {}
+        self._memory: dict[tuple[PlanStage, int, int], StageMemory] = {}
+        self._needed: dict[int, list[float]] = {}
         self._sums: dict[tuple[tuple[int, ...], int], float] = {}
         self._topologies: dict[tuple[int, ...], tuple[SyncSetting, SumTopology]] = {}
         self._shares: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
@@ -84,18 +92,34 @@ class StageCosts:
             self._boundaries[key] = self._boundary(*key)
         return self._boundaries[key]
 
-    def parameters_of(self, first: int, end: int) -> int:
-        """Those of layers `first` to `end`, one past the last."""
-        return self._parameters[end] - self._parameters[first]
+    def memory_of(self, stage: PlanStage, samples: int, held: int) -> StageMemory:
+        """While activations of `held` micro-batches of so many samples wait for their backward passes."""
+        key = stage, samples, held
+        if key not in self._memory:
+            first, end, slots = stage
+            found = []
+            for slot, share in zip(slots, self.shares_of(slots, samples), strict=True):
+                needed = self.needed_before(held * share)
+                needed_bytes = needed[end] - needed[first]
+                missing_bytes = needed_bytes - self._setting.slots[slot].memory_bytes
+                found.append((missing_bytes, -slot, needed_bytes))
+            missing_bytes, slot, needed_bytes = max(found)
+            self._memory[key] = StageMemory(-slot, needed_bytes, max(0.0, missing_bytes))
+        return self._memory[key]
 
-    def seconds_of(self, first: int, end: int) -> float:
-        """A sample's, both ways, on a slot of speed 1."""
-        forward_s, backward_s = self._forward_s, self._backward_s
-        return forward_s[end] - forward_s[first] + backward_s[end] - backward_s[first]
+    def needed_before(self, samples: int) -> list[float]:
+        """By a number of layers, what the first so many need on a slot with activations of so many samples."""
+        if samples not in self._needed:
+            state = self._setting.state_bytes
+            self._needed[samples] = [
+                parameters * state + samples * kept
+                for parameters, kept in zip(self._parameters, self._kept, strict=True)
+            ]
+        return self._needed[samples]
 
-    def kept_bytes_of(self, first: int, end: int) -> float:
-        """A sample's."""
-        return self._kept[end] - self._kept[first]
+    def seconds_before(self) -> list[float]:
+        """By a number of layers, a sample's seconds in the first so many, both ways, on a slot of speed 1."""
+        return [there + back for there, back in zip(self._forward_s, self._backward_s, strict=True)]
 
     def shares_of(self, slots: tuple[int, ...], samples: int) -> tuple[int, ...]:
         """How many samples each slot gets."""
@@ -111,7 +135,7 @@ class StageCosts:
         if min(shares) == 0:
             return None
         slowest = max(share / setting.slots[slot].speed for share, slot in zip(shares, slots, strict=True))
-        parameters = self.parameters_of(first, end)
+        parameters = self._parameters[end] - self._parameters[first]
         state_bytes = parameters * setting.state_bytes
         breaks_per_s = sum(1 / setting.slots[slot].interruption_s for slot in slots)
         lost_s = setting.regroup_s
@@ -122,8 +146,6 @@ class StageCosts:
             forward_s=setting.pass_overhead_s + slowest * (self._forward_s[end] - self._forward_s[first]),
             backward_s=setting.pass_overhead_s + slowest * (self._backward_s[end] - self._backward_s[first]),
             sum_s=self._sum_s(slots, parameters),
-            state_bytes=state_bytes,
-            kept_bytes=self._kept[end] - self._kept[first],
             breaks_per_s=breaks_per_s,
             break_loss=breaks_per_s * lost_s,
         )
