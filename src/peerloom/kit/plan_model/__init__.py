@@ -1,4 +1,4 @@
-"""Where a model's layers go when one slot isn't enough, chosen by what a step is predicted to take. Pure functions.
+"""Where a model's layers go when one slot isn't enough, chosen by predicted steps. Pure functions.
 
 A setting has the layers (`model_layers`, or those of a well-known form, `known_models`), the slots and the
 links between them (`plan_setting`). A plan cuts the layers into stages, gives each its slots, and says in how

@@ -15,7 +15,7 @@ BACKWARD_RATIO = 2.0  # a backward pass computes two products for each of the fo
 class ModelLayer:
     """A layer that no stage boundary cuts.
 
-    `forward_s` and `backward_s` are seconds for one sample on a slot of speed 1. `output_bytes` of activations
+    `forward_s` and `backward_s` are seconds for a sample on a slot of speed 1. `output_bytes` of activations
     go to the next layer for a sample, and as many of gradients come back; `kept_bytes` are held for a sample
     from its forward to its backward pass. Raises InvalidArgumentError.
     """
@@ -89,7 +89,9 @@ def _whole(number: int, value: float) -> int:
 def _seconds(number: int, entry: Mapping[str, Any], which: str, operations_per_s: float) -> float | None:
     seconds, operations = entry.get(f"{which}_s"), entry.get(f"{which}_operations")
     if seconds is not None and operations is not None:
-        raise InvalidArgumentError(f"Layer {number} has both {which}_s and {which}_operations; leave one out.")
+        raise InvalidArgumentError(
+            f"Layer {number} has both {which}_s and {which}_operations; leave one out."
+        )
     if operations is not None:
         return float(operations) / operations_per_s
     return None if seconds is None else float(seconds)

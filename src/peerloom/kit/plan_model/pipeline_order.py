@@ -9,7 +9,7 @@ from peerloom.errors import InvalidArgumentError, nearest
 GPIPE, ONE_F_ONE_B = "gpipe", "1f1b"
 PIPELINE_ORDERS: Mapping[str, str] = MappingProxyType(
     {
-        ONE_F_ONE_B: "after a stage's first forward passes a backward one after each: few activations are held",
+        ONE_F_ONE_B: "after the first forward passes a backward one follows each: few activations are held",
         GPIPE: "all forward passes, then all backward ones: all activations are held",
     }
 )

@@ -34,7 +34,7 @@ def _order_of(order: str, stage: int, stages: int, micro_batches: int) -> tuple[
 def simulate_pipeline(
     stages: Sequence[StageCost], boundaries: Sequence[BoundaryCost], micro_batches: int, order: str
 ) -> SimulatedPipeline:
-    """Stages compute while they send and receive; what a stage sends leaves in the order in which it was made.
+    """Stages compute while they send and receive; what a stage sends leaves in the order in which it is made.
 
     A pass begins when the stage is free and the micro-batch's activations, or their gradients, have arrived.
     Each stage's passes and messages have an order that is known beforehand, so nothing overtakes, and no

@@ -58,7 +58,7 @@ def choose_plan(
     A setting of at most `most_listed` plans is searched through: plans are simulated, those with the highest
     bound first, until no bound is above what was found. In a larger one seeds are changed step by step as
     long as that makes them better, and at most MOST_EVALUATED plans are looked at. Raises
-    InvalidArgumentError for an unknown order, ResourceExhaustedError, saying what is missing, if no plan fits.
+    InvalidArgumentError for an unknown order, ResourceExhaustedError, saying what is missing, if none fits.
     """
     for order in orders:
         check_order(order)
@@ -123,7 +123,9 @@ class _Search:
         return True
 
     def _climb_all(self) -> None:
-        seeds = self._evaluate_all(islice(seed_plans(self._setting, self._orders, self._costs), MOST_EVALUATED // 2))
+        seeds = self._evaluate_all(
+            islice(seed_plans(self._setting, self._orders, self._costs), MOST_EVALUATED // 2)
+        )
         starts = []
         for kind in PLAN_KINDS:
             of_kind = _promising(one for one in seeds if one.plan.kind == kind)
@@ -139,7 +141,7 @@ class _Search:
             self._climb(start, len(self._evaluated) + left)
 
     def _climb(self, start: CostedPlan, most_evaluated: int) -> None:
-        """From neighbour to neighbour: first to one that lacks less memory, then to one that finishes more."""
+        """From neighbour to neighbour: to one that lacks less memory, then to one that finishes more."""
         current: CostedPlan | None = start
         while current is not None and len(self._evaluated) < most_evaluated:
             left = most_evaluated - len(self._evaluated)
@@ -160,7 +162,7 @@ class _Search:
         return None
 
     def _try_each_kind(self, known: Sequence[CostedPlan]) -> None:
-        """What a kind's best is told as; its plans with the highest bounds may not have been simulated yet."""
+        """A kind's best is told, and its plans with the highest bounds may not have been simulated yet."""
         for kind in PLAN_KINDS:
             of_kind = (one for one in known if one.plan.kind == kind and not one.missing_bytes)
             for one in _promising(of_kind)[:_TRIED_OF_A_KIND]:

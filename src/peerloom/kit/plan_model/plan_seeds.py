@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import NamedTuple
 
 from peerloom.kit.plan_model.parallel_plan import ParallelPlan, PlanStage
@@ -76,9 +76,7 @@ def _groupings(sequence: Sequence[int], stages: int) -> Iterator[tuple[tuple[int
             yield (tuple(sorted(sequence[:count])),)
         return
     edges = [len(sequence) * number // stages for number in range(stages + 1)]
-    yield tuple(
-        tuple(sorted(sequence[first:end])) for first, end in zip(edges, edges[1:], strict=False)
-    )
+    yield tuple(tuple(sorted(sequence[first:end])) for first, end in pairwise(edges))
     if stages < len(sequence):
         yield tuple((slot,) for slot in sequence[:stages])
 
@@ -86,7 +84,7 @@ def _groupings(sequence: Sequence[int], stages: int) -> Iterator[tuple[tuple[int
 def _balanced(
     setting: PlanSetting, costs: StageCosts, groups: Sequence[tuple[int, ...]], count: int, order: str
 ) -> tuple[PlanStage, ...]:
-    """Layers cut so that the slowest stage computes as little as can be, within memory where that is possible.
+    """Layers cut so that the slowest stage computes as little as can be, within memory where possible.
 
     By halving a guess of its time: stages are filled one after the other up to the guess.
     """
@@ -111,7 +109,7 @@ def _balanced(
 
 
 class _StageRoom(NamedTuple):
-    """A group's speed, what the first layers need there by how many they are, and the least that a slot has."""
+    """A group's speed, what so many first layers need there, and the least memory that a slot has."""
 
     speed: float
     needed: list[float]

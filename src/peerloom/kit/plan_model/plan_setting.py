@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.plan_model.model_layers import MOST_PLANNED_LAYERS, ModelLayer
@@ -110,8 +110,8 @@ class PlanNetwork:
 class PlanSetting:
     """Layers to be placed on slots, and a batch of so many samples a step.
 
-    `value_bytes` has each parameter, and as many its gradient; `optimiser_bytes` a parameter's moments. A pass
-    of a micro-batch costs `pass_overhead_s` besides its samples. A stage on several slots sums its gradients
+    `value_bytes` has each parameter, and as many its gradient; `optimiser_bytes` its moments. A pass of a
+    micro-batch costs `pass_overhead_s` besides its samples. A stage on several slots sums its gradients
     by `sync`. After an interruption all wait `regroup_s`; a stage whose only slot broke off goes on from a
     copy of its state that is made every `snapshot_s`. Raises InvalidArgumentError.
     """
@@ -125,21 +125,23 @@ class PlanSetting:
     pass_overhead_s: float = 0.0
     regroup_s: float = 1.0
     snapshot_s: float = 60.0
-    sync: SyncScheme = SyncScheme()
+    sync: SyncScheme = field(default_factory=SyncScheme)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.slots) <= MOST_PLANNED_SLOTS:
             raise InvalidArgumentError.of_field("slots", len(self.slots), f"from 1 to {MOST_PLANNED_SLOTS}")
         if not 1 <= len(self.layers) <= MOST_PLANNED_LAYERS:
-            raise InvalidArgumentError.of_field("layers", len(self.layers), f"from 1 to {MOST_PLANNED_LAYERS}")
+            raise InvalidArgumentError.of_field(
+                "layers", len(self.layers), f"from 1 to {MOST_PLANNED_LAYERS}"
+            )
         if len(self.network.bits_per_s) != len(self.slots):
             limit = f"one for each of the {len(self.slots)} slots"
             raise InvalidArgumentError.of_field("rows of the network", len(self.network.bits_per_s), limit)
         if self.batch < 1:
             raise InvalidArgumentError.of_field("batch", self.batch, "at least 1 sample")
-        for field in ("value_bytes", "optimiser_bytes", "pass_overhead_s", "regroup_s", "snapshot_s"):
-            if not 0 <= getattr(self, field) < math.inf:
-                raise InvalidArgumentError.of_field(field, getattr(self, field), "at least 0")
+        for name in ("value_bytes", "optimiser_bytes", "pass_overhead_s", "regroup_s", "snapshot_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidArgumentError.of_field(name, getattr(self, name), "at least 0")
         if not any(layer.forward_s + layer.backward_s for layer in self.layers):
             raise InvalidArgumentError("No layer takes any time: say how long one takes, or its operations.")
         if self.sync.period > 1:

@@ -17,8 +17,8 @@ from peerloom.kit.sync_model.sync_setting import SyncSetting
 class StageCost(NamedTuple):
     """A stage's seconds for one micro-batch, and for a step; `shares` are samples, one number a slot.
 
-    `breaks_per_s` are expected in the stage, and `break_loss` of a second's work is lost by them beside half a
-    step each.
+    `breaks_per_s` are expected in the stage, and `break_loss` of a second's work is lost by them beside half
+    a step each.
     """
 
     shares: tuple[int, ...]
@@ -30,7 +30,7 @@ class StageCost(NamedTuple):
 
 
 class StageMemory(NamedTuple):
-    """What a slot of a stage needs, and what is missing there, in bytes; the stage's worst slot, by number."""
+    """What a slot of a stage needs, and what is missing there, in bytes; the stage's worst, by number."""
 
     slot: int
     needed_bytes: float
@@ -38,7 +38,7 @@ class StageMemory(NamedTuple):
 
 
 class BoundaryCost(NamedTuple):
-    """A micro-batch's messages between two stages: how long they occupy both, and how long they're on their way.
+    """A micro-batch's messages between two stages: how long they occupy both, and are on their way then.
 
     Activations go there, and their gradients come back.
     """
@@ -85,7 +85,7 @@ class StageCosts:
         return self._stages[key]
 
     def between(self, stage: PlanStage, after: PlanStage, samples: int) -> BoundaryCost:
-        """Each slot sends the next stage's slots those of its samples that are theirs, one after the other."""
+        """Each slot sends the next stage's slots those of its samples that are theirs, one by one."""
         each = self._setting.layers[stage.end - 1].output_bytes
         key = each, stage.slots, after.slots, samples
         if key not in self._boundaries:
@@ -108,7 +108,7 @@ class StageCosts:
         return self._memory[key]
 
     def needed_before(self, samples: int) -> list[float]:
-        """By a number of layers, what the first so many need on a slot with activations of so many samples."""
+        """By a number of layers, what the first so many need with activations of so many samples."""
         if samples not in self._needed:
             state = self._setting.state_bytes
             self._needed[samples] = [
@@ -189,15 +189,13 @@ class StageCosts:
     def _boundary(
         self, each: float, before: tuple[int, ...], after: tuple[int, ...], samples: int
     ) -> BoundaryCost:
-        ways = _overlaps(
-            before, self.shares_of(before, samples), after, self.shares_of(after, samples)
-        )
+        ways = _overlaps(before, self.shares_of(before, samples), after, self.shares_of(after, samples))
         there = [(i, j, count * each) for i, j, count in ways]
         back = [(j, i, count * each) for i, j, count in ways]
         return BoundaryCost(*self._travel(there), *self._travel(back))
 
     def _travel(self, messages: list[tuple[int, int, float]]) -> tuple[float, float]:
-        """Messages (from, to, bytes) occupy both ends, one after the other; the busiest end, the longest way."""
+        """Messages (from, to, bytes) occupy both ends, one by one: the busiest end, the longest way."""
         network = self._setting.network
         sends: dict[int, float] = {}
         gets: dict[int, float] = {}
