@@ -157,7 +157,7 @@ def why_memory_binds(choice: PlanChoice, setting: PlanSetting) -> str:
     gain = more.finished_per_s / choice.chosen.finished_per_s - 1
     return (
         f"with {shown_bytes(memory.missing_bytes)} more on {setting.slots[memory.slot].name} "
-        f"a {more.plan.kind} plan would finish {gain:.0%} more"
+        f"a plan of the kind {more.plan.kind} would finish {gain:.0%} more"
     )
 
 

@@ -27,6 +27,7 @@ _TRIED_OF_A_KIND = 6  # plans of the other kinds, those that could be best, and 
 _CLIMBS_OF_A_KIND = 2
 _TRIED_AT_ONCE = 12  # neighbours simulated before a climb ends
 _WORTH = 1e-6  # of what a plan finishes: less isn't a better plan
+_NEARLY = 0.9  # of what the best plan that doesn't fit may finish
 _NEXT_BEST = 2  # that are told, beside the best of each other kind
 
 
@@ -170,22 +171,24 @@ class _Search:
 
     def _others(self, best: PlanPrediction) -> tuple[PlanPrediction, ...]:
         fitting = sorted((one for one in self._predicted.values() if not one.costed.missing_bytes), key=_rank)
-        kinds, cuts, found = {best.plan.kind}, {best.plan.stages}, []
+        kinds, shapes, found = {best.plan.kind}, {_shape(best.plan)}, []
         spare = _NEXT_BEST
         for one in fitting:
             is_new_kind = one.plan.kind not in kinds
-            if one.plan.stages in cuts or (not is_new_kind and not spare):
+            if _shape(one.plan) in shapes or (not is_new_kind and not spare):
                 continue
             spare -= not is_new_kind
             kinds.add(one.plan.kind)
-            cuts.add(one.plan.stages)
+            shapes.add(_shape(one.plan))
             found.append(one)
         return tuple(found)
 
     def _with_more_memory(self, known: Sequence[CostedPlan], value: float) -> PlanPrediction | None:
+        """Of the plans near the best one that doesn't fit, that which lacks least."""
         worth = _promising(one for one in known if one.missing_bytes and one.most_per_s > value)
-        tried = sorted(map(self._simulate, worth[:_TRIED_OF_A_KIND]), key=_rank)
-        return tried[0] if tried and tried[0].finished_per_s > value * (1 + _WORTH) else None
+        near = [one for one in worth if one.most_per_s >= _NEARLY * worth[0].most_per_s]
+        tried = map(self._simulate, sorted(near, key=lambda one: one.missing_bytes)[:_TRIED_OF_A_KIND])
+        return next((one for one in tried if one.finished_per_s > value * (1 + _WORTH)), None)
 
 
 def _promising(plans: Iterable[CostedPlan]) -> list[CostedPlan]:
@@ -199,6 +202,11 @@ def _rank(one: PlanPrediction) -> tuple[float, int, int, int]:
 
 def _plainness(plan: ParallelPlan) -> tuple[int, int, int]:
     return len(plan.slots), len(plan.stages), plan.micro_batches
+
+
+def _shape(plan: ParallelPlan) -> tuple[int, ...]:
+    """How many slots each stage has: what tells plans from each other at a glance."""
+    return tuple(len(stage.slots) for stage in plan.stages)
 
 
 def _missing(one: CostedPlan) -> float:

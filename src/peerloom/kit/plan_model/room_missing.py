@@ -21,7 +21,8 @@ def no_plan_fits(setting: PlanSetting, looked_at: Sequence[CostedPlan]) -> Resou
         missing = largest - room
         text = (
             f"layer {number} ({setting.layers[number].name}) alone needs {shown_bytes(largest)}, and the "
-            f"largest slot has {shown_bytes(room)}: {shown_bytes(missing)} are missing. No plan cuts within a layer"
+            f"largest slot has {shown_bytes(room)}: {shown_bytes(missing)} are missing. "
+            "No plan cuts within a layer"
         )
     elif total > together:
         missing = total - together
