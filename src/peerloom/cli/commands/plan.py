@@ -22,7 +22,7 @@ from peerloom.kit.plan_model.plan_reasons import (
     why_too_large,
 )
 from peerloom.kit.plan_model.plan_search import PlanChoice, choose_plan
-from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_s
+from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
 
 if TYPE_CHECKING:
     from peerloom.kit.plan_model.plan_setting import PlanSetting
@@ -155,7 +155,7 @@ def _print_others(found: PlanChoice, setting: "PlanSetting") -> None:
         order = f", {one.plan.order}" if stages > 1 else ""
         say(
             f"{one.plan.kind}, {plural(stages, 'stage')} on {plural(slots, 'slot')}{order}: "
-            f"{one.finished_per_s:.3g} samples/s in steps of {shown_s(one.step_s)}"
+            f"{shown_number(one.finished_per_s)} samples/s in steps of {shown_s(one.step_s)}"
         )
         say(f"  {why_it_loses(one, found.chosen, setting)}")
     for costed in found.too_large:

@@ -8,7 +8,7 @@ from peerloom.kit.plan_model.pipeline_simulation import simulate_pipeline
 from peerloom.kit.plan_model.plan_search import PlanChoice
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction
-from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_s
+from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
 from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost
 
 _SEEN = 0.005  # of a step: what saves less at twice its speed doesn't bind
@@ -140,7 +140,7 @@ def why_chosen(choice: PlanChoice, setting: PlanSetting) -> str:
         else f"the best of {choice.evaluated:,} plans that were looked at, and others may be better"
     )
     text = (
-        f"{best.finished_per_s:.3g} samples a second are predicted for it, in steps of "
+        f"{shown_number(best.finished_per_s)} samples a second are predicted for it, in steps of "
         f"{shown_s(best.step_s)}; {of_all}"
     )
     lost = interrupted_ratio(best, setting)
@@ -173,7 +173,7 @@ def why_it_loses(other: PlanPrediction, best: PlanPrediction, setting: PlanSetti
     return (
         f"{told}; what binds is {what_binds(other)}"
         if other.plan.kind != "single"
-        else f"{told}: no slot helps it"
+        else f"{told}: no other slot shares its work"
     )
 
 

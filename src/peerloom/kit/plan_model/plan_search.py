@@ -27,7 +27,7 @@ _TRIED_OF_A_KIND = 6  # plans of the other kinds, those that could be best, and 
 _CLIMBS_OF_A_KIND = 2
 _TRIED_AT_ONCE = 12  # neighbours simulated before a climb ends
 _WORTH = 1e-6  # of what a plan finishes: less isn't a better plan
-_NEARLY = 0.9  # of what the best plan that doesn't fit may finish
+_NEARLY = 0.9  # of what the best plan that doesn't fit finishes: as good as it
 _NEXT_BEST = 2  # that are told, beside the best of each other kind
 
 
@@ -184,11 +184,15 @@ class _Search:
         return tuple(found)
 
     def _with_more_memory(self, known: Sequence[CostedPlan], value: float) -> PlanPrediction | None:
-        """Of the plans near the best one that doesn't fit, that which lacks least."""
+        """The best plan that doesn't fit, in that number of micro-batches and order which lacks little."""
         worth = _promising(one for one in known if one.missing_bytes and one.most_per_s > value)
-        near = [one for one in worth if one.most_per_s >= _NEARLY * worth[0].most_per_s]
-        tried = map(self._simulate, sorted(near, key=lambda one: one.missing_bytes)[:_TRIED_OF_A_KIND])
-        return next((one for one in tried if one.finished_per_s > value * (1 + _WORTH)), None)
+        tried = sorted(map(self._simulate, worth[:_TRIED_OF_A_KIND]), key=_rank)
+        if not tried or tried[0].finished_per_s <= value * (1 + _WORTH):
+            return None
+        wanted = max(value * (1 + _WORTH), _NEARLY * tried[0].finished_per_s)
+        alike = [one for one in worth if one.plan.stages == tried[0].plan.stages and one.most_per_s >= wanted]
+        by_missing = map(self._simulate, sorted(alike, key=lambda one: one.missing_bytes))
+        return next(one for one in by_missing if one.finished_per_s >= wanted)
 
 
 def _promising(plans: Iterable[CostedPlan]) -> list[CostedPlan]:

@@ -1,4 +1,4 @@
-"""Seconds and bytes as people read them."""
+"""Seconds, bytes and numbers as people read them."""
 
 
 def shown_s(seconds: float) -> str:
@@ -12,3 +12,8 @@ def shown_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} B"
+
+
+def shown_number(value: float) -> str:
+    """For people: e.g. "7.17", "12,200"; three digits that count."""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 1000 else f"{value:.3g}"
