@@ -53,7 +53,7 @@ def test_one_slot_computes_all_samples_one_after_the_other() -> None:
 def test_a_wide_stage_shares_samples_by_speed_and_sums_its_gradients() -> None:
     """10 samples: 8 at speed 1 take 24 s, 2 at a quarter of it as long.
 
-    4 MB around a ring of two at 8 Mbit/s: two rounds, each of half the bytes in 2 s and a round trip of 0.2 s.
+    4 MB around a ring of two at 8 Mbit/s: two rounds, each half the bytes in 2 s and a round trip of 0.2 s.
     """
     chosen = replace(
         setting(layers=1, batch=10),
