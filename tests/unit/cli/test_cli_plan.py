@@ -42,7 +42,8 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
     assert "slot-0" in shown.stdout
     assert "3.24 kB of 3.3 kB" in shown.stdout
     assert (
-        "data:\n  doesn't fit: layers 0 to 3 need 6.44 kB on slot-0, 3.14 kB more than it has" in shown.stdout
+        "data:\n  doesn't fit: layers 0 to 3 would need 6.44 kB on slot-0, 3.14 kB more than it has"
+        in shown.stdout
     )
     assert "tensor parallel) aren't searched" in shown.stdout
 
@@ -117,6 +118,7 @@ MODEL = ("--model", "digits")
         ((*MODEL, *FLAGS, "--slots", "0"), "at least 1"),
         ((*MODEL, *FLAGS, "--batch", "0"), "at least 1 sample"),
         ((*MODEL, *FLAGS, "--speed", "0"), "above 0"),
+        ((*MODEL, *FLAGS, "--operations", "0"), "above 0"),
         ((*MODEL, *FLAGS, "--sync", "local-sgd"), "period"),
         ((*MODEL, *FLAGS, "--out", "step.txt"), "ends in .png or .svg"),
     ],

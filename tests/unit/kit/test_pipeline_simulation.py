@@ -86,7 +86,8 @@ WAY = BoundaryCost(0.5, 0.25, 0.5, 0.25)
 def test_two_micro_batches_over_a_slow_way() -> None:
     """Stage 0 is forward from 0 to 2. Activations arrive at 1.75 and 2.75.
 
-    Stage 1: F0 from 1.75, B0 from 2.75, F1 from 4.75, B1 from 5.75 to 7.75. Gradients arrive at 4.75 + 0.75 = 5.5 and 7.75 + 0.75 = 8.5; stage 0 is back at 7.5 and at 10.5.
+    Stage 1: F0 from 1.75, B0 from 2.75, F1 from 4.75, B1 from 5.75 to 7.75.
+    Gradients arrive at 4.75 + 0.75 = 5.5 and 7.75 + 0.75 = 8.5; stage 0 is back at 7.5 and at 10.5.
     """
     found = simulate_pipeline([stage(), stage()], [WAY], 2, ONE_F_ONE_B)
     assert found.step_s == 10.5

@@ -3,6 +3,7 @@
 from typing import Any
 
 from peerloom.experiments.pictures.canvas import canvas, label
+from peerloom.kit.plan_model.parallel_plan import PlanStage
 from peerloom.kit.plan_model.plan_value import PlanPrediction
 
 _FORWARD, _BACKWARD, _SUM = "#5fa8a0", "#0b3c5d", "#c25b12"
@@ -45,7 +46,7 @@ def draw_pipeline(found: PlanPrediction) -> Any:
         axis.barh(numbers, lengths, left=starts, color=_SUM, edgecolor="white", label="gradients' sum")
     axis.set_yticks(
         range(len(stages)),
-        [f"stage {number}: layers {one.first} to {one.end - 1}" for number, one in enumerate(stages)],
+        [f"stage {number}: {_layers(one)}" for number, one in enumerate(stages)],
         fontsize=8,
     )
     axis.invert_yaxis()
@@ -55,3 +56,8 @@ def draw_pipeline(found: PlanPrediction) -> Any:
     title = f"{found.plan.kind}, {found.plan.order}: a step of {step_s:.3g} s, predicted"
     label(axis, title, "time (s); numbers are micro-batches", "")
     return figure
+
+
+def _layers(stage: PlanStage) -> str:
+    last = stage.end - 1
+    return f"layer {last}" if stage.first == last else f"layers {stage.first} to {last}"

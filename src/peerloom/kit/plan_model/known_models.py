@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.plan_model.model_layers import BACKWARD_RATIO, MOST_PLANNED_LAYERS, ModelLayer
+from peerloom.kit.plan_model.model_layers import (
+    BACKWARD_RATIO,
+    MOST_PLANNED_LAYERS,
+    ModelLayer,
+    check_operations,
+)
 
 KNOWN_MODELS = {
     "digits": "the network of the task digits",
@@ -22,8 +27,7 @@ def known_model(text: str, operations_per_s: float, value_bytes: float = 4.0) ->
 
     Raises InvalidArgumentError.
     """
-    if not operations_per_s > 0:
-        raise InvalidArgumentError.of_field("operations a second", operations_per_s, "above 0")
+    check_operations(operations_per_s)
     name, *sizes = text.split(":")
     if name == "digits" and not sizes:
         return digits_layers(operations_per_s, value_bytes)

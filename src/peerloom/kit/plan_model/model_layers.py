@@ -1,7 +1,7 @@
 """What a model's layers cost wherever they are: work, parameters, and the bytes of their activations."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -46,9 +46,16 @@ def layers_of_document(document: Any, operations_per_s: float) -> tuple[ModelLay
     1 makes `operations_per_s`. Left out, a backward pass takes twice the forward one, and what is kept is
     the output. Raises InvalidArgumentError, naming the layer and the key.
     """
+    check_operations(operations_per_s)
     if not isinstance(document, list) or not document:
         raise InvalidArgumentError("The layers must be a JSON list of objects, one for each layer.")
     return tuple(_layer(number, entry, operations_per_s) for number, entry in enumerate(document))
+
+
+def check_operations(operations_per_s: float) -> None:
+    """Raises InvalidArgumentError unless a slot makes any operations."""
+    if not 0 < operations_per_s < math.inf:
+        raise InvalidArgumentError.of_field("operations a second", operations_per_s, "above 0")
 
 
 def _layer(number: int, entry: Any, operations_per_s: float) -> ModelLayer:
@@ -95,8 +102,3 @@ def _seconds(number: int, entry: Mapping[str, Any], which: str, operations_per_s
     if operations is not None:
         return float(operations) / operations_per_s
     return None if seconds is None else float(seconds)
-
-
-def totals_of(layers: Sequence[ModelLayer]) -> tuple[int, float]:
-    """All parameters, and a sample's seconds on a slot of speed 1."""
-    return sum(one.parameters for one in layers), math.fsum(one.forward_s + one.backward_s for one in layers)

@@ -57,9 +57,10 @@ def choose_plan(
     """The plan that finishes most samples a second.
 
     A setting of at most `most_listed` plans is searched through: plans are simulated, those with the highest
-    bound first, until no bound is above what was found. In a larger one seeds are changed step by step as
-    long as that makes them better, and at most MOST_EVALUATED plans are looked at. Raises
-    InvalidArgumentError for an unknown order, ResourceExhaustedError, saying what is missing, if none fits.
+    bound first, until no bound is above what was found, or MOST_SIMULATED were. In a larger one seeds are
+    changed step by step as long as that makes them better, and at most MOST_EVALUATED plans are looked at.
+    Raises InvalidArgumentError for an unknown order, ResourceExhaustedError, saying what is missing, if none
+    fits.
     """
     for order in orders:
         check_order(order)
