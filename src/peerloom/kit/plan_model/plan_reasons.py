@@ -182,6 +182,6 @@ def why_too_large(costed: CostedPlan, setting: PlanSetting) -> str:
     number = max(range(len(costed.memory)), key=lambda one: costed.memory[one].missing_bytes)
     stage, memory = costed.plan.stages[number], costed.memory[number]
     return (
-        f"doesn't fit: layers {stage.first} to {stage.end - 1} would need {shown_bytes(memory.needed_bytes)} on "
-        f"{setting.slots[memory.slot].name}, {shown_bytes(memory.missing_bytes)} more than it has"
+        f"doesn't fit: layers {stage.first} to {stage.end - 1} would need {shown_bytes(memory.needed_bytes)} "
+        f"on {setting.slots[memory.slot].name}, {shown_bytes(memory.missing_bytes)} more than it has"
     )

@@ -35,7 +35,7 @@ _NEXT_BEST = 2  # that are told, beside the best of each other kind
 class PlanChoice:
     """The plan to take, and the next best: the best that was found of each other kind, and a few more.
 
-    `too_large` has for each kind without a plan that fits the one that lacks least. `with_more_memory` is a
+    `too_large` has for each kind of which no plan was found that fits the one that lacks least. `with_more_memory` is a
     plan that would finish more and doesn't fit. Without `is_best_of_all` a better plan may exist. `evaluated`
     plans had their costs and bounds reckoned, `simulated` of them a step.
     """
@@ -193,7 +193,7 @@ class _Search:
         wanted = max(value * (1 + _WORTH), _NEARLY * tried[0].finished_per_s)
         alike = [one for one in worth if one.plan.stages == tried[0].plan.stages and one.most_per_s >= wanted]
         by_missing = map(self._simulate, sorted(alike, key=lambda one: one.missing_bytes))
-        return next(one for one in by_missing if one.finished_per_s >= wanted)
+        return next((one for one in by_missing if one.finished_per_s >= wanted), tried[0])
 
 
 def _promising(plans: Iterable[CostedPlan]) -> list[CostedPlan]:
