@@ -252,7 +252,7 @@ def test_the_bounded_search_comes_near_the_best(seed: int) -> None:
 
 
 def test_a_large_setting_is_searched_within_bounds() -> None:
-    """A hundred layers on sixteen unequal slots, one of which wouldn't hold the model."""
+    """A hundred layers on sixteen unequal slots, none of which would hold the model."""
     setting = drawn_setting(Random(1), 100, 16, 32)
     found = choose_plan(setting)
     assert not found.is_best_of_all
@@ -266,7 +266,7 @@ def test_a_large_setting_is_searched_within_bounds() -> None:
 
 
 def test_a_tight_setting_is_mended_step_by_step() -> None:
-    """Room for 17 of 16 equal parts, so that every slot is needed, one of them half as large."""
+    """64 equal layers, room for two on the first slot and for nine on each other: every slot is needed."""
     setting = drawn_setting(Random(2), 64, 8, 8)
     layers = tuple(replace(one, parameters=1000, kept_bytes=0.0) for one in setting.layers)
     slots = tuple(replace(one, memory_bytes=16_000 * (9 if n else 2)) for n, one in enumerate(setting.slots))
