@@ -36,8 +36,8 @@ class PlanChoice:
     """The plan to take, and the next best: the best that was found of each other kind, and a few more.
 
     `too_large` has for each kind of which no plan was found that fits the one that lacks least.
-    `with_more_memory` is a plan that would finish more and doesn't fit. Without `is_best_of_all` a better plan
-    may exist. `evaluated` plans had their costs and bounds reckoned, `simulated` of them a step.
+    `with_more_memory` is a plan that would finish more and doesn't fit. Without `is_best_of_all` a better
+    plan may exist. `evaluated` plans had their costs and bounds reckoned, `simulated` of them a step.
     """
 
     chosen: PlanPrediction
