@@ -20,6 +20,7 @@ _TABLE = {
     "train": (f"{_HERE}.train", "Submit a training job and watch it."),
     "run": (f"{_HERE}.run", "Run a training script as torchrun would, and show what it prints."),
     "sync": (f"{_HERE}.sync", "List the ways to synchronise a training, or explain one."),
+    "plan": (f"{_HERE}.plan", "Say how a model larger than a slot would be cut, and why."),
     "jobs": (f"{_HERE}.jobs", "List, show, watch or cancel jobs, and read their logs."),
     "nodes": (f"{_HERE}.nodes", "List, show, drain or remove nodes."),
     "beliefs": (f"{_HERE}.beliefs", "See whom the selector trusts, and why."),

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from peerloom.kit.sync_model.prediction import StepPrediction
     from peerloom.kit.sync_model.sync_setting import SyncSetting
 
+One = TypeVar("One")
 _COUNTS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _COUNT = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)([kMG]?)")
 _NEEDED = ("workers", "rate", "parameters", "compute")
@@ -58,13 +59,15 @@ def count_of(text: str) -> float:
     return float(found[1]) * _COUNTS[found[2]]
 
 
-def _rate(text: str) -> float:
+def rate_of(text: str) -> float:
+    """E.g. "50Mbps" as 5e7. Raises ConfigurationError."""
     from peerloom.testbed.quantities import bits_per_s
 
     return bits_per_s(text)
 
 
-def _seconds(text: str) -> float:
+def seconds_of(text: str) -> float:
+    """E.g. "10ms" as 0.01. Raises ConfigurationError."""
     from peerloom.testbed.quantities import seconds
 
     return seconds(text)
@@ -77,16 +80,19 @@ def setting_options(command: Command) -> Command:
             click.option("--workers", type=int, metavar="N", help="Predict a step of so many workers."),
             click.option(
                 "--rate",
-                type=Quantities("rate", _rate),
+                type=Quantities("rate", rate_of),
                 metavar="RATE,...",
                 help="Of their links, e.g. 50Mbps; one for all, or one for each.",
             ),
             click.option(
-                "--up-rate", type=Quantities("rate", _rate), metavar="RATE,...", help="Up.  [default: --rate]"
+                "--up-rate",
+                type=Quantities("rate", rate_of),
+                metavar="RATE,...",
+                help="Up.  [default: --rate]",
             ),
             click.option(
                 "--delay",
-                type=Quantities("time", _seconds),
+                type=Quantities("time", seconds_of),
                 default="0",
                 show_default=True,
                 metavar="TIME,...",
@@ -97,7 +103,7 @@ def setting_options(command: Command) -> Command:
             ),
             click.option(
                 "--compute",
-                type=Quantity("time", _seconds),
+                type=Quantity("time", seconds_of),
                 metavar="TIME",
                 help="A step without synchronising, e.g. 1.05s.",
             ),
@@ -122,19 +128,20 @@ def setting_of(chosen: dict[str, Any]) -> "SyncSetting | None":
     if missing:
         raise InvalidArgumentError(f"To predict a step, {' and '.join(missing)} must be given too.")
     workers = chosen["workers"]
-    rates, delays = _for_each("rate", chosen["rate"], workers), _for_each("delay", chosen["delay"], workers)
-    ups = _for_each("up-rate", chosen["up_rate"], workers) if chosen["up_rate"] else rates
+    if not 1 <= workers <= 1024:
+        raise InvalidArgumentError.of_field("--workers", workers, "from 1 to 1,024")
+    rates, delays = for_each("--rate", chosen["rate"], workers), for_each("--delay", chosen["delay"], workers)
+    ups = for_each("--up-rate", chosen["up_rate"], workers) if chosen["up_rate"] else rates
     links = [AccessLink(up, down) for up, down in zip(ups, rates, strict=True)]
     layers = even_layers(int(chosen["parameters"]), chosen["compute"], chosen["layers"])
     return SyncSetting(SyncNetwork.of_access(links, delays), layers)
 
 
-def _for_each(name: str, values: tuple[float, ...], workers: int) -> tuple[float, ...]:
-    if not 1 <= workers <= 1024:
-        raise InvalidArgumentError.of_field("--workers", workers, "from 1 to 1,024")
-    if len(values) not in (1, workers):
-        raise InvalidArgumentError.of_field(f"values of --{name}", len(values), f"1, or {workers}")
-    return values * workers if len(values) == 1 else values
+def for_each(flag: str, values: tuple[One, ...], count: int) -> tuple[One, ...]:
+    """One value for all, or one for each. Raises InvalidArgumentError for another number of them."""
+    if len(values) not in (1, count):
+        raise InvalidArgumentError.of_field(f"values of {flag}", len(values), f"1, or {count}")
+    return values * count if len(values) == 1 else values
 
 
 def parts_of(prediction: "StepPrediction") -> dict[str, str]:

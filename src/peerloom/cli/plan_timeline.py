@@ -1,0 +1,49 @@
+"""A pipeline's step as lines of text: a row a stage, a column so much time."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from peerloom.kit.plan_model.pipeline_simulation import SimulatedPipeline
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_IDLE, _SUMS = ".", "="
+LEGEND = "a, b, ... forward and A, B, ... backward of a micro-batch; = sums gradients; . waits"
+_LEAST_COLUMNS = 20
+_ROUNDING = 1e-6
+
+
+def timeline_rows(simulated: "SimulatedPipeline", width: int) -> list[str]:
+    """One for each stage, at most `width` characters; a column shows what the stage does longest in it.
+
+    Waiting is shown where the stage does nothing else. Letters begin again after 26 micro-batches.
+    """
+    labels = [f"stage {number}  " for number in range(len(simulated.summed_s))]
+    longest = max(map(len, labels))
+    columns = max(_LEAST_COLUMNS, width - longest)
+    rows = [_Row(columns, simulated.step_s / columns) for _ in labels]
+    ends_s = [0.0] * len(labels)
+    for one in simulated.passes:
+        letter = _LETTERS[one.micro_batch % len(_LETTERS)]
+        rows[one.stage].fill(letter if one.is_forward else letter.upper(), one.start_s, one.end_s)
+        ends_s[one.stage] = max(ends_s[one.stage], one.end_s)
+    for row, end_s, summed_s in zip(rows, ends_s, simulated.summed_s, strict=True):
+        row.fill(_SUMS, end_s, summed_s)
+    return [label.ljust(longest) + row.text for label, row in zip(labels, rows, strict=True)]
+
+
+class _Row:
+    def __init__(self, columns: int, column_s: float) -> None:
+        self._symbols = [_IDLE] * columns
+        self._shown = [0.0] * columns  # columns that what is shown takes of each
+        self._column_s = column_s
+
+    def fill(self, symbol: str, start_s: float, end_s: float) -> None:
+        start, end = start_s / self._column_s, end_s / self._column_s
+        for place in range(int(start), min(len(self._symbols), int(end) + 1)):
+            part = min(end, place + 1) - max(start, place)
+            if part > self._shown[place] + _ROUNDING:
+                self._symbols[place], self._shown[place] = symbol, part
+
+    @property
+    def text(self) -> str:
+        return "".join(self._symbols)

@@ -1,0 +1,41 @@
+"""A plan: which layers go to which slots, and how a batch goes through them."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SINGLE, DATA, PIPELINE, HYBRID = "single", "data", "pipeline", "hybrid"
+PLAN_KINDS = {
+    SINGLE: "one slot computes all",
+    DATA: "each slot has the whole model, and its share of the samples",
+    PIPELINE: "each slot has a part of the layers, and sees all samples",
+    HYBRID: "stages of layers, some of them on several slots that share the samples",
+}
+
+
+class PlanStage(NamedTuple):
+    """Layers `first` to `end`, one past the last, on `slots`, by number, in rising order."""
+
+    first: int
+    end: int
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """Stages in the order of their layers; a batch goes through in equal `micro_batches`, by `order`."""
+
+    stages: tuple[PlanStage, ...]
+    micro_batches: int
+    order: str
+
+    @property
+    def kind(self) -> str:
+        """One of PLAN_KINDS."""
+        if len(self.stages) == 1:
+            return SINGLE if len(self.stages[0].slots) == 1 else DATA
+        return PIPELINE if all(len(stage.slots) == 1 for stage in self.stages) else HYBRID
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Those in use, stage by stage."""
+        return tuple(slot for stage in self.stages for slot in stage.slots)

@@ -1,0 +1,90 @@
+"""What a plan is worth: samples finished a second, when slots break off now and then, and whether it fits."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from peerloom.kit.plan_model.parallel_plan import ParallelPlan
+from peerloom.kit.plan_model.pipeline_order import held_micro_batches
+from peerloom.kit.plan_model.pipeline_simulation import (
+    SimulatedPipeline,
+    least_step_s,
+    simulate_pipeline,
+)
+from peerloom.kit.plan_model.plan_setting import PlanSetting
+from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost, StageCosts, StageMemory
+
+# A bound and what it bounds add up the same seconds in another order.
+ROUNDING = 1e-9
+
+
+class CostedPlan(NamedTuple):
+    """A plan, the costs of its stages and boundaries, what its stages' memory needs, and bounds.
+
+    `missing_bytes` are of the slot that lacks most, 0 when it fits; no plan of these stages finishes more
+    than `most_per_s` samples a second.
+    """
+
+    plan: ParallelPlan
+    stages: tuple[StageCost, ...]
+    boundaries: tuple[BoundaryCost, ...]
+    memory: tuple[StageMemory, ...]
+    missing_bytes: float
+    most_per_s: float
+
+
+class PlanPrediction(NamedTuple):
+    """A plan's step, and the samples that are finished a second with interruptions counted in."""
+
+    costed: CostedPlan
+    finished_per_s: float
+    simulated: SimulatedPipeline
+
+    @property
+    def plan(self) -> ParallelPlan:
+        """Whose prediction this is."""
+        return self.costed.plan
+
+    @property
+    def step_s(self) -> float:
+        """Without interruptions."""
+        return self.simulated.step_s
+
+
+def costed_plan(plan: ParallelPlan, setting: PlanSetting, costs: StageCosts) -> CostedPlan | None:
+    """A plan's costs; None where a slot would have no sample of a micro-batch."""
+    samples = setting.batch // plan.micro_batches
+    stages: list[StageCost] = []
+    memory: list[StageMemory] = []
+    for number, stage in enumerate(plan.stages):
+        cost = costs.of(stage, samples)
+        if cost is None:
+            return None
+        stages.append(cost)
+        held = held_micro_batches(plan.order, number, len(plan.stages), plan.micro_batches)
+        memory.append(costs.memory_of(stage, samples, held))
+    ways = tuple(
+        costs.between(stage, after, samples)
+        for stage, after in zip(plan.stages, plan.stages[1:], strict=False)
+    )
+    most_per_s = finished_per_s(setting, stages, least_step_s(stages, ways, plan.micro_batches))
+    missing_bytes = max(one.missing_bytes for one in memory)
+    return CostedPlan(plan, tuple(stages), ways, tuple(memory), missing_bytes, most_per_s)
+
+
+def predict_plan(costed: CostedPlan, setting: PlanSetting) -> PlanPrediction:
+    """A step simulated, and what is finished a second."""
+    plan = costed.plan
+    simulated = simulate_pipeline(costed.stages, costed.boundaries, plan.micro_batches, plan.order)
+    value = finished_per_s(setting, costed.stages, simulated.step_s)
+    return PlanPrediction(costed, value, simulated)
+
+
+def finished_per_s(setting: PlanSetting, stages: Sequence[StageCost], step_s: float) -> float:
+    """Samples a second that stay finished: batch / step / (1 + breaks a second x seconds lost by each).
+
+    A break loses half a step on the average, the time in which all find together again, and with a stage's
+    only slot its state: what was trained since the last copy of it, and the copy's way to another slot.
+    """
+    breaks_per_s = sum(stage.breaks_per_s for stage in stages)
+    lost = breaks_per_s * step_s / 2 + sum(stage.break_loss for stage in stages)
+    return setting.batch / step_s / (1 + lost)

@@ -1,0 +1,165 @@
+"""Passes in their order, and steps of small pipelines, reckoned by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.plan_model.pipeline_order import (
+    GPIPE,
+    ONE_F_ONE_B,
+    PIPELINE_ORDERS,
+    PipelinePass,
+    held_micro_batches,
+    passes_of,
+)
+from peerloom.kit.plan_model.pipeline_simulation import least_step_s, simulate_pipeline
+from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost
+
+AT_ONCE = BoundaryCost(0.0, 0.0, 0.0, 0.0)
+
+
+def stage(forward_s: float = 1.0, backward_s: float = 2.0, sum_s: float = 0.0) -> StageCost:
+    return StageCost((1,), forward_s, backward_s, sum_s, 0.0, 0.0)
+
+
+def words(passes: list[PipelinePass]) -> str:
+    return " ".join(f"{'F' if one.is_forward else 'B'}{one.micro_batch}" for one in passes)
+
+
+def test_gpipe_makes_all_forward_passes_first() -> None:
+    assert words(list(passes_of(GPIPE, 0, 2, 3))) == "F0 F1 F2 B0 B1 B2"
+    assert words(list(passes_of(GPIPE, 1, 2, 3))) == "F0 F1 F2 B0 B1 B2"
+
+
+def test_1f1b_goes_back_as_soon_as_the_last_stage_has_answered() -> None:
+    assert words(list(passes_of(ONE_F_ONE_B, 0, 3, 4))) == "F0 F1 F2 B0 F3 B1 B2 B3"
+    assert words(list(passes_of(ONE_F_ONE_B, 1, 3, 4))) == "F0 F1 B0 F2 B1 F3 B2 B3"
+    assert words(list(passes_of(ONE_F_ONE_B, 2, 3, 4))) == "F0 B0 F1 B1 F2 B2 F3 B3"
+    assert words(list(passes_of(ONE_F_ONE_B, 0, 3, 2))) == "F0 F1 B0 B1"
+
+
+@given(some.sampled_from(list(PIPELINE_ORDERS)), some.integers(1, 6), some.integers(1, 12), some.data())
+def test_each_pass_is_made_once_and_as_much_is_held_as_is_told(
+    order: str, stages: int, micro_batches: int, data: some.DataObject
+) -> None:
+    number = data.draw(some.integers(0, stages - 1))
+    held, most, seen = set(), 0, []
+    for one in passes_of(order, number, stages, micro_batches):
+        assert one.stage == number
+        seen.append((one.micro_batch, one.is_forward))
+        if one.is_forward:
+            held.add(one.micro_batch)
+        else:
+            held.remove(one.micro_batch)  # it fails for one that hasn't been forward
+        most = max(most, len(held))
+    assert sorted(seen) == [(number, way) for number in range(micro_batches) for way in (False, True)]
+    assert most == held_micro_batches(order, number, stages, micro_batches)
+
+
+def test_an_order_or_a_stage_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="did you mean 1f1b"):
+        list(passes_of("1f1p", 0, 1, 1))
+    with pytest.raises(InvalidArgumentError, match="from 0 to 1"):
+        list(passes_of(GPIPE, 2, 2, 1))
+    with pytest.raises(InvalidArgumentError, match="at least 1"):
+        list(passes_of(GPIPE, 0, 2, 0))
+
+
+@pytest.mark.parametrize("order", list(PIPELINE_ORDERS))
+@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (1, 5), (2, 3), (4, 8), (5, 2)])
+def test_equal_stages_without_ways_take_their_bubble_and_no_more(
+    order: str, stages: int, micro_batches: int
+) -> None:
+    """(M + K - 1) (f + b), of which each stage computes M (f + b)."""
+    found = simulate_pipeline([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order)
+    assert found.step_s == pytest.approx((micro_batches + stages - 1) * 3)
+    assert len(found.passes) == 2 * stages * micro_batches
+    assert least_step_s([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches) == pytest.approx(
+        found.step_s
+    )
+
+
+WAY = BoundaryCost(0.5, 0.25, 0.5, 0.25)
+
+
+def test_two_micro_batches_over_a_slow_way() -> None:
+    """Stage 0 is forward from 0 to 2. Activations arrive at 1.75 and 2.75.
+
+    Stage 1: F0 from 1.75, B0 from 2.75, F1 from 4.75, B1 from 5.75 to 7.75.
+    Gradients arrive at 4.75 + 0.75 = 5.5 and 7.75 + 0.75 = 8.5; stage 0 is back at 7.5 and at 10.5.
+    """
+    found = simulate_pipeline([stage(), stage()], [WAY], 2, ONE_F_ONE_B)
+    assert found.step_s == 10.5
+    assert [(one.stage, one.start_s) for one in found.passes] == [
+        (0, 0.0),
+        (0, 1.0),
+        (0, 5.5),
+        (0, 8.5),
+        (1, 1.75),
+        (1, 2.75),
+        (1, 4.75),
+        (1, 5.75),
+    ]
+
+
+def test_gpipe_waits_less_for_a_slow_way() -> None:
+    """With three micro-batches 1F1B sends the third one on at 8.5, when the first one's gradients are back.
+
+    It is at stage 1 at 9.25, back from it at 12.25, at stage 0 at 13 and through at 15. GPipe has all three
+    at stage 1 at 3.75, so that it computes without a break from 1.75 to 1.75 + 9 = 10.75; the last gradients
+    arrive at 11.5, when stage 0 has just ended the ones before, and it ends at 13.5.
+    """
+    stages = [stage(), stage()]
+    assert simulate_pipeline(stages, [WAY], 3, ONE_F_ONE_B).step_s == 15
+    assert simulate_pipeline(stages, [WAY], 3, GPIPE).step_s == 13.5
+
+
+def test_messages_queue_on_a_way_that_is_slower_than_the_stages() -> None:
+    """Activations of 4 s each leave from 1 on, one after the other: the last of three is there at 13."""
+    slow = BoundaryCost(4.0, 0.0, 0.0, 0.0)
+    found = simulate_pipeline([stage(), stage()], [slow], 3, GPIPE)
+    assert [one.start_s for one in found.passes if one.stage == 1 and one.is_forward] == [5.0, 9.0, 13.0]
+    assert found.step_s == 13 + 1 + 3 * 2 + 2  # its forward, three backward passes, and the last one's here
+
+
+def test_what_goes_back_waits_for_what_goes_on() -> None:
+    """A middle stage sends activations on and gradients back by one link, in the order in which it made them.
+
+    Its forward passes end at 2 and 3, their messages of 6 s have left at 8 and 14. The last stage is back
+    with the first one at 11, the middle one at 13: its gradients wait until 14, and are at stage 0 at 18.
+    The second one: 14 + 3 = 17 at the last stage, 19 at the middle one, at stage 0 at 23, done at 25.
+    """
+    on, back = BoundaryCost(6.0, 0.0, 0.0, 0.0), BoundaryCost(0.0, 0.0, 4.0, 0.0)
+    found = simulate_pipeline([stage()] * 3, [back, on], 2, ONE_F_ONE_B)
+    assert [one.start_s for one in found.passes if one.stage == 2 and one.is_forward] == [8.0, 14.0]
+    assert [one.start_s for one in found.passes if one.stage == 0 and not one.is_forward] == [18.0, 23.0]
+    assert found.step_s == 25
+
+
+def test_a_step_ends_when_the_last_stage_has_its_sum() -> None:
+    found = simulate_pipeline([stage(), stage(sum_s=10.0)], [AT_ONCE], 1, GPIPE)
+    assert found.summed_s == (6.0, 14.0)
+    assert found.step_s == 14
+
+
+seconds = some.floats(0, 10)
+
+
+@given(
+    some.lists(some.builds(stage, seconds, seconds, seconds), min_size=1, max_size=5),
+    some.lists(some.builds(BoundaryCost, seconds, seconds, seconds, seconds), min_size=4, max_size=4),
+    some.integers(1, 8),
+    some.sampled_from(list(PIPELINE_ORDERS)),
+    some.floats(0, 1),
+)
+def test_no_step_is_below_the_bound_and_nothing_faster_makes_one_longer(
+    stages: list[StageCost], ways: list[BoundaryCost], micro_batches: int, order: str, factor: float
+) -> None:
+    ways = ways[: len(stages) - 1]
+    step_s = simulate_pipeline(stages, ways, micro_batches, order).step_s
+    assert least_step_s(stages, ways, micro_batches) <= step_s * (1 + 1e-9)
+    faster = [BoundaryCost(*(one * factor for one in way)) for way in ways]
+    assert simulate_pipeline(stages, faster, micro_batches, order).step_s <= step_s * (1 + 1e-9)
+    quicker = [one._replace(forward_s=one.forward_s * factor) for one in stages]
+    assert simulate_pipeline(quicker, ways, micro_batches, order).step_s <= step_s * (1 + 1e-9)
