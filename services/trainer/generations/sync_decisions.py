@@ -1,0 +1,141 @@
+"""Whether a running job takes another method to synchronise: pure functions of what was predicted and measured.
+
+A prediction proposes, and the measured steps decide: of a method that these workers have used, the time that
+was measured counts, and of any other the predicted one, made longer where the model was too hopeful about a
+method of its kind, or else about the one in use. So a change that doesn't keep its promise is taken back, others
+of its kind aren't tried after it, and noise below the margin moves nothing back and forth.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.kit.sync_model.prediction import StepPrediction
+from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod
+from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
+
+STEPS_MEASURED = 8  # fewer say little of a method
+CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
+CHANGE_INTERVAL_S = 30.0
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """Medians over a method's last steps, in seconds."""
+
+    step_s: float
+    compute_s: float
+    communication_s: float
+
+
+@dataclass(frozen=True)
+class SyncSituation:
+    """What is known when it is decided.
+
+    `predicted` has all methods that the quality allows, `tried` what these workers' steps took with others than
+    the one in use. `measured` is None after too few steps; `since_change_s` None where there was no change.
+    """
+
+    in_use: SyncMethod
+    predicted: Sequence[RankedMethod]
+    measured: MeasuredStep | None
+    steps_left: int
+    tried: Mapping[SyncMethod, float] = field(default_factory=dict)
+    since_change_s: float | None = None
+
+
+@dataclass(frozen=True)
+class SyncVerdict:
+    """The method to use from now on, why, and what else there is.
+
+    `prediction` is of that method, None where the model doesn't know it; `runner_up` the best of all others,
+    with the seconds that its step is expected to take.
+    """
+
+    method: SyncMethod
+    reason: str
+    is_change: bool = False
+    prediction: StepPrediction | None = None
+    runner_up: tuple[SyncMethod, float] | None = None
+
+
+def decide_sync(now: SyncSituation) -> SyncVerdict:
+    """What to use, and why."""
+    predictions = {one.method: one.prediction for one in now.predicted}
+    present = predictions.get(now.in_use)
+    if not predictions:
+        return SyncVerdict(now.in_use, "the links and layers are not measured yet")
+    if now.measured is None:
+        return SyncVerdict(now.in_use, f"fewer than {STEPS_MEASURED} steps are measured yet", prediction=present)
+    expected = _expected(now, predictions, now.measured.step_s)
+    others = sorted((seconds, str(method), method) for method, seconds in expected.items())
+    if not others:
+        return SyncVerdict(now.in_use, "there is no other of this quality", prediction=present)
+    best_s, _, best = others[0]
+    why_not = _why_not(now, now.measured.step_s, best, best_s)
+    if why_not:
+        return SyncVerdict(now.in_use, why_not, False, present, (best, best_s))
+    how = "was measured" if best in now.tried else "is predicted"
+    reason = (
+        f"a step of {shown(best_s)} {how} for {best}, {1 - best_s / now.measured.step_s:.0%} less than the "
+        f"{shown(now.measured.step_s)} measured with {now.in_use}"
+    )
+    return SyncVerdict(best, reason, True, predictions.get(best), (now.in_use, now.measured.step_s))
+
+
+def may_change(workers: Sequence[WorkerState]) -> bool:
+    """Whether all work in peace: nobody joins, leaves, meets, is away or has finished."""
+    there = [worker for worker in workers if not isinstance(worker.phase, Lost)]
+    return bool(there) and all(
+        worker.is_ready
+        and worker.meeting is None
+        and not worker.is_departing
+        and worker.awaited_since_s is None
+        and not isinstance(worker.phase, Finished)
+        for worker in there
+    )
+
+
+def shown(step_s: float) -> str:
+    """A step's time, e.g. "83.1 ms"."""
+    return f"{step_s:.3g} s" if step_s >= 1 else f"{step_s * 1e3:.3g} ms"
+
+
+def _expected(
+    now: SyncSituation, predictions: Mapping[SyncMethod, StepPrediction], measured_s: float
+) -> dict[SyncMethod, float]:
+    """Seconds of a step by each other method."""
+    known = {**now.tried, now.in_use: measured_s}
+    unseen: dict[tuple[str, str], float] = {}
+    for method, step_s in known.items():
+        if method in predictions:
+            hope = max(1.0, step_s / predictions[method].step_s)
+            unseen[_kind(method)] = max(hope, unseen.get(_kind(method), 1.0))
+    # What the model doesn't see of this one costs others as much, as far as anybody knows.
+    usual = unseen.get(_kind(now.in_use), 1.0)
+    return {
+        method: now.tried.get(method, prediction.step_s * unseen.get(_kind(method), usual))
+        for method, prediction in predictions.items()
+        if method != now.in_use
+    }
+
+
+def _kind(method: SyncMethod) -> tuple[str, str]:
+    """Methods of one kind go the same ways: the model errs alike about them."""
+    return method.topology, method.codec
+
+
+def _why_not(now: SyncSituation, measured_s: float, best: SyncMethod, best_s: float) -> str:
+    """Why the present method stays; empty: it doesn't."""
+    gain_s = measured_s - best_s
+    if gain_s <= 0:
+        return f"a step of {shown(measured_s)} is measured, and no less is expected of any other method"
+    gain = gain_s / measured_s
+    told = f"{best} would save {gain:.1%} of the {shown(measured_s)} that are measured"
+    if gain <= MARGIN:
+        return f"{told}, and a change is made for over {MARGIN:.0%}"
+    if gain_s * now.steps_left <= CHANGE_COST_S:
+        return f"{told}, {shown(gain_s * now.steps_left)} until the end: less than a change costs"
+    if now.since_change_s is not None and now.since_change_s < CHANGE_INTERVAL_S:
+        return f"{told}, and a change is made every {CHANGE_INTERVAL_S:.0f} s at most"
+    return ""
