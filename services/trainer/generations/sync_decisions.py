@@ -1,9 +1,9 @@
-"""Whether a running job takes another method to synchronise: pure functions of what was predicted and measured.
+"""Whether a running job takes another way to synchronise: pure functions of predictions and measurements.
 
 A prediction proposes, and the measured steps decide: of a method that these workers have used, the time that
 was measured counts, and of any other the predicted one, made longer where the model was too hopeful about a
-method of its kind, or else about the one in use. So a change that doesn't keep its promise is taken back, others
-of its kind aren't tried after it, and noise below the margin moves nothing back and forth.
+method of its kind, or else about the one in use. So a change that doesn't keep its promise is taken back,
+others of its kind aren't tried after it, and noise below the margin moves nothing back and forth.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,8 +32,9 @@ class MeasuredStep:
 class SyncSituation:
     """What is known when it is decided.
 
-    `predicted` has all methods that the quality allows, `tried` what these workers' steps took with others than
-    the one in use. `measured` is None after too few steps; `since_change_s` None where there was no change.
+    `predicted` has all methods that the quality allows, `tried` what these workers' steps took with others
+    than the one in use. `measured` is None after too few steps; `since_change_s` None where there was no
+    change.
     """
 
     in_use: SyncMethod
@@ -66,7 +67,9 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     if not predictions:
         return SyncVerdict(now.in_use, "the links and layers are not measured yet")
     if now.measured is None:
-        return SyncVerdict(now.in_use, f"fewer than {STEPS_MEASURED} steps are measured yet", prediction=present)
+        return SyncVerdict(
+            now.in_use, f"fewer than {STEPS_MEASURED} steps are measured yet", prediction=present
+        )
     expected = _expected(now, predictions, now.measured.step_s)
     others = sorted((seconds, str(method), method) for method, seconds in expected.items())
     if not others:

@@ -49,9 +49,7 @@ def network_of(by_rank: Sequence[WorkerMeasured]) -> SyncNetwork | None:
         return None
     links = tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
     usual_s = median(delays.values())
-    rows = (
-        tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks)
-    )
+    rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
     return SyncNetwork(links, tuple(rows))
 
 
@@ -81,5 +79,3 @@ def methods_for(quality: str, setting: SyncSetting) -> tuple[SyncMethod, ...]:
         and (one.codec == NONE or one.codec in setting.codec_speeds)
         and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)
     )
-
-

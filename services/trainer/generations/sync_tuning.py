@@ -1,7 +1,7 @@
-"""Chooses a job's method to synchronise by what its workers measure, where the job leaves that to the trainer.
+"""Chooses how a job is synchronised by what its workers measure, where the job leaves that to the trainer.
 
-A change is a generation of the same workers that meets beside the training. Nothing is kept of the measurements
-but what they led to: workers say them again to a trainer that was started anew.
+A change is a generation of the same workers that meets beside the training. Nothing is kept of the
+measurements but what they led to: workers say them again to a trainer that was started anew.
 """
 
 import asyncio

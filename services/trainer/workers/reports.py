@@ -214,8 +214,11 @@ def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
     lengths = (len(said.links), len(said.codecs), len(said.layers))
     if not 1 <= said.generation <= job.generation:
         return f"it measured in generation {said.generation} of {job.generation}"
-    if any(length > most for length, most in zip(lengths, (len(job.workers), MOST_CODECS, MOST_LAYERS), strict=True)):
-        return f"it measured {lengths[0]} links, {lengths[1]} codecs and {lengths[2]} layers: more than there are"
+    if any(
+        length > most
+        for length, most in zip(lengths, (len(job.workers), MOST_CODECS, MOST_LAYERS), strict=True)
+    ):
+        return "it measured {} links, {} codecs and {} layers, more than there are".format(*lengths)
     for link in said.links:
         if not link.sent_bits_per_s or not link.received_bits_per_s:
             return f"it measured a way to rank {link.rank} that carries nothing"

@@ -20,7 +20,9 @@ from peerloom.kit.sync_model.sync_choice import EXACT, QUALITIES, candidates
 
 AUTO = "auto"
 _QUALITY = "quality"
-_NEEDS_GLOO = "it measures and chooses among connections from worker to worker, beside gloo and never over NCCL"
+_NEEDS_GLOO = (
+    "it measures and chooses among connections from worker to worker, beside gloo and never over NCCL"
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,9 @@ def _checked(field: str, text: str, robust: str, backend: str) -> str:
         if key != _QUALITY or number:
             near = nearest(key, (_QUALITY,))
             hint = f", did you mean {near[0]}?" if near and key != _QUALITY else ""
-            limit = f"{AUTO} or {AUTO},{_QUALITY}={'|'.join(QUALITIES)}, which chooses all else by itself{hint}"
+            limit = (
+                f"{AUTO} or {AUTO},{_QUALITY}={'|'.join(QUALITIES)}, which chooses all else by itself{hint}"
+            )
             raise InvalidArgumentError.of_field(field, text, limit)
         try:
             candidates(quality := value)
@@ -80,4 +84,6 @@ def _checked(field: str, text: str, robust: str, backend: str) -> str:
 
 def _cannot(field: str, text: str, why: str, topology: str) -> InvalidArgumentError:
     fitting = SyncMethod(topology=topology)
-    return InvalidArgumentError.of_field(field, text, f"a method of your own, as {why}; the nearest is {fitting}")
+    return InvalidArgumentError.of_field(
+        field, text, f"a method of your own, as {why}; the nearest is {fitting}"
+    )
