@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction
-from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod
+from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 
 STEPS_MEASURED = 8  # fewer say little of a method
@@ -80,8 +80,8 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
         return SyncVerdict(now.in_use, why_not, False, present, (best, best_s))
     how = "was measured" if best in now.tried else "is predicted"
     reason = (
-        f"a step of {shown(best_s)} {how} for {best}, {1 - best_s / now.measured.step_s:.0%} less than the "
-        f"{shown(now.measured.step_s)} measured with {now.in_use}"
+        f"a step of {shown_time(best_s)} {how} for {best}, {1 - best_s / now.measured.step_s:.0%} less than the "
+        f"{shown_time(now.measured.step_s)} measured with {now.in_use}"
     )
     return SyncVerdict(best, reason, True, predictions.get(best), (now.in_use, now.measured.step_s))
 
@@ -97,11 +97,6 @@ def may_change(workers: Sequence[WorkerState]) -> bool:
         and not isinstance(worker.phase, Finished)
         for worker in there
     )
-
-
-def shown(step_s: float) -> str:
-    """A step's time, e.g. "83.1 ms"."""
-    return f"{step_s:.3g} s" if step_s >= 1 else f"{step_s * 1e3:.3g} ms"
 
 
 def _expected(
@@ -132,13 +127,13 @@ def _why_not(now: SyncSituation, measured_s: float, best: SyncMethod, best_s: fl
     """Why the present method stays; empty: it doesn't."""
     gain_s = measured_s - best_s
     if gain_s <= 0:
-        return f"a step of {shown(measured_s)} is measured, and no less is expected of any other method"
+        return f"a step of {shown_time(measured_s)} is measured, and no less is expected of any other method"
     gain = gain_s / measured_s
-    told = f"{best} would save {gain:.1%} of the {shown(measured_s)} that are measured"
+    told = f"{best} would save {gain:.1%} of the {shown_time(measured_s)} that are measured"
     if gain <= MARGIN:
         return f"{told}, and a change is made for over {MARGIN:.0%}"
     if gain_s * now.steps_left <= CHANGE_COST_S:
-        return f"{told}, {shown(gain_s * now.steps_left)} until the end: less than a change costs"
+        return f"{told}, {shown_time(gain_s * now.steps_left)} until the end: less than a change costs"
     if now.since_change_s is not None and now.since_change_s < CHANGE_INTERVAL_S:
         return f"{told}, and a change is made every {CHANGE_INTERVAL_S:.0f} s at most"
     return ""

@@ -14,6 +14,7 @@ from peerloom.client.types.job_records import (
     NetworkTraffic,
     NodeChoice,
     ScriptRun,
+    SyncInUse,
 )
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
@@ -192,7 +193,8 @@ class Job:
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
     is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
-    when that was last stored, empty for nothing.
+    when that was last stored, empty for nothing; `sync` is what the trainer chose where the job's is "auto",
+    None before its first generation and in all other jobs.
     """
 
     id: str
@@ -216,6 +218,7 @@ class Job:
     choice: NodeChoice | None = None
     script_run: ScriptRun | None = None
     files: str = ""
+    sync: SyncInUse | None = None
 
     @property
     def ended(self) -> bool:
