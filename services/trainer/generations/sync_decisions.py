@@ -14,7 +14,7 @@ from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 
-STEPS_MEASURED = 8  # fewer say little of a method
+STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 CHANGE_INTERVAL_S = 30.0
 
@@ -67,9 +67,7 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     if not predictions:
         return SyncVerdict(now.in_use, "the links and layers are not measured yet")
     if now.measured is None:
-        return SyncVerdict(
-            now.in_use, f"fewer than {STEPS_MEASURED} steps are measured yet", prediction=present
-        )
+        return SyncVerdict(now.in_use, "too few steps are measured yet", prediction=present)
     expected = _expected(now, predictions, now.measured.step_s)
     others = sorted((seconds, str(method), method) for method, seconds in expected.items())
     if not others:
@@ -78,11 +76,9 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     why_not = _why_not(now, now.measured.step_s, best, best_s)
     if why_not:
         return SyncVerdict(now.in_use, why_not, False, present, (best, best_s))
-    how = "was measured" if best in now.tried else "is predicted"
-    reason = (
-        f"a step of {shown_time(best_s)} {how} for {best}, {1 - best_s / now.measured.step_s:.0%} less than the "
-        f"{shown_time(now.measured.step_s)} measured with {now.in_use}"
-    )
+    how = "was measured before" if best in now.tried else "is predicted"
+    less = f"{1 - best_s / now.measured.step_s:.0%} less than the {shown_time(now.measured.step_s)} measured"
+    reason = f"a step of {shown_time(best_s)} {how}, {less} with {now.in_use}"
     return SyncVerdict(best, reason, True, predictions.get(best), (now.in_use, now.measured.step_s))
 
 

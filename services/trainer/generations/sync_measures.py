@@ -5,6 +5,7 @@ than its fastest way does, so that is taken for its rate in each direction.
 """
 
 from collections.abc import Mapping, Sequence
+from math import fsum
 from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
@@ -19,14 +20,19 @@ from peerloom.v1.trainer_pb2 import WorkerMeasured
 MOST_PIECES = 256
 
 
-def setting_of(by_rank: Sequence[WorkerMeasured]) -> SyncSetting | None:
-    """What was measured, by rank; None while a part of it is missing."""
+def setting_of(by_rank: Sequence[WorkerMeasured], compute_s: float = 0.0) -> SyncSetting | None:
+    """What was measured, by rank; None while a part of it is missing.
+
+    `compute_s` is what a step's computing takes by now; 0: what the layers took when they were timed.
+    """
     layers = by_rank[0].layers if by_rank else ()
     network = network_of(by_rank)
     if network is None or not sum(layer.parameters for layer in layers):
         return None
+    whole_s = fsum(layer.forward_s + layer.backward_s for layer in layers)
+    scale = compute_s / whole_s if compute_s and whole_s else 1.0
     times = tuple(
-        LayerTimes(f"layer {number}", layer.parameters, layer.forward_s, layer.backward_s)
+        LayerTimes(f"layer {number}", layer.parameters, layer.forward_s * scale, layer.backward_s * scale)
         for number, layer in enumerate(layers)
     )
     return SyncSetting(network, times, codec_speeds(by_rank))

@@ -15,10 +15,12 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync
-from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.kit.sync_method import NONE, SyncMethod, parse_sync
 from peerloom.kit.sync_model.sync_choice import RankedMethod, ranked
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.generations.sync_decisions import (
+    CHANGE_INTERVAL_S,
+    MEASURED_S,
     STEPS_MEASURED,
     MeasuredStep,
     SyncSituation,
@@ -34,7 +36,8 @@ from peerloom.v1.trainer_pb2 import StepProgress, WorkerMeasured
 
 JUDGE_INTERVAL_S = 5.0
 WARM_UP_STEPS = 2  # connections are new, and DDP cuts its buckets again after the first
-STEPS_KEPT = 50
+WINDOW_S = 10.0  # longer ago tells nothing of now
+COMPUTE_DRIFT = 1.25  # so much longer or shorter makes other predictions
 _log = get_logger()
 
 
@@ -51,9 +54,11 @@ class SyncTuner:
         self._generation = 0  # that the steps and predictions are of
         self._members: tuple[str, ...] = ()
         self._method = SyncMethod()
-        self._steps: deque[StepProgress] = deque(maxlen=STEPS_KEPT)
+        self._steps: deque[StepProgress] = deque()
+        self._steps_s = 0.0
         self._warm_up = WARM_UP_STEPS
         self._predicted: Sequence[RankedMethod] = ()
+        self._predicted_at_s = 0.0
         self._tried: dict[SyncMethod, float] = {}
         # A trainer that was started anew can't know when the last change was.
         self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
@@ -79,8 +84,12 @@ class SyncTuner:
         if self._warm_up:
             self._warm_up -= 1
             return
+        had_enough = self._has_enough
         self._steps.append(step)
-        if len(self._steps) == STEPS_MEASURED:
+        self._steps_s += step.step_s
+        while self._steps_s > WINDOW_S and len(self._steps) > STEPS_MEASURED:
+            self._steps_s -= self._steps.popleft().step_s
+        if self._has_enough and not had_enough:
             self._news.set()
 
     async def keep_forever(self) -> None:
@@ -115,6 +124,7 @@ class SyncTuner:
         self._method = parse_sync("sync_in_use", in_use(self._record.job))
         self._tried.pop(self._method, None)
         self._steps.clear()
+        self._steps_s = 0.0
         self._warm_up, self._predicted, self._verdict = WARM_UP_STEPS, (), None
 
     def _ranked_members(self) -> tuple[str, ...]:
@@ -122,8 +132,12 @@ class SyncTuner:
         members = [worker for worker in job.workers if worker.generation == job.generation]
         return tuple(worker.worker_id for worker in sorted(members, key=lambda worker: worker.rank))
 
+    @property
+    def _has_enough(self) -> bool:
+        return len(self._steps) >= STEPS_MEASURED and self._steps_s >= MEASURED_S
+
     def _median(self) -> MeasuredStep | None:
-        if len(self._steps) < STEPS_MEASURED:
+        if not self._has_enough:
             return None
         return MeasuredStep(
             median(step.step_s for step in self._steps),
@@ -135,11 +149,12 @@ class SyncTuner:
         generation = self._generation
         if not generation or generation != self._record.generation:
             return
-        if not self._predicted:
-            predicted = await self._predict()
+        compute_s = self._drifted_s()
+        if not self._predicted or compute_s:
+            predicted = await self._predict(compute_s)
             if generation != self._generation:
                 return
-            self._predicted = predicted
+            self._predicted, self._predicted_at_s = predicted, self._clock.monotonic_s()
         progress, now_s = self._record.job.progress, self._clock.monotonic_s()
         measured = self._median()
         self._verdict = decide_sync(
@@ -154,14 +169,27 @@ class SyncTuner:
         )
         self._tell(self._verdict, measured)
 
-    async def _predict(self) -> Sequence[RankedMethod]:
+    def _drifted_s(self) -> float:
+        """What computing takes by now, where the predictions are of another time; else 0.
+
+        With a codec encoding is a part of it: that tells nothing of the layers.
+        """
+        measured = self._median()
+        is_due = self._clock.monotonic_s() - self._predicted_at_s >= CHANGE_INTERVAL_S
+        if measured is None or not self._predicted or self._method.codec != NONE or not is_due:
+            return 0.0
+        then_s = self._predicted[0].prediction.compute_s
+        has_drifted = not then_s / COMPUTE_DRIFT <= measured.compute_s <= then_s * COMPUTE_DRIFT
+        return measured.compute_s if has_drifted else 0.0
+
+    async def _predict(self, compute_s: float) -> Sequence[RankedMethod]:
         """By what all members have measured; nothing while one hasn't."""
         said = [self._measured.get(worker_id) for worker_id in self._members]
         known = [one for one in said if one is not None and one.generation == self._generation]
         if len(known) < len(self._members):
             return ()
         try:
-            setting = setting_of(known)
+            setting = setting_of(known, compute_s)
             if setting is None:
                 return ()
             methods = methods_for(self._quality, setting)

@@ -21,7 +21,7 @@ from peerloom.kit.sync_model.sync_choice import EXACT, QUALITIES, candidates
 AUTO = "auto"
 _QUALITY = "quality"
 _NEEDS_GLOO = (
-    "it measures and chooses among connections from worker to worker, beside gloo and never over NCCL"
+    "auto chooses among connections from worker to worker too, which go beside gloo and never over NCCL"
 )
 
 

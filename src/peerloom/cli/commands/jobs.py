@@ -171,9 +171,9 @@ def _chosen(job: Job) -> list[tuple[str, str]]:
         told = "{} predicted: computing {}, exposed communication {}, compression {}"
         fields.append(("a step", told.format(*map(human_step, parts))))
     if one.measured_step_s is not None:
-        parts = (one.measured_step_s, one.measured_compute_s or 0.0, one.measured_communication_s or 0.0)
-        told = "{} measured: computing {}, exposed communication {}"
-        fields.append(("", told.format(*map(human_step, parts))))
+        computing, exposed = one.measured_compute_s or 0.0, one.measured_communication_s or 0.0
+        seen = f"computing {human_step(computing)}, exposed communication {human_step(exposed)}"
+        fields.append(("", f"{human_step(one.measured_step_s)} measured: {seen}"))
     if one.runner_up is not None:
         fields.append(("next best", f"{one.runner_up}: {human_step(one.runner_up_step_s or 0.0)} expected"))
     return fields

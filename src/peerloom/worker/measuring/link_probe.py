@@ -24,6 +24,7 @@ _SIZES = struct.Struct("!II")  # of the next trip's messages, there and back; ze
 SHORT_BYTES, LEAST_BYTES, MOST_BYTES = _SIZES.size, 1 << 14, 1 << 20
 GROWTH = 4
 LONG_ENOUGH_S = 0.03  # beside the delay: a rate is known well enough
+LEAST_TRIP_S = 1e-6  # no clock and no network is faster
 PAIR_S = 0.15  # after which a pair doesn't go on to longer messages
 MOST_ROUNDS = 8  # a rank's own rate is known after as many partners
 _BEHIND = -1  # whatever the training sends is more urgent
@@ -111,13 +112,20 @@ class _Asking:
         ping[:SHORT_BYTES] = torch.frombuffer(bytearray(_SIZES.pack(*announced)), dtype=torch.uint8)
         pong = torch.empty(back, dtype=torch.uint8)
         came_s: list[float] = []
+        is_over = threading.Event()
+
+        def end(_: object) -> None:
+            came_s.append(self._now_s())
+            is_over.set()
+
         begun_s = self._now_s()
         done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
-        done.add_done_callback(lambda _: came_s.append(self._now_s()))
+        done.add_done_callback(end)
         self._next += 1
-        if isinstance(failure := done.wait(), str):
+        is_over.wait()
+        if isinstance(failure := done.value(), str):
             raise RuntimeError(failure)
-        return max(came_s[0] - begun_s, 1e-9) if came_s else 1e-9
+        return max(came_s[0] - begun_s, LEAST_TRIP_S)
 
 
 class _Answering:
