@@ -49,8 +49,8 @@ class SyncSituation:
 class SyncVerdict:
     """The method to use from now on, why, and what else there is.
 
-    `prediction` is of that method, None where the model doesn't know it; `runner_up` the best of all others,
-    with the seconds that its step is expected to take.
+    `prediction` is of the method that was in use until now, None where the model doesn't know it; `runner_up`
+    the best of all others, with the seconds that its step is expected to take.
     """
 
     method: SyncMethod
@@ -79,7 +79,7 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     how = "was measured before" if best in now.tried else "is predicted"
     less = f"{1 - best_s / now.measured.step_s:.0%} less than the {shown_time(now.measured.step_s)} measured"
     reason = f"a step of {shown_time(best_s)} {how}, {less} with {now.in_use}"
-    return SyncVerdict(best, reason, True, predictions.get(best), (now.in_use, now.measured.step_s))
+    return SyncVerdict(best, reason, True, present, (best, best_s))
 
 
 def may_change(workers: Sequence[WorkerState]) -> bool:

@@ -1,7 +1,8 @@
 """Chooses how a job is synchronised by what its workers measure, where the job leaves that to the trainer.
 
-A change is a generation of the same workers that meets beside the training. Nothing is kept of the
-measurements but what they led to: workers say them again to a trainer that was started anew.
+A change is a generation of the same workers that meets beside the training. Of the measurements the record
+keeps what they led to, and what steps took with each method; workers say the rest again to a trainer that was
+started anew.
 """
 
 import asyncio
@@ -52,14 +53,14 @@ class SyncTuner:
         self._quality = asked.quality if isinstance(asked, AutoSync) else ""
         self._measured: dict[str, WorkerMeasured] = {}
         self._generation = 0  # that the steps and predictions are of
-        self._members: tuple[str, ...] = ()
+        self._members = self._ranked_members()
         self._method = SyncMethod()
         self._steps: deque[StepProgress] = deque()
         self._steps_s = 0.0
         self._warm_up = WARM_UP_STEPS
         self._predicted: Sequence[RankedMethod] = ()
         self._predicted_at_s = 0.0
-        self._tried: dict[SyncMethod, float] = {}
+        self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
         # A trainer that was started anew can't know when the last change was.
         self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
         self._verdict: SyncVerdict | None = None
@@ -99,7 +100,7 @@ class SyncTuner:
                 async with asyncio.timeout(JUDGE_INTERVAL_S if self.has_a_say else None):
                     await self._news.wait()
             self._news.clear()
-            await self._judge()
+            await self.judge()
 
     def change(self, workers: Sequence[WorkerState]) -> Form | None:
         """The generation that takes another method, if one is wanted, and all work in peace."""
@@ -121,7 +122,7 @@ class SyncTuner:
         elif measured is not None:
             self._tried[self._method] = measured.step_s
         self._generation, self._members = generation, members
-        self._method = parse_sync("sync_in_use", in_use(self._record.job))
+        self._method = _parsed(in_use(self._record.job))
         self._tried.pop(self._method, None)
         self._steps.clear()
         self._steps_s = 0.0
@@ -145,7 +146,8 @@ class SyncTuner:
             median(step.communication_s for step in self._steps),
         )
 
-    async def _judge(self) -> None:
+    async def judge(self) -> None:
+        """Looks at what is measured by now; what comes of it is in the record, or in `change`."""
         generation = self._generation
         if not generation or generation != self._record.generation:
             return
@@ -167,7 +169,7 @@ class SyncTuner:
                 None if self._changed_s is None else now_s - self._changed_s,
             )
         )
-        self._tell(self._verdict, measured)
+        self._record.sync_judged(self._verdict, measured, self._tried)
 
     def _drifted_s(self) -> float:
         """What computing takes by now, where the predictions are of another time; else 0.
@@ -199,7 +201,6 @@ class SyncTuner:
             _log.warning("sync_not_predicted", job=self._record.job_id, reason=error.message)
             return ()
 
-    def _tell(self, verdict: SyncVerdict, measured: MeasuredStep | None) -> None:
-        if verdict.is_change:
-            return  # told when it is made
-        self._record.sync_judged(verdict, measured)
+
+def _parsed(text: str) -> SyncMethod:
+    return parse_sync("sync_in_use", text)

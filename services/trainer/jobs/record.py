@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
 from peerloom.services.trainer.jobs import sample_ledger, sync_entries
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
@@ -155,9 +156,11 @@ class JobRecord(RecordedJob):
         formed.first_step, formed.sync = first_step, sync_entries.in_use(job)
         self._append(WatchJobResponse(generation_formed=formed))
 
-    def sync_judged(self, verdict: SyncVerdict, measured: MeasuredStep | None) -> None:
-        """The method in use stays, for this reason; what is known already is passed over."""
-        if sync_entries.judge(self._job, verdict, measured):
+    def sync_judged(
+        self, verdict: SyncVerdict, measured: MeasuredStep | None, tried: Mapping[SyncMethod, float]
+    ) -> None:
+        """What is thought of the method in use, and what others took that were `tried`."""
+        if sync_entries.judge(self._job, verdict, measured, tried):
             self._append()
 
     def _go_back(self, step: int) -> None:

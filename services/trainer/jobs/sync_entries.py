@@ -1,9 +1,12 @@
 """How a job is synchronised, as its record has it: pure functions that write into the job."""
 
+from collections.abc import Mapping
+
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_auto import first_method, is_auto
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
-from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction
+from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction, TriedSync
 
 NOT_YET = "until the links and layers are measured"
 
@@ -24,15 +27,23 @@ def take(job: Job, method: str, reason: str) -> SyncChanged | None:
         job.sync_in_use.method, job.sync_in_use.reason = former, job.sync_in_use.reason or NOT_YET
         return None
     reason = cut_reason(reason)
-    job.sync_in_use.CopyFrom(JobSync(method=method, reason=reason, changes=job.sync_in_use.changes + 1))
+    before = job.sync_in_use
+    tried = [one for one in before.tried if one.method not in (method, former)]
+    if before.measured_step_s:
+        tried.append(TriedSync(method=former, step_s=before.measured_step_s))
+    before.CopyFrom(JobSync(method=method, reason=reason, changes=before.changes + 1, tried=tried))
     return SyncChanged(generation=job.generation, method=method, former=former, reason=reason)
 
 
-def judge(job: Job, verdict: SyncVerdict, measured: MeasuredStep | None) -> bool:
-    """The method in use was looked at, and stays; False: nothing is new."""
-    found = JobSync(
-        method=str(verdict.method), reason=cut_reason(verdict.reason), changes=job.sync_in_use.changes
+def judge(
+    job: Job, verdict: SyncVerdict, measured: MeasuredStep | None, tried: Mapping[SyncMethod, float]
+) -> bool:
+    """The method in use was looked at, beside those that were `tried`; False: nothing is new."""
+    reason = (
+        f"{verdict.method} is to take its place: {verdict.reason}" if verdict.is_change else verdict.reason
     )
+    found = JobSync(method=in_use(job), reason=cut_reason(reason), changes=job.sync_in_use.changes)
+    found.tried.extend(TriedSync(method=str(method), step_s=step_s) for method, step_s in tried.items())
     if (known := verdict.prediction) is not None:
         found.predicted.CopyFrom(
             SyncPrediction(

@@ -702,6 +702,7 @@ class JobSync(_message.Message):
     RUNNER_UP_FIELD_NUMBER: _builtins.int
     RUNNER_UP_STEP_S_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
+    TRIED_FIELD_NUMBER: _builtins.int
     method: _builtins.str
     """The method of the newest generation, all pairs."""
     reason: _builtins.str
@@ -722,6 +723,10 @@ class JobSync(_message.Message):
     def predicted(self) -> Global___SyncPrediction:
         """What a step takes by the model of the network; unset until that is measured."""
 
+    @_builtins.property
+    def tried(self) -> _containers.RepeatedCompositeFieldContainer[Global___TriedSync]:
+        """Other methods that the same workers have used."""
+
     def __init__(
         self,
         *,
@@ -734,14 +739,41 @@ class JobSync(_message.Message):
         runner_up: _builtins.str = ...,
         runner_up_step_s: _builtins.float = ...,
         changes: _builtins.int = ...,
+        tried: _abc.Iterable[Global___TriedSync] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobSync: _TypeAlias = JobSync  # noqa: Y015
+
+@_typing.final
+class TriedSync(_message.Message):
+    """A method that was in use before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    STEP_S_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """All pairs."""
+    step_s: _builtins.float
+    """What a step took, the median, in seconds."""
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        step_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "step_s", b"step_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TriedSync: _TypeAlias = TriedSync  # noqa: Y015
 
 @_typing.final
 class SyncPrediction(_message.Message):
