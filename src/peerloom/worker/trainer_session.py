@@ -243,9 +243,7 @@ class TrainerSession:
                 secret=self._assignment.secret,
             )
         )
-        for message in pending:
-            yield message
-        for message in last_words:
+        for message in (*pending, *last_words):
             yield message
         for entry in self.entries.own():
             yield WorkerSessionRequest(entry=entry)
