@@ -1,6 +1,6 @@
 """Aim: ranks measure the ways between them on the mesh's own connections, and disturb nothing.
 
-Method: the meshes of all ranks in one process, over real sockets. No time is asserted but by an invented clock.
+Method: the meshes of all ranks in one process, over real sockets. Times are those of an invented clock.
 """
 
 import threading

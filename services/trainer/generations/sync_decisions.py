@@ -32,9 +32,9 @@ class MeasuredStep:
 class SyncSituation:
     """What is known when it is decided.
 
-    `predicted` has all methods that the quality allows, `tried` what these workers' steps took with others
-    than the one in use. `measured` is None after too few steps; `since_change_s` None where there was no
-    change.
+    `predicted` has all methods that the quality allows, of equals the plainest first, and `tried` what these
+    workers' steps took with others than the one in use. `measured` is None after too few steps;
+    `since_change_s` None where there was no change.
     """
 
     in_use: SyncMethod
@@ -69,10 +69,10 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     if now.measured is None:
         return SyncVerdict(now.in_use, "too few steps are measured yet", prediction=present)
     expected = _expected(now, predictions, now.measured.step_s)
-    others = sorted((seconds, str(method), method) for method, seconds in expected.items())
-    if not others:
+    if not expected:
         return SyncVerdict(now.in_use, "there is no other of this quality", prediction=present)
-    best_s, _, best = others[0]
+    best = min(expected, key=lambda method: expected[method])  # of equals the plainest, which comes first
+    best_s = expected[best]
     why_not = _why_not(now, now.measured.step_s, best, best_s)
     if why_not:
         return SyncVerdict(now.in_use, why_not, False, present, (best, best_s))

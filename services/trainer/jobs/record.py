@@ -142,6 +142,7 @@ class JobRecord(RecordedJob):
                 worker.rank, worker.generation = ranks[worker.worker_id], job.generation
         if (changed := sync_entries.take(job, sync, reason)) is not None:
             self._append(WatchJobResponse(sync_changed=changed))
+            reason = f"changing to {changed.method}: {reason}"
         if beside:
             self.state_changed(job.state, reason)
         else:
