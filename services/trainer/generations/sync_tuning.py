@@ -39,6 +39,7 @@ JUDGE_INTERVAL_S = 5.0
 WARM_UP_STEPS = 2  # connections are new, and DDP cuts its buckets again after the first
 WINDOW_S = 10.0  # longer ago tells nothing of now
 COMPUTE_DRIFT = 1.25  # so much longer or shorter makes other predictions
+ALONE = "a single worker has nobody to synchronise with"
 _log = get_logger()
 
 
@@ -150,6 +151,9 @@ class SyncTuner:
         """Looks at what is measured by now; what comes of it is in the record, or in `change`."""
         generation = self._generation
         if not generation or generation != self._record.generation:
+            return
+        if len(self._members) == 1:
+            self._record.sync_judged(SyncVerdict(self._method, ALONE), self._median(), self._tried)
             return
         compute_s = self._drifted_s()
         if not self._predicted or compute_s:

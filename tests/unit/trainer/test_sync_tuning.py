@@ -182,6 +182,13 @@ async def test_a_broken_promise_is_taken_back_with_the_same_workers_and_forgotte
     assert after is None or "was measured before" not in after.reason
 
 
+async def test_a_single_worker_is_told_to_have_no_choice(job: Job) -> None:
+    job.form(worker_ids=IDS[:1])
+    job.steps(30, 0.8)
+    assert await job.wanted(AT_WORK[:1]) is None
+    assert job.record.job.sync_in_use.reason == "a single worker has nobody to synchronise with"
+
+
 async def test_codecs_are_taken_only_where_the_quality_says_so() -> None:
     for quality, kinds in (("exact", {"none"}), ("near", {"int4", "none"})):
         job = Job(f"auto,quality={quality}")

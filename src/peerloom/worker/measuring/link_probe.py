@@ -26,6 +26,7 @@ GROWTH = 4
 LONG_ENOUGH_S = 0.03  # beside the delay: a rate is known well enough
 LEAST_TRIP_S = 1e-6  # no clock and no network is faster
 PAIR_S = 0.15  # after which a pair doesn't go on to longer messages
+LONGEST_WAIT_S = 60.0  # who waits in a mesh that was left is let go in the end
 MOST_ROUNDS = 8  # a rank's own rate is known after as many partners
 _BEHIND = -1  # whatever the training sends is more urgent
 
@@ -122,7 +123,8 @@ class _Asking:
         done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
         done.add_done_callback(end)
         self._next += 1
-        is_over.wait()
+        if not is_over.wait(LONGEST_WAIT_S):
+            raise RuntimeError(f"rank {self._peer} didn't answer")
         if isinstance(failure := done.value(), str):
             raise RuntimeError(failure)
         return max(came_s[0] - begun_s, LEAST_TRIP_S)
@@ -139,7 +141,8 @@ class _Answering:
     def serve(self) -> None:
         """Answers until the other one says that it has enough. Raises RuntimeError when it is lost."""
         self._await(0, SHORT_BYTES, SHORT_BYTES)
-        self._over.wait()
+        if not self._over.wait(LONGEST_WAIT_S):
+            raise RuntimeError(f"rank {self._peer} didn't go on")
         if self._failure:
             raise RuntimeError(self._failure)
 
