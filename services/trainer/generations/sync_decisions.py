@@ -9,7 +9,7 @@ others of its kind aren't tried after it, and noise below the margin moves nothi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from peerloom.kit.sync_method import SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
@@ -17,6 +17,7 @@ from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 CHANGE_INTERVAL_S = 30.0
+_LOSES = (NONE, BF16, FP16, INT8, INT4, ONE_BIT, TOP_K)  # more and more
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     expected = _expected(now, predictions, now.measured.step_s)
     if not expected:
         return SyncVerdict(now.in_use, "there is no other of this quality", prediction=present)
-    best = min(expected, key=lambda method: expected[method])  # of equals the plainest, which comes first
+    best = _best(expected, now.measured.step_s)
     best_s = expected[best]
     why_not = _why_not(now, now.measured.step_s, best, best_s)
     if why_not:
@@ -112,6 +113,17 @@ def _expected(
         for method, prediction in predictions.items()
         if method != now.in_use
     }
+
+
+def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod:
+    """The fastest, or what loses less and is no more than the margin slower; of equals the first.
+
+    That has to be worth a change itself, if the fastest is.
+    """
+    fastest = min(expected, key=lambda method: expected[method])
+    limit_s = min((1 + MARGIN) * expected[fastest], (1 - MARGIN) * measured_s)
+    near = [method for method, step_s in expected.items() if step_s < limit_s] or [fastest]
+    return min(near, key=lambda method: (_LOSES.index(method.codec), expected[method]))
 
 
 def _kind(method: SyncMethod) -> tuple[str, str]:

@@ -90,6 +90,13 @@ def test_of_equals_the_first_is_taken() -> None:
     assert decided(RING, {SERVERS: 0.5, DIRECT: 0.5, RING: 1.0}, 1.0).method == SERVERS
 
 
+def test_a_codec_is_not_taken_for_next_to_nothing() -> None:
+    """For 4 % of a step it isn't worth its rounding; for 6 % it is, and where only it saves enough, too."""
+    assert decided(RING, {INT8: 0.48, DIRECT: 0.5, RING: 1.0}, 1.0).method == DIRECT
+    assert decided(RING, {INT8: 0.47, DIRECT: 0.5, RING: 1.0}, 1.0).method == INT8
+    assert decided(RING, {INT8: 0.94, DIRECT: 0.96, RING: 1.0}, 1.0).method == INT8
+
+
 def test_a_gain_of_the_margin_is_none() -> None:
     kept = decided(RING, {RING: 1.0, DIRECT: 1.0 - MARGIN + 0.001}, 1.0)
     assert (kept.method, kept.is_change) == (RING, False)
