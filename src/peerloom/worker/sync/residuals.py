@@ -45,7 +45,7 @@ class Residuals:
 
     def settle(self, bucket: dist.GradBucket) -> None:
         """Adds to a bucket what other codecs left out before, where the method in use keeps nothing back."""
-        if any(parameter in self._kept for parameter in bucket.parameters()):
+        if self._kept and any(parameter in self._kept for parameter in bucket.parameters()):
             gradients = bucket.buffer()
             gradients += self.of(Layout.of(bucket)).to(gradients.dtype)
             self._settled.update(bucket.parameters())
