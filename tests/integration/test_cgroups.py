@@ -46,7 +46,7 @@ def bomb():
     gate, held = os.pipe()
     try:
         for number in range(500):
-            # A program of its own shares no page with us: copies of our pages' tables would fill the memory first.
+            # Programs of their own: copies of us would fill the memory first, by their pages' tables.
             os.posix_spawn("/bin/cat", ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, gate, 0)])
             os.write(1, b"started %d\\n" % (number + 1))
     except BlockingIOError:

@@ -161,7 +161,7 @@ def test_a_method_that_the_quality_does_not_know_can_be_left() -> None:
 times = st.floats(0.001, 100.0)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.fixed_dictionaries(dict.fromkeys(METHODS, times)),
     st.fixed_dictionaries(dict.fromkeys(METHODS, times)),
