@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_auto import first_method
 
 BATCHES_PER_EPOCH, TRAINING_SAMPLES = 45, 1437  # of the digits
 GROWTH_ALLOWED_BYTES = 64 * 2**20
@@ -25,6 +25,7 @@ SYNC_METHODS = (
     "schedule=merged:4096,topology=direct",
     "schedule=cut:4096,topology=direct",
     "schedule=cut:4096,topology=ps",
+    "auto",
 )
 # What a round of local steps makes of the parameters depends on who trains, so faults do move its losses;
 # all else must hold.
@@ -40,7 +41,7 @@ def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epoch
     if [event["sequence"] for event in events] != list(range(1, len(events) + 1)):
         broken.append(f"the watch of {job['id']} has a gap or a repeat")
     steps = [event["step"] for event in events if event["event"] == "step_committed"]
-    batches = parse_sync("sync", job["spec"]["sync"]).batches
+    batches = first_method(job["spec"]["sync"]).batches
     wanted = list(range(1, epochs * -(-BATCHES_PER_EPOCH // batches) + 1))
     ledger = job["ledger"] or {"is_exact": False, "verdict": "there is none", "discarded_samples": 0}
     if not ledger["is_exact"]:

@@ -2,6 +2,7 @@
 
 {"rank": 0, "ranks": 3, "hub": "/a/path", "methods": ["codec=int8", ...], "wrong": "codec=int4"}
 It answers with a line for each method; with the one called `wrong`, rank 1 has a gradient that isn't finite.
+"A>B" is A for the first half of the steps, and B from then on.
 """
 
 import hashlib
@@ -43,10 +44,14 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
     optimiser = torch.optim.SGD(parameters, lr=0.1)
     chance = torch.Generator().manual_seed(100 + group.rank)
     residuals = Residuals()
-    sync = synchroniser(model, group, parse_sync("sync", text), residuals)
+    first, _, then = text.partition(">")
+    sync = synchroniser(model, group, parse_sync("sync", first), residuals)
     asked, came = [], []
     before, counted, losses = 0, 0, []
     for step in range(STEPS):
+        if then and step == STEPS // 2:
+            sync.close()
+            sync = synchroniser(model, group, parse_sync("sync", then), residuals)
         inputs = torch.randn(5, WIDTH, generator=chance)
         own = (model(inputs) ** 2).mean() * factor / group.world_size
         asked.append(added_up(group, flat(list(torch.autograd.grad(own, parameters)))))
@@ -70,6 +75,7 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
         "losses": losses,
         "first_off": float((asked[0] - came[0]).norm() / asked[0].norm()),
         "missing": float(missing.norm() / sum(asked).norm()),
+        "left_out": float(left_out.norm()),
         "sent": sent,
         "counted": counted,
     }

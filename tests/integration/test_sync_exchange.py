@@ -29,7 +29,10 @@ LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
     *("topology=ps,codec=int8", "schedule=cut:16384,topology=ps,codec=int4"),
 ]
-METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY]
+# From a codec with error feedback to methods that keep nothing back: the sums get what it had left out.
+SETTLED = ["codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"]
+CHANGED = [*SETTLED, "codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"]
+METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY, *CHANGED]
 WRONG = "not finite"
 
 
@@ -83,6 +86,12 @@ def test_halves_are_off_by_a_half_s_rounding(said: Any, method: str) -> None:
 def test_what_lossy_methods_leave_out_is_in_the_residuals(said: Any, method: str) -> None:
     assert said[method][0]["first_off"] > 1e-3, "a codec that loses nothing shows nothing"
     assert said[method][0]["missing"] < 1e-5
+
+
+@pytest.mark.parametrize("method", CHANGED)
+def test_a_change_of_method_loses_nothing_of_the_residuals(said: Any, method: str) -> None:
+    assert all(one["missing"] < 1e-5 for one in said[method])
+    assert all((one["left_out"] == 0) == (method in SETTLED) for one in said[method])
 
 
 def test_a_gradient_that_is_not_finite_comes_to_all(said: Any) -> None:

@@ -20,7 +20,9 @@ def test_a_loss_above_below_or_not_a_number_breaks_it(loss: float) -> None:
     assert broken.startswith("the loss of epoch 2 is")
 
 
-@pytest.mark.parametrize(("sync", "steps"), [("bsp-a2a", 90), ("period=4,codec=int8", 24)])
+@pytest.mark.parametrize(
+    ("sync", "steps"), [("bsp-a2a", 90), ("auto,quality=exact", 90), ("period=4,codec=int8", 24)]
+)
 def test_a_job_has_made_each_step_or_each_round_once(sync: str, steps: int) -> None:
     """Two epochs of 45 batches; rounds of four are twelve an epoch, the last of one batch."""
     ledger = {"is_exact": True, "verdict": "exact", "discarded_samples": 0}

@@ -90,7 +90,8 @@ class Form:
     """Form the next generation from these workers, ranked in this order.
 
     So many of them, the last ones, lack the state that counts: `newcomers`.
-    `beside`: they meet beside the training of the current one, and Enter comes later.
+    `beside`: they meet beside the training of the current one, and Enter comes later. `sync` is the method
+    that it takes in place of the one in use; empty: none.
     """
 
     worker_ids: tuple[str, ...]
@@ -99,6 +100,7 @@ class Form:
     reason: str
     from_checkpoint: bool = False
     beside: bool = False
+    sync: str = ""
 
 
 @dataclass(frozen=True)

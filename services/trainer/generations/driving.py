@@ -10,6 +10,7 @@ from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
 from peerloom.services.trainer.generations.script_decisions import decide_script
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import slots_wanted
@@ -45,6 +46,7 @@ class GenerationDriver:
         checkpoints: CheckpointKeeper,
         collector: Collector,
         witness: Witness,
+        tuner: SyncTuner,
         config: TrainerConfig,
         clock: Clock,
     ) -> None:
@@ -54,6 +56,7 @@ class GenerationDriver:
         self._checkpoints = checkpoints
         self._collector = collector
         self._witness = witness
+        self._tuner = tuner
         self._config = config
         self._clock = clock
         self._pace = FormingPace()
@@ -72,6 +75,8 @@ class GenerationDriver:
         else:
             decision = g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
         match decision:
+            case g.Wait() if limits.meets_beside and (form := self._tuner.change(states)) is not None:
+                await self._form(form)
             case g.Wait(until_s=until_s):
                 await pool.wait_for_change(None if until_s is None else until_s - now_s)
             case g.Hold(reason, until_s):

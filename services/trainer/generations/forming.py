@@ -6,6 +6,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
+from peerloom.services.trainer.jobs.sync_entries import in_use
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.pool import WorkerPool
@@ -65,7 +66,7 @@ class Former:
             return False  # one was lost while the others were given the checkpoint
         speeds = {} if record.job.spec.equal_shares else self._pool.speeds()
         shares = first_shares(form.worker_ids, speeds)
-        record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside)
+        record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside, form.sync)
         limit_s = MEETING_LIMIT_S if form.beside else None
         self._pool.begin_generation(form.worker_ids, form.first_step, limit_s)
         self._rendezvous.begin(record.generation, form.worker_ids)
@@ -123,6 +124,7 @@ class Former:
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,
+            sync=in_use(job),
             owners=[self._pool.owner_of(worker_id) for worker_id in form.worker_ids],
             node_ids=[self._record.worker(worker_id).node_id for worker_id in form.worker_ids],
         )

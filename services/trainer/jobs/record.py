@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
-from peerloom.services.trainer.jobs import sample_ledger
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
+from peerloom.services.trainer.jobs import sample_ledger, sync_entries
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
 from peerloom.services.trainer.jobs.recorded_job import RecordedJob
 from peerloom.v1.selector_pb2 import Evidence
@@ -121,11 +123,14 @@ class JobRecord(RecordedJob):
 
     # Generations
 
-    def generation_begun(self, worker_ids: Sequence[str], first_step: int, reason: str, beside: bool) -> None:
+    def generation_begun(
+        self, worker_ids: Sequence[str], first_step: int, reason: str, beside: bool, sync: str = ""
+    ) -> None:
         """The next generation has these workers, ranked in this order, and goes on from `first_step`.
 
         What came after that step was lost with all who had it, and is done again. `beside`: the generation
-        meets first, while the one before it works on; where it goes on is known when it is entered.
+        meets first, while the one before it works on; where it goes on is known when it is entered. `sync` is
+        a method that it takes in place of the one in use.
         """
         job = self._job
         if first_step < job.progress.step and not beside:
@@ -135,6 +140,9 @@ class JobRecord(RecordedJob):
         for worker in job.workers:
             if worker.worker_id in ranks:
                 worker.rank, worker.generation = ranks[worker.worker_id], job.generation
+        if (changed := sync_entries.take(job, sync, reason)) is not None:
+            self._append(WatchJobResponse(sync_changed=changed))
+            reason = f"changing to {changed.method}: {reason}"
         if beside:
             self.state_changed(job.state, reason)
         else:
@@ -146,8 +154,15 @@ class JobRecord(RecordedJob):
         workers = [worker for worker in job.workers if worker.worker_id in members]
         ranked = sorted(workers, key=lambda worker: worker.rank)
         formed = GenerationFormed(generation=job.generation, workers=ranked, backend=job.backend)
-        formed.first_step, formed.sync = first_step, job.spec.sync
+        formed.first_step, formed.sync = first_step, sync_entries.in_use(job)
         self._append(WatchJobResponse(generation_formed=formed))
+
+    def sync_judged(
+        self, verdict: SyncVerdict, measured: MeasuredStep | None, tried: Mapping[SyncMethod, float]
+    ) -> None:
+        """What is thought of the method in use, and what others took that were `tried`."""
+        if sync_entries.judge(self._job, verdict, measured, tried):
+            self._append()
 
     def _go_back(self, step: int) -> None:
         job = self._job

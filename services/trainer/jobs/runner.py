@@ -17,6 +17,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations.driving import GenerationDriver, JobEndedError
 from peerloom.services.trainer.generations.forming import Former
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
@@ -63,6 +64,7 @@ class JobRunner:
         self._pool = WorkerPool(record, router, self._witness, clock)
         rendezvous = Rendezvous(self._pool.send)
         audits = AuditKeeper(record, self._pool, self._witness)
+        self._tuner = tuner = SyncTuner(record, clock)
         self._sessions = WorkerSessions(
             record,
             self._pool,
@@ -70,12 +72,13 @@ class JobRunner:
             router,
             rendezvous,
             audits,
+            tuner,
             clock,
             config.checkpoint_interval_s,
         )
         former = Former(record, self._pool, collector, rendezvous, audits, config.collective_timeout_s)
         self._driver = GenerationDriver(
-            record, self._pool, former, self._checkpoints, collector, self._witness, config, clock
+            record, self._pool, former, self._checkpoints, collector, self._witness, tuner, config, clock
         )
         self._nodes = JobNodes(record, self._pool, self._sessions, dependencies.recruiter, self._witness)
         nodes = {worker.worker_id: worker.node_id for worker in record.job.workers}
@@ -155,6 +158,7 @@ class JobRunner:
             self._keep_up(tasks, self._nodes.reinforce_forever)
             self._keep_up(tasks, self._nodes.stop_forever)
             self._keep_up(tasks, self._ask_for_signs)
+            self._keep_up(tasks, self._tuner.keep_forever)
             while not await self._driver.act():
                 pass
         except JobEndedError as end:

@@ -8,7 +8,7 @@ when its intervals follow each other from 0 without a gap or an overlap.
 from functools import lru_cache
 
 from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_auto import first_method
 from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepProgress
 
 # A job's record is written at every step, so it must not grow with the number of generations.
@@ -113,7 +113,7 @@ def show_verdict(job: Job) -> Job:
 
 @lru_cache(maxsize=256)  # it is asked at every step of every job
 def _batches(sync: str, robust: str) -> int:
-    return parse_sync("spec.sync", sync, robust).batches
+    return first_method(sync, robust).batches
 
 
 def _follows(ledger: Ledger, newest: LedgerStretch, step: StepProgress) -> bool:

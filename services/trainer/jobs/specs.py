@@ -8,7 +8,7 @@ from peerloom.kit.checks import check_name, check_range, check_requirements, che
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JOB_SPEC_BYTES
 from peerloom.kit.robust_rules import OFF, check_robust
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_auto import asked_sync
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
 from peerloom.worker.tasks import built_in
 
@@ -50,7 +50,7 @@ def complete_spec(spec: JobSpec) -> JobSpec:
     _check(full)
     backend = Backend.Name(full.backend).removeprefix("BACKEND_").lower()
     if not full.HasField("script"):
-        full.sync = str(parse_sync("spec.sync", full.sync, full.robust, backend))
+        full.sync = str(asked_sync("spec.sync", full.sync, full.robust, backend))
     return full
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
-from peerloom.kit.sync_method import parse_sync, why_not_nccl
+from peerloom.kit.sync_auto import why_gloo
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
@@ -63,8 +63,7 @@ class JobNodes:
         if not is_enough:
             return _why_not(reason, selection)
         kinds = [a.response.accelerator_kind for a in answered if a.answer.accepted_slots]
-        method = parse_sync("spec.sync", job.spec.sync, job.spec.robust)
-        backend, why = choose_backend(job.spec.backend, kinds, why_not_nccl(method, job.spec.robust))
+        backend, why = choose_backend(job.spec.backend, kinds, why_gloo(job.spec.sync, job.spec.robust))
         name = Backend.Name(backend).removeprefix("BACKEND_").lower()
         self._record.slots_found(backend, f"{reason}, with {name}: {why}")
         workers = await self._start(answered, wanted)

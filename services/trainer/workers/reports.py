@@ -22,13 +22,15 @@ from peerloom.v1.trainer_pb2 import (
     WorkerAborted,
     WorkerAccusation,
     WorkerFinished,
+    WorkerMeasured,
     WorkerPrepared,
     WorkerSessionRequest,
 )
 
 MAX_NAME_CHARACTERS = 63
 SCRIPT_LINES_CHARACTERS = 4096
-MIN_FIGURE, MAX_FIGURE = 1e-12, 1e12  # of seconds, and of samples a second
+MIN_FIGURE, MAX_FIGURE = 1e-12, 1e12  # of seconds, and of samples or bits a second
+MOST_CODECS, MOST_LAYERS, MAX_PARAMETERS = 16, 128, 1 << 40
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -47,6 +49,8 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
             return _why_not_measured(compute_s_per_sample=request.beat.compute_s_per_sample)
         case "accusation":
             return _why_not_accused(job, request.accusation)
+        case "measured":
+            return _why_not_measurements(job, request.measured)
         case "unrepeatable" if len(request.unrepeatable.reason) > MAX_REASON_CHARACTERS:
             return f"its reason has more than {MAX_REASON_CHARACTERS} characters"
         case "refusal" if len(request.refusal.node_ids) > len(job.workers):
@@ -203,6 +207,32 @@ def _why_not_exited(job: Job, said: ScriptExit) -> str:
         return f"it says that a script failed with status {said.status}"
     if len(said.last_lines) > SCRIPT_LINES_CHARACTERS:
         return f"the last lines of its script have more than {SCRIPT_LINES_CHARACTERS} characters"
+    return ""
+
+
+def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
+    lengths = (len(said.links), len(said.codecs), len(said.layers))
+    if not 1 <= said.generation <= job.generation:
+        return f"it measured in generation {said.generation} of {job.generation}"
+    if any(
+        length > most
+        for length, most in zip(lengths, (len(job.workers), MOST_CODECS, MOST_LAYERS), strict=True)
+    ):
+        return "it measured {} links, {} codecs and {} layers, more than there are".format(*lengths)
+    for link in said.links:
+        if not link.sent_bits_per_s or not link.received_bits_per_s:
+            return f"it measured a way to rank {link.rank} that carries nothing"
+        rates = {"sent_bits_per_s": link.sent_bits_per_s, "received_bits_per_s": link.received_bits_per_s}
+        if reason := _why_not_measured(delay_s=link.delay_s, **rates):
+            return reason
+    for codec in said.codecs:
+        if reason := _why_not_measured(encode_s=codec.encode_s, decode_s=codec.decode_s):
+            return reason
+    for layer in said.layers:
+        if layer.parameters > MAX_PARAMETERS:
+            return f"it measured a layer of {layer.parameters} parameters, over {MAX_PARAMETERS}"
+        if reason := _why_not_measured(forward_s=layer.forward_s, backward_s=layer.backward_s):
+            return reason
     return ""
 
 

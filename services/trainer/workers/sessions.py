@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from peerloom.kit.clock import Clock
 from peerloom.kit.ids import new_secret
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.services.trainer.jobs.script_runs import noted_exit
@@ -29,7 +30,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 
 # These change no worker's phase: nothing is to be decided anew.
-_ROUTINE = ("step", "epoch", "beat", "checkpoint", "entry", *SAYS)
+_ROUTINE = ("step", "epoch", "beat", "checkpoint", "entry", "measured", *SAYS)
 
 
 class WorkerSessions:
@@ -43,6 +44,7 @@ class WorkerSessions:
         router: SessionRouter,
         rendezvous: Rendezvous,
         audits: AuditKeeper,
+        tuner: SyncTuner,
         clock: Clock,
         checkpoint_interval_s: float,
     ) -> None:
@@ -52,6 +54,7 @@ class WorkerSessions:
         self._router = router
         self._rendezvous = rendezvous
         self._audits = audits
+        self._tuner = tuner
         self._clock = clock
         self._checkpoint_interval_s = checkpoint_interval_s
 
@@ -147,6 +150,7 @@ class WorkerSessions:
             case "step":
                 self._pool.note(state.reached(request.step.step))
                 self._record.step_committed(request.step)
+                self._tuner.stepped(request.step)
             case "epoch":
                 self._record.epoch_committed(request.epoch)
             case "beat":
@@ -154,6 +158,8 @@ class WorkerSessions:
                 self._pool.note(alive)
                 self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
                 self._record.audits_made(state.worker_id, request.beat.audits)
+            case "measured":
+                self._tuner.heard(state.worker_id, request.measured)
             case "checkpoint":
                 departs = state.is_departing
                 self._checkpoints.offered(state.worker_id, request.checkpoint, is_pressing=departs)

@@ -13,6 +13,7 @@ from peerloom import (
     NodeAccused,
     NodeAnswered,
     StateChanged,
+    SyncChanged,
     WorkerLost,
 )
 from peerloom.cli.output import to_plain
@@ -43,7 +44,9 @@ def _describe(event: JobEvent) -> str:
         return f"epoch {event.epoch}: {event.metric_name} {event.metric:.4f}, loss {event.loss:.4f}"
     if isinstance(event, WorkerLost):
         return f"lost a worker on {event.worker.node_name}: {event.reason}"
-    if isinstance(event, NodeAccused | LiarDismissed | AuditsOff | GradientsRefused | ModelEvaluated):
+    if isinstance(
+        event, NodeAccused | LiarDismissed | AuditsOff | GradientsRefused | SyncChanged | ModelEvaluated
+    ):
         return str(event)
     if isinstance(event, StateChanged) and event.state in _TOLD_STATES:
         return f"{event.state.replace('_', ' ')}: {event.reason}" if event.reason else event.state

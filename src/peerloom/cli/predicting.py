@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from peerloom.cli.invocation import Command
-from peerloom.cli.units import human_bytes
+from peerloom.cli.units import human_bytes, human_step
 from peerloom.errors import ConfigurationError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -147,13 +147,9 @@ def for_each(flag: str, values: tuple[One, ...], count: int) -> tuple[One, ...]:
 def parts_of(prediction: "StepPrediction") -> dict[str, str]:
     """A prediction's numbers as people read them, by name."""
     return {
-        "predicted step": _time(prediction.step_s),
-        "computing": _time(prediction.compute_s),
-        "exposed communication": _time(prediction.exposed_s),
-        "compression": _time(prediction.compression_s),
+        "predicted step": human_step(prediction.step_s),
+        "computing": human_step(prediction.compute_s),
+        "exposed communication": human_step(prediction.exposed_s),
+        "compression": human_step(prediction.compression_s),
         "sent a step": f"{human_bytes(prediction.sent_bytes)} by the busiest worker",
     }
-
-
-def _time(time_s: float) -> str:
-    return f"{time_s:.3g} s" if time_s >= 1 else f"{1e3 * time_s:.3g} ms"

@@ -27,6 +27,11 @@ def human_duration(seconds: float) -> str:
     return f"{days} d {hours % 24} h"
 
 
+def human_step(seconds: float) -> str:
+    """A step's time, e.g. "1.23 s", "45.6 ms"."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
 def human_age(time: datetime | None, now: datetime | None = None) -> str:
     """How long ago, e.g. "12 s ago"; "-" for a time that isn't set."""
     if time is None:

@@ -120,7 +120,8 @@ class AsyncClient(AsyncNetwork):
         beside workers that lie ("off": not at all; "auto": by a trimmed mean of one vote an owner, with fewer
         than five owners by refusing gradients that aren't finite; whoever is found to lie is dismissed unless
         it is "off"); `sync` names how gradients become their sum, e.g. "codec=int8" (empty: an all-reduce),
-        or after how many batches of its own a worker exchanges what these changed, e.g. "diloco";
+        or after how many batches of its own a worker exchanges what these changed, e.g. "diloco", or leaves
+        that to the trainer ("auto" or e.g. "auto,quality=near");
         `initial_model` is the digest of parameters to begin with.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """

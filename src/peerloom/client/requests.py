@@ -17,7 +17,7 @@ from peerloom.kit.checks import check_range
 from peerloom.kit.job_inputs import PREFIX, digest_in
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SCRIPT_RESTARTS, MAX_SLOTS
 from peerloom.kit.robust_rules import check_robust
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_auto import asked_sync
 from peerloom.v1 import common_pb2, registry_pb2, selector_pb2, trainer_pb2
 
 _UINT32_MAX = 2**32 - 1
@@ -103,7 +103,7 @@ def check_spec(asked: JobSpec) -> None:
         raise InvalidArgumentError.of_field("learning_rate", asked.learning_rate, "above 0 and finite")
     number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0})
     check_robust("robust", asked.robust)
-    parse_sync("sync", asked.sync, asked.robust, asked.backend)
+    asked_sync("sync", asked.sync, asked.robust, asked.backend)
 
 
 async def code_digest(artifacts: AsyncArtifacts, code: str | Path) -> str:

@@ -222,6 +222,8 @@ class JobSpec(_message.Message):
     With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
     step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM says what becomes of the
     workers' changes. In a job's record all pairs are there.
+    Or "auto", perhaps with quality=exact|near|relaxed ("exact" where it isn't given): the trainer takes what is
+    fastest by measurement and loses no more than that, and changes it while the job runs.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -563,6 +565,7 @@ class Job(_message.Message):
     EVALUATION_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     SCRIPT_RUN_FIELD_NUMBER: _builtins.int
+    SYNC_IN_USE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -643,6 +646,10 @@ class Job(_message.Message):
     def script_run(self) -> Global___ScriptRun:
         """How the processes of a script have fared; unset before one of them failed."""
 
+    @_builtins.property
+    def sync_in_use(self) -> Global___JobSync:
+        """What the trainer chose where `sync` is "auto"; unset before the first generation, and in all other jobs."""
+
     def __init__(
         self,
         *,
@@ -670,14 +677,171 @@ class Job(_message.Message):
         evaluation: Global___Evaluation | None = ...,
         choice: Global___NodeChoice | None = ...,
         script_run: Global___ScriptRun | None = ...,
+        sync_in_use: Global___JobSync | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class JobSync(_message.Message):
+    """How a job whose `sync` is "auto" is synchronised now, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PREDICTED_FIELD_NUMBER: _builtins.int
+    MEASURED_STEP_S_FIELD_NUMBER: _builtins.int
+    MEASURED_COMPUTE_S_FIELD_NUMBER: _builtins.int
+    MEASURED_COMMUNICATION_S_FIELD_NUMBER: _builtins.int
+    RUNNER_UP_FIELD_NUMBER: _builtins.int
+    RUNNER_UP_STEP_S_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    TRIED_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """The method of the newest generation, all pairs."""
+    reason: _builtins.str
+    """Why this one, a sentence."""
+    measured_step_s: _builtins.float
+    """Medians over the generation's last steps, in seconds; 0 while there are too few."""
+    measured_compute_s: _builtins.float
+    """Of it computing."""
+    measured_communication_s: _builtins.float
+    """Of it waiting for communication that computing did not hide."""
+    runner_up: _builtins.str
+    """The method that is expected to be the next best; empty while unknown."""
+    runner_up_step_s: _builtins.float
+    """What its step is expected to take, in seconds."""
+    changes: _builtins.int
+    """How often the method was changed."""
+    @_builtins.property
+    def predicted(self) -> Global___SyncPrediction:
+        """What a step takes by the model of the network; unset until that is measured."""
+
+    @_builtins.property
+    def tried(self) -> _containers.RepeatedCompositeFieldContainer[Global___TriedSync]:
+        """Other methods that the same workers have used."""
+
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        predicted: Global___SyncPrediction | None = ...,
+        measured_step_s: _builtins.float = ...,
+        measured_compute_s: _builtins.float = ...,
+        measured_communication_s: _builtins.float = ...,
+        runner_up: _builtins.str = ...,
+        runner_up_step_s: _builtins.float = ...,
+        changes: _builtins.int = ...,
+        tried: _abc.Iterable[Global___TriedSync] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobSync: _TypeAlias = JobSync  # noqa: Y015
+
+@_typing.final
+class TriedSync(_message.Message):
+    """A method that was in use before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: _builtins.int
+    STEP_S_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """All pairs."""
+    step_s: _builtins.float
+    """What a step took, the median, in seconds."""
+    def __init__(
+        self,
+        *,
+        method: _builtins.str = ...,
+        step_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "step_s", b"step_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TriedSync: _TypeAlias = TriedSync  # noqa: Y015
+
+@_typing.final
+class SyncPrediction(_message.Message):
+    """A predicted step, in seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_S_FIELD_NUMBER: _builtins.int
+    COMPUTE_S_FIELD_NUMBER: _builtins.int
+    EXPOSED_S_FIELD_NUMBER: _builtins.int
+    COMPRESSION_S_FIELD_NUMBER: _builtins.int
+    step_s: _builtins.float
+    """The whole, which is the sum of the others."""
+    compute_s: _builtins.float
+    """Computing."""
+    exposed_s: _builtins.float
+    """Communication that computing doesn't hide."""
+    compression_s: _builtins.float
+    """Encoding and decoding."""
+    def __init__(
+        self,
+        *,
+        step_s: _builtins.float = ...,
+        compute_s: _builtins.float = ...,
+        exposed_s: _builtins.float = ...,
+        compression_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression_s", b"compression_s", "compute_s", b"compute_s", "exposed_s", b"exposed_s", "step_s", b"step_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SyncPrediction: _TypeAlias = SyncPrediction  # noqa: Y015
+
+@_typing.final
+class SyncChanged(_message.Message):
+    """The trainer takes another method, from a new generation on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    FORMER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The generation."""
+    method: _builtins.str
+    """The method, all pairs."""
+    former: _builtins.str
+    """The one before."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        method: _builtins.str = ...,
+        former: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "generation", b"generation", "method", b"method", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SyncChanged: _TypeAlias = SyncChanged  # noqa: Y015
 
 @_typing.final
 class NodeChoice(_message.Message):
@@ -1581,6 +1745,7 @@ class WatchJobResponse(_message.Message):
     AUDITS_OFF_FIELD_NUMBER: _builtins.int
     GRADIENTS_REFUSED_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
+    SYNC_CHANGED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Position in the job's log, from 1."""
     job_id: _builtins.str
@@ -1633,6 +1798,10 @@ class WatchJobResponse(_message.Message):
     def evaluation(self) -> Global___Evaluation:
         """The trainer has looked at the model, or says why it hasn't."""
 
+    @_builtins.property
+    def sync_changed(self) -> Global___SyncChanged:
+        """Steps are synchronised in another way."""
+
     def __init__(
         self,
         *,
@@ -1650,12 +1819,13 @@ class WatchJobResponse(_message.Message):
         audits_off: Global___AuditsOff | None = ...,
         gradients_refused: Global___GradientsRefused | None = ...,
         evaluation: Global___Evaluation | None = ...,
+        sync_changed: Global___SyncChanged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "state_change", b"state_change", "step", b"step", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation", "sync_changed"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -1705,7 +1875,7 @@ class GenerationFormed(_message.Message):
     first_step: _builtins.int
     """The step that it begins from."""
     sync: _builtins.str
-    """How each step is synchronised, all pairs of the job's `sync`."""
+    """How each step is synchronised, all pairs of the method in use."""
     @_builtins.property
     def workers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Worker]:
         """Its workers, in the order of their ranks."""
@@ -2064,6 +2234,7 @@ class WorkerSessionRequest(_message.Message):
     ACCUSATION_FIELD_NUMBER: _builtins.int
     UNREPEATABLE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___WorkerHello:
         """Who it is."""
@@ -2132,6 +2303,10 @@ class WorkerSessionRequest(_message.Message):
     def refusal(self) -> Global___WorkerRefusal:
         """What other workers sent isn't finite."""
 
+    @_builtins.property
+    def measured(self) -> Global___WorkerMeasured:
+        """How fast the network, the codecs and the layers are, where the job's `sync` is "auto"."""
+
     def __init__(
         self,
         *,
@@ -2152,16 +2327,151 @@ class WorkerSessionRequest(_message.Message):
         accusation: Global___WorkerAccusation | None = ...,
         unrepeatable: Global___WorkerUnrepeatable | None = ...,
         refusal: Global___WorkerRefusal | None = ...,
+        measured: Global___WorkerMeasured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal", "measured"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___WorkerSessionRequest: _TypeAlias = WorkerSessionRequest  # noqa: Y015
+
+@_typing.final
+class WorkerMeasured(_message.Message):
+    """What a worker measured beside the training of its generation; said again over each new stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
+    CODECS_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Which generation."""
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredLink]:
+        """To other ranks; of two the lower one measures."""
+
+    @_builtins.property
+    def codecs(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredCodec]:
+        """Of all codecs that the quality and the task allow, on this node."""
+
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredLayer]:
+        """Of rank 0: its model from the first layer to the last, at most 128."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        links: _abc.Iterable[Global___MeasuredLink] | None = ...,
+        codecs: _abc.Iterable[Global___MeasuredCodec] | None = ...,
+        layers: _abc.Iterable[Global___MeasuredLayer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerMeasured: _TypeAlias = WorkerMeasured  # noqa: Y015
+
+@_typing.final
+class MeasuredLink(_message.Message):
+    """The way between two ranks: a message of l bits takes delay_s + l / rate."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    DELAY_S_FIELD_NUMBER: _builtins.int
+    SENT_BITS_PER_S_FIELD_NUMBER: _builtins.int
+    RECEIVED_BITS_PER_S_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """The other rank."""
+    delay_s: _builtins.float
+    """An empty message's way there, or back, in seconds."""
+    sent_bits_per_s: _builtins.float
+    """There, in bits a second."""
+    received_bits_per_s: _builtins.float
+    """Back, in bits a second."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        delay_s: _builtins.float = ...,
+        sent_bits_per_s: _builtins.float = ...,
+        received_bits_per_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "rank", b"rank", "received_bits_per_s", b"received_bits_per_s", "sent_bits_per_s", b"sent_bits_per_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredLink: _TypeAlias = MeasuredLink  # noqa: Y015
+
+@_typing.final
+class MeasuredCodec(_message.Message):
+    """A codec's speed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODEC_FIELD_NUMBER: _builtins.int
+    ENCODE_S_FIELD_NUMBER: _builtins.int
+    DECODE_S_FIELD_NUMBER: _builtins.int
+    codec: _builtins.str
+    """E.g. "int8"."""
+    encode_s: _builtins.float
+    """Seconds to encode a value."""
+    decode_s: _builtins.float
+    """Seconds to decode one."""
+    def __init__(
+        self,
+        *,
+        codec: _builtins.str = ...,
+        encode_s: _builtins.float = ...,
+        decode_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "decode_s", b"decode_s", "encode_s", b"encode_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredCodec: _TypeAlias = MeasuredCodec  # noqa: Y015
+
+@_typing.final
+class MeasuredLayer(_message.Message):
+    """A layer, or several small ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    FORWARD_S_FIELD_NUMBER: _builtins.int
+    BACKWARD_S_FIELD_NUMBER: _builtins.int
+    parameters: _builtins.int
+    """How many values its gradient has."""
+    forward_s: _builtins.float
+    """Seconds of its forward pass in a step, and of whatever else comes before the backward pass."""
+    backward_s: _builtins.float
+    """Seconds of its backward pass."""
+    def __init__(
+        self,
+        *,
+        parameters: _builtins.int = ...,
+        forward_s: _builtins.float = ...,
+        backward_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_s", b"backward_s", "forward_s", b"forward_s", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MeasuredLayer: _TypeAlias = MeasuredLayer  # noqa: Y015
 
 @_typing.final
 class WorkerHello(_message.Message):
@@ -2802,6 +3112,7 @@ class ConfigureGeneration(_message.Message):
     OWNERS_FIELD_NUMBER: _builtins.int
     NODE_IDS_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
+    SYNC_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -2822,6 +3133,8 @@ class ConfigureGeneration(_message.Message):
     """Meet the others beside the training of the current generation, and enter when that one is left."""
     audits: _builtins.bool
     """Compute shares of others again now and then, and tell of differences."""
+    sync: _builtins.str
+    """How each step is synchronised, all pairs; empty: as the job's `sync` says."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What to train, with all defaults filled in."""
@@ -2855,10 +3168,11 @@ class ConfigureGeneration(_message.Message):
         owners: _abc.Iterable[_builtins.str] | None = ...,
         node_ids: _abc.Iterable[_builtins.str] | None = ...,
         audits: _builtins.bool = ...,
+        sync: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

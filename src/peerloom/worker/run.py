@@ -9,7 +9,8 @@ import torch
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_auto import AutoSync, asked_sync, first_method, is_auto
+from peerloom.kit.sync_method import SyncMethod, parse_sync
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Backend,
@@ -20,6 +21,7 @@ from peerloom.v1.trainer_pb2 import (
     SaveState,
     WorkerAborted,
     WorkerFailed,
+    WorkerMeasured,
     WorkerMet,
     WorkerPrepared,
     WorkerReady,
@@ -37,6 +39,7 @@ from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, begin_joining
 from peerloom.worker.loop import train_generation
+from peerloom.worker.measuring.sync_measuring import NodeMeasures, SyncMeasuring
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
 from peerloom.worker.task import load_task
@@ -86,6 +89,7 @@ class TrainingWorker:
         self._checkpoint_interval_s = 0.0
         self._training: Training | None = None
         self._group: Group | None = None
+        self._measures = NodeMeasures()
         self._formed_ahead: dict[int, Group] = {}  # that meet while another works
         kind = assignment.accelerator_kind
         self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
@@ -150,9 +154,10 @@ class TrainingWorker:
     def _new_group(self, config: ConfigureGeneration) -> Group:
         spared = (self._assignment.work.trainer_address, self._assignment.agent_address)
         entries = self.session.entries.of(config.generation)
-        method = parse_sync("spec.sync", config.spec.sync, config.spec.robust or OFF)
         reached_at = (self._assignment.agent_address, self._assignment.interface)
-        mesh_host = host_of(*reached_at) if method.needs_mesh else ""
+        # Where the method may change the ways between all workers are measured, on the mesh.
+        needs_mesh = method_of(config).needs_mesh or is_auto(config.spec.sync)
+        mesh_host = host_of(*reached_at) if needs_mesh else ""
         return Group(config, self._device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
 
     def _work(self, config: ConfigureGeneration) -> None:
@@ -169,6 +174,7 @@ class TrainingWorker:
         if config.checkpoint_digest and not self._took_checkpoint(training, config):
             return
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
+        training.sync = method_of(config)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
         if self.session.newest_generation > config.generation:
@@ -227,16 +233,34 @@ class TrainingWorker:
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
         checkpoints = CheckpointWriter(self._assignment, interval_s, session.report_checkpoint)
+        measuring = self._measuring(training, group)
 
         def on_step(step: int) -> None:
             session.set_position(step, group.generation)
             session.set_work(training.compute_s_per_sample, self._auditor.made)
             checkpoints.after_step(training.state)
+            if measuring is not None:
+                share = balance.shares[group.rank] / sum(balance.shares)
+                measuring.after_step(share * training.schedule.batch_size)
 
-        train_generation(training, group, joining, balance, session.report, on_step, self._auditor)
+        try:
+            train_generation(training, group, joining, balance, session.report, on_step, self._auditor)
+        finally:
+            if measuring is not None:
+                measuring.close()
         finished = result_of(training, self._spec, self._assignment, config)
         finished.audits = self._auditor.made
         session.say(WorkerSessionRequest(finished=finished))
+
+    def _measuring(self, training: Training, group: Group) -> SyncMeasuring | None:
+        asked = asked_sync("spec.sync", self._spec.sync, self._spec.robust or OFF)
+        if not isinstance(asked, AutoSync) or group.mesh is None:
+            return None
+        return SyncMeasuring(training, group, asked, self._measures, self._say_measured)
+
+    def _say_measured(self, measured: WorkerMeasured) -> None:
+        self.session.measured = WorkerSessionRequest(measured=measured)
+        self.session.answer(self.session.measured)
 
     def _say(self, message: WorkerSessionRequest) -> None:
         self.session.answer(message)
@@ -255,6 +279,13 @@ class TrainingWorker:
                 data = fetch_artifact(self._assignment, spec.initial_model_digest)
                 self._training.state.load_model(data)
         return self._training
+
+
+def method_of(config: ConfigureGeneration) -> SyncMethod:
+    """How a generation synchronises its steps."""
+    if config.sync:
+        return parse_sync("sync", config.sync, config.spec.robust or OFF)
+    return first_method(config.spec.sync, config.spec.robust or OFF)
 
 
 def fill_in(spec: JobSpec, task: object) -> JobSpec:

@@ -84,9 +84,9 @@ class TrainerSession:
         self._progress: deque[WorkerSessionRequest] = deque(maxlen=PROGRESS_KEPT)
         self._last_word: WorkerSessionRequest | None = None
         self._leaving: WorkerSessionRequest | None = None
+        self.measured: WorkerSessionRequest | None = None  # said again to a trainer that was started anew
         self._position = (0, 0)  # committed step, generation
-        self._compute_s_per_sample = 0.0
-        self._audits = 0
+        self._compute_s_per_sample, self._audits = 0.0, 0
         self._beat_interval_s = 0.0
         self._beaten_s = 0.0
         self._reports = self._is_over = False
@@ -228,7 +228,9 @@ class TrainerSession:
         with self._lock:
             # From here on every post lands in the new outbox, after what is said first.
             pending = [*self._progress] if self._reports else []
-            last_words = [word for word in (self._last_word, self._leaving) if word is not None]
+            last_words = [
+                word for word in (self._last_word, self._leaving, self.measured) if word is not None
+            ]
             self._outbox = outbox
         yield WorkerSessionRequest(
             hello=WorkerHello(
@@ -241,9 +243,7 @@ class TrainerSession:
                 secret=self._assignment.secret,
             )
         )
-        for message in pending:
-            yield message
-        for message in last_words:
+        for message in (*pending, *last_words):
             yield message
         for entry in self.entries.own():
             yield WorkerSessionRequest(entry=entry)

@@ -6,7 +6,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_auto import first_method
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.declaration import check_declaration
 from peerloom.worker.schedule import Schedule
@@ -34,7 +34,7 @@ class Training:
         check_declaration(task, self.train, model, device)
         self.seed: int = spec.seed
         self.robust: str = spec.robust or OFF
-        self.sync = parse_sync("spec.sync", spec.sync, self.robust)
+        self.sync = first_method(spec.sync, self.robust)  # each generation may have another
         check_method(task, self.sync, self.robust)
         self.residuals = Residuals()
         self.least_samples = least_samples(model)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble
 from click.testing import CliRunner, Result
 
-from peerloom import GenerationFormed, Job
+from peerloom import GenerationFormed, Job, PredictedStep, SyncInUse
 from peerloom.cli.events import describe
 from peerloom.cli.main import cli
 from peerloom.kit.sync_method import PRESETS
@@ -73,6 +73,28 @@ def test_a_job_tells_that_its_steps_are_rounds_and_how_much_was_exchanged() -> N
     assert "that one worker gave to the others" in shown
     assert "a round of" not in run("jobs", "show", JOB_ID, client=ClientDouble(RoundsHandle(1))).stdout
     assert "a round of" not in run("jobs", "show", JOB_ID).stdout
+
+
+class ChosenHandle(HandleDouble):
+    """A job whose trainer chose."""
+
+    def status(self) -> Job:
+        parts = PredictedStep(0.4, 0.3, 0.08, 0.02)
+        chosen = SyncInUse("a=1", "it is best", parts, 1.5, 0.3, 1.2, "b=2", 1.6, 2)
+        return replace(super().status(), sync=chosen)
+
+
+def test_a_job_tells_what_was_chosen_with_the_measured_step_beside_the_predicted_one() -> None:
+    shown = run("jobs", "show", JOB_ID, client=ClientDouble(ChosenHandle())).stdout
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    begin = lines.index("in use a=1 (changed 2 times)")
+    assert lines[begin + 1 : begin + 5] == [
+        "because it is best",
+        "a step 400 ms predicted: computing 300 ms, exposed communication 80 ms, compression 20 ms",
+        "1.5 s measured: computing 300 ms, exposed communication 1.2 s",
+        "next best b=2: 1.6 s expected",
+    ]
+    assert "in use" not in run("jobs", "show", JOB_ID).stdout
 
 
 def test_a_generation_names_its_way_to_synchronise_unless_it_is_the_usual_one() -> None:

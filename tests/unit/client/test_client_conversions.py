@@ -22,8 +22,10 @@ from peerloom.client.types import (
     LiarDismissed,
     NodeAccused,
     NodeAnswered,
+    PredictedStep,
     StateChanged,
     StepCommitted,
+    SyncChanged,
     WorkerLost,
 )
 from peerloom.kit.clock import to_timestamp
@@ -255,6 +257,11 @@ def test_a_model_without_a_metric_says_none() -> None:
             GradientsRefused,
             "left out what anna sent in step 3: it isn't finite",
         ),
+        (
+            {"sync_changed": trainer_pb2.SyncChanged(generation=2, method="b", former="a", reason="faster")},
+            SyncChanged,
+            "changes to b: faster",
+        ),
     ],
 )
 def test_each_event_has_its_class(event: dict[str, Any], kind: type[JobEvent], shown: str) -> None:
@@ -262,6 +269,22 @@ def test_each_event_has_its_class(event: dict[str, Any], kind: type[JobEvent], s
     assert type(value) is kind
     assert (value.sequence, value.job_id, value.time) == (7, "job-1", NOON)
     assert str(value) == shown
+
+
+def test_a_job_tells_what_its_trainer_chose() -> None:
+    predicted = trainer_pb2.SyncPrediction(step_s=0.4, compute_s=0.3, exposed_s=0.08, compression_s=0.02)
+    chosen = trainer_pb2.JobSync(
+        method="b", reason="it is best", predicted=predicted, measured_step_s=0.5, runner_up="a", changes=1
+    )
+    found = job_of(trainer_pb2.Job(sync_in_use=chosen)).sync
+    assert found is not None
+    assert (str(found), found.changes, found.runner_up) == ("b: it is best", 1, "a")
+    assert found.predicted == PredictedStep(0.4, 0.3, 0.08, 0.02)
+    assert (found.measured_step_s, found.measured_compute_s) == (0.5, 0.0)
+    early = job_of(trainer_pb2.Job(sync_in_use=trainer_pb2.JobSync(method="a"))).sync
+    assert early is not None
+    assert (early.predicted, early.measured_step_s, early.measured_compute_s, early.runner_up) == (None,) * 4
+    assert job_of(trainer_pb2.Job()).sync is None
 
 
 def test_a_job_tells_what_came_of_its_audits() -> None:

@@ -8,6 +8,7 @@ import pytest
 from trainer_room import DEADLINE_S, Agent, Room, settle, until
 
 from peerloom.errors import UnavailableError
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.nodes.replacing import JobNodes
@@ -46,7 +47,8 @@ def parts(*agents: Agent, **spec: object) -> Parts:
     checkpoints = CheckpointKeeper(record, room.collector, room.clock)
     audits = AuditKeeper(record, pool, witness)
     rendezvous = Rendezvous(pool.send)
-    sessions = Sessions(record, pool, checkpoints, room.router, rendezvous, audits, room.clock, 10.0)
+    hears = (rendezvous, audits, SyncTuner(record, room.clock))
+    sessions = Sessions(record, pool, checkpoints, room.router, *hears, room.clock, 10.0)
     return Parts(room, record, JobNodes(record, pool, sessions, room.recruiter, witness), pool)
 
 

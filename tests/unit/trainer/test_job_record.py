@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 from trainer_room import Room, prepared_for, ranked, worker
 
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.services.trainer.generations.sync_decisions import SyncVerdict
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import judge
 from peerloom.v1.artifact_pb2 import Artifact
@@ -190,6 +192,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         None,
         lambda j: [each.node.address for each in j.answers],
         ["10.0.0.9:1"],
+    ),
+    "sync_judged": (
+        lambda r: r.sync_judged(SyncVerdict(SyncMethod(), "it is best"), None, {SyncMethod("bsp"): 0.5}),
+        None,
+        lambda j: (j.sync_in_use.reason, j.sync_in_use.tried[0].step_s),
+        ("it is best", 0.5),
     ),
     "traffic_recorded": (
         lambda r: r.traffic_recorded(NetworkTraffic(backend="ns3")),

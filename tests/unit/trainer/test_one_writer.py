@@ -13,7 +13,13 @@ import pytest
 from peerloom.services import trainer
 
 FOLDER = Path(trainer.__file__).parent
-WRITERS = {"jobs/audit_entries.py", "jobs/record.py", "jobs/recorded_job.py", "jobs/sample_ledger.py"}
+WRITERS = {
+    "jobs/audit_entries.py",
+    "jobs/record.py",
+    "jobs/recorded_job.py",
+    "jobs/sample_ledger.py",
+    "jobs/sync_entries.py",
+}
 CHANGING = {
     "CopyFrom",
     "MergeFrom",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from trainer_room import Room, prepared_for, worker
 
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import FLOOR_S
@@ -82,7 +83,8 @@ class Job:
     def listen(self) -> None:
         """Begins to hear of the pool's workers."""
         self.rendezvous = Rendezvous(self.pool.send)
-        hears = (self.rendezvous, AuditKeeper(self.record, self.pool, self.witness))
+        audits = AuditKeeper(self.record, self.pool, self.witness)
+        hears = (self.rendezvous, audits, SyncTuner(self.record, self.room.clock))
         self.sessions = WorkerSessions(
             self.record, self.pool, self.checkpoints, self.streams, *hears, self.room.clock, 10.0
         )

@@ -51,7 +51,8 @@ from peerloom.client.types import Backend, RobustRule
     "--sync",
     default="",
     metavar="METHOD",
-    help="How gradients become their sum; see 'peerloom sync list'.  [default: wfbp-a2a]",
+    help="How gradients become their sum; see 'peerloom sync list'. 'auto' or 'auto,quality=near' measures "
+    "and chooses.  [default: wfbp-a2a]",
 )
 @click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")

@@ -16,6 +16,7 @@ from peerloom.client.types import (
     NodeAnswered,
     StateChanged,
     StepCommitted,
+    SyncChanged,
     WorkerLost,
 )
 from peerloom.v1.trainer_pb2 import WatchJobResponse
@@ -54,6 +55,9 @@ def event_of(message: WatchJobResponse) -> JobEvent | None:
             return GradientsRefused(
                 *at, refused.generation, refused.step, refused.node_name, refused.worker_id
             )
+        case "sync_changed":
+            one = message.sync_changed
+            return SyncChanged(*at, one.generation, one.method, one.former, one.reason)
         case "evaluation":
             return ModelEvaluated(*at, evaluation_of(message.evaluation))
     return None

@@ -4,6 +4,7 @@ from typing import cast
 
 from peerloom.client.conversions.audits import audits_of
 from peerloom.client.conversions.evaluations import evaluation_of
+from peerloom.client.conversions.syncs import sync_of
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
     FINAL_STATES,
@@ -57,6 +58,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
         choice=_choice(message.choice) if message.HasField("choice") else None,
         files=message.checkpoint.artifact.digest if message.spec.HasField("script") else "",
         script_run=_script_run(message.script_run) if message.HasField("script_run") else None,
+        sync=sync_of(message.sync_in_use) if message.HasField("sync_in_use") else None,
     )
 
 

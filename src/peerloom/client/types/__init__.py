@@ -24,6 +24,7 @@ from peerloom.client.types.events import (
     NodeAnswered,
     StateChanged,
     StepCommitted,
+    SyncChanged,
     WorkerLost,
 )
 from peerloom.client.types.job_records import (
@@ -37,7 +38,9 @@ from peerloom.client.types.job_records import (
     NetworkTraffic,
     NodeChoice,
     NotChosen,
+    PredictedStep,
     ScriptRun,
+    SyncInUse,
 )
 from peerloom.client.types.jobs import (
     FINAL_STATES,
@@ -114,6 +117,7 @@ __all__ = [
     "NotChosen",
     "PastChoice",
     "Policy",
+    "PredictedStep",
     "Progress",
     "RawInput",
     "RobustRule",
@@ -127,6 +131,8 @@ __all__ = [
     "Standardise",
     "StateChanged",
     "StepCommitted",
+    "SyncChanged",
+    "SyncInUse",
     "Vocabulary",
     "Worker",
     "WorkerLost",

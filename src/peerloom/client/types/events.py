@@ -159,6 +159,19 @@ class GradientsRefused(JobEvent):
 
 
 @dataclass(frozen=True)
+class SyncChanged(JobEvent):
+    """From this generation on steps are synchronised by another `method` than the `former` one."""
+
+    generation: int
+    method: str
+    former: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"changes to {self.method}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class ModelEvaluated(JobEvent):
     """The trainer has looked at the job's model, or says why it hasn't."""
 

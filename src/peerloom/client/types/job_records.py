@@ -130,6 +130,39 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class PredictedStep:
+    """A step's seconds by the model of the network, and its parts."""
+
+    step_s: float
+    compute_s: float
+    exposed_s: float
+    compression_s: float
+
+
+@dataclass(frozen=True)
+class SyncInUse:
+    """What the trainer chose for a job with `sync` "auto", and why.
+
+    `predicted` is None until the network was measured. The measured figures are medians over the last steps,
+    in seconds, None while there are too few; so is `runner_up`, the method that is expected to be next, with
+    its step. `changes` counts how often the method was changed.
+    """
+
+    method: str
+    reason: str
+    predicted: PredictedStep | None
+    measured_step_s: float | None
+    measured_compute_s: float | None
+    measured_communication_s: float | None
+    runner_up: str | None
+    runner_up_step_s: float | None
+    changes: int
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class NotChosen:
     """Nodes that weren't chosen for one reason: how many, and the names of the first few."""
 

@@ -14,6 +14,7 @@ from peerloom.client.types.job_records import (
     NetworkTraffic,
     NodeChoice,
     ScriptRun,
+    SyncInUse,
 )
 from peerloom.client.types.shown import ShownInNotebooks
 from peerloom.errors import CancelledError, FailedPreconditionError
@@ -193,7 +194,8 @@ class Job(ShownInNotebooks):
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
     is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
-    when that was last stored, empty for nothing.
+    when that was last stored, empty for nothing; `sync` is what the trainer chose where the job's is "auto",
+    None before its first generation and in all other jobs.
     """
 
     id: str
@@ -217,6 +219,7 @@ class Job(ShownInNotebooks):
     choice: NodeChoice | None = None
     script_run: ScriptRun | None = None
     files: str = ""
+    sync: SyncInUse | None = None
 
     @property
     def ended(self) -> bool:

@@ -104,5 +104,5 @@ def synchroniser(
     if robust != OFF:
         return RobustReduce(model, collectives.owners, robust, collectives, on_refused, coin)
     if method == SyncMethod():
-        return AllReduce(model, collectives)
+        return AllReduce(model, collectives, residuals)
     return ScheduledReduce(model, collectives, method, residuals)

@@ -10,13 +10,15 @@ import torch.distributed as dist
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.distributed_model import distributed
+from peerloom.worker.sync.residuals import Residuals
 
 
 class AllReduce:
     """DDP around a living model, summing instead of averaging, with the traffic measured."""
 
-    def __init__(self, model: torch.nn.Module, collectives: Collectives) -> None:
+    def __init__(self, model: torch.nn.Module, collectives: Collectives, residuals: Residuals) -> None:
         self.traffic = SyncTraffic()
+        self._residuals = residuals
         self._collectives = collectives
         self._last_bucket_s = 0.0
         self._ddp = distributed(model, collectives, self._sum_bucket)
@@ -38,6 +40,7 @@ class AllReduce:
         self._ddp = None  # type: ignore[assignment]  # DDP's hooks leave the model with it
 
     def _sum_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        self._residuals.settle(bucket)
         tensor = bucket.buffer()
         self.traffic.bytes += tensor.numel() * tensor.element_size()
         self._last_bucket_s = time.perf_counter()

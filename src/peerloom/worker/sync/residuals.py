@@ -6,6 +6,7 @@ generation. They fit the state after one step only, so whoever gets another stat
 """
 
 import torch
+import torch.distributed as dist
 
 from peerloom.worker.sync.bucket_layout import Gradients, Layout
 
@@ -16,6 +17,7 @@ class Residuals:
     def __init__(self) -> None:
         self._kept: dict[torch.Tensor, torch.Tensor] = {}
         self._coming: dict[torch.Tensor, torch.Tensor] = {}
+        self._settled: set[torch.Tensor] = set()
         self._step = 0  # that is to be made with those kept
 
     @property
@@ -27,7 +29,7 @@ class Residuals:
         """A step (from 0) begins, perhaps again; those of another place in the training are dropped."""
         if step != self._step:
             self._kept, self._step = {}, step
-        self._coming = {}
+        self._coming, self._settled = {}, set()
 
     def of(self, layout: Layout) -> torch.Tensor:
         """What this step adds to a bucket [length]."""
@@ -41,7 +43,15 @@ class Residuals:
         clean = left_out.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
         self._coming.update(layout.by_parameter(clean))
 
+    def settle(self, bucket: dist.GradBucket) -> None:
+        """Adds to a bucket what other codecs left out before, where the method in use keeps nothing back."""
+        if self._kept and any(parameter in self._kept for parameter in bucket.parameters()):
+            gradients = bucket.buffer()
+            gradients += self.of(Layout.of(bucket)).to(gradients.dtype)
+            self._settled.update(bucket.parameters())
+
     def commit(self) -> None:
         """The step counts. Of a parameter without news the residual stays, as in a step made alone."""
-        self._kept, self._step = {**self._kept, **self._coming}, self._step + 1
-        self._coming = {}
+        kept = {**self._kept, **self._coming}
+        self._kept = {one: left_out for one, left_out in kept.items() if one not in self._settled}
+        self._coming, self._settled, self._step = {}, set(), self._step + 1

@@ -29,6 +29,7 @@ class ScheduledReduce:
         self.traffic = SyncTraffic()
         if method.servers > collectives.world_size:
             _log.info("servers_bounded", asked=method.servers, ranks=collectives.world_size)
+        self._residuals = None if method.has_feedback else residuals
         self._is_eager = method.schedule != BSP
         self._summing: Summing
         if method.needs_mesh:
@@ -58,6 +59,8 @@ class ScheduledReduce:
         self._waiting.clear()
 
     def _take_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if self._residuals is not None:
+            self._residuals.settle(bucket)
         gradients, layout = bucket.buffer(), Layout.of(bucket)
         if self._is_eager:
             self._summing.begin(gradients, layout)

@@ -1,0 +1,87 @@
+"""What the workers of a generation measured, as the model of a step wants it: pure functions.
+
+Two ranks at a time measure their way, while the others are quiet or train. A rank's own link can't carry less
+than its fastest way does, so that is taken for its rate in each direction.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from statistics import median
+
+from peerloom.kit.codec_sizes import VALUE_BYTES
+from peerloom.kit.sync_method import CUT, NONE, SyncMethod
+from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
+from peerloom.kit.sync_model.layer_times import LayerTimes
+from peerloom.kit.sync_model.sync_choice import candidates
+from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
+from peerloom.v1.trainer_pb2 import WorkerMeasured
+
+# More pieces hide nothing more, and each costs the simulation's time.
+MOST_PIECES = 256
+
+
+def setting_of(by_rank: Sequence[WorkerMeasured], compute_s: float = 0.0) -> SyncSetting | None:
+    """What was measured, by rank; None while a part of it is missing.
+
+    `compute_s` is what a step's computing takes by now; 0: what the layers took when they were timed.
+    """
+    layers = by_rank[0].layers if by_rank else ()
+    network = network_of(by_rank)
+    if network is None or not sum(layer.parameters for layer in layers):
+        return None
+    whole_s = fsum(layer.forward_s + layer.backward_s for layer in layers)
+    scale = compute_s / whole_s if compute_s and whole_s else 1.0
+    times = tuple(
+        LayerTimes(f"layer {number}", layer.parameters, layer.forward_s * scale, layer.backward_s * scale)
+        for number, layer in enumerate(layers)
+    )
+    return SyncSetting(network, times, codec_speeds(by_rank))
+
+
+def network_of(by_rank: Sequence[WorkerMeasured]) -> SyncNetwork | None:
+    """The ranks' links; of a way that nobody measured the delay is a middling one. None: one has no way."""
+    ranks = len(by_rank)
+    sent: list[list[float]] = [[] for _ in range(ranks)]
+    received: list[list[float]] = [[] for _ in range(ranks)]
+    delays: dict[tuple[int, int], float] = {}
+    for rank, measured in enumerate(by_rank):
+        for link in (link for link in measured.links if link.rank < ranks and link.rank != rank):
+            sent[rank].append(link.sent_bits_per_s)
+            received[link.rank].append(link.sent_bits_per_s)
+            sent[link.rank].append(link.received_bits_per_s)
+            received[rank].append(link.received_bits_per_s)
+            delays[rank, link.rank] = delays[link.rank, rank] = link.delay_s
+    if ranks < 2 or not all(sent):
+        return None
+    links = tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
+    usual_s = median(delays.values())
+    rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
+    return SyncNetwork(links, tuple(rows))
+
+
+def codec_speeds(by_rank: Sequence[WorkerMeasured]) -> Mapping[str, CodecSpeed]:
+    """The codecs that all have measured, each as fast as on the slowest node: all wait for that one."""
+    found: dict[str, list[CodecSpeed]] = {}
+    for measured in by_rank:
+        for codec in measured.codecs:
+            found.setdefault(codec.codec, []).append(CodecSpeed(codec.encode_s, codec.decode_s))
+    return {
+        name: CodecSpeed(max(one.encode_s for one in speeds), max(one.decode_s for one in speeds))
+        for name, speeds in found.items()
+        if len(speeds) == len(by_rank)
+    }
+
+
+def methods_for(quality: str, setting: SyncSetting) -> tuple[SyncMethod, ...]:
+    """What a running job may change to: a step stays one batch, and each codec's speed is known.
+
+    Raises InvalidArgumentError for a quality that isn't there.
+    """
+    size_bytes = VALUE_BYTES * sum(layer.parameters for layer in setting.layers)
+    return tuple(
+        one
+        for one in candidates(quality)
+        if one.rounds is None
+        and (one.codec == NONE or one.codec in setting.codec_speeds)
+        and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)
+    )

@@ -1,0 +1,210 @@
+"""Chooses how a job is synchronised by what its workers measure, where the job leaves that to the trainer.
+
+A change is a generation of the same workers that meets beside the training. Of the measurements the record
+keeps what they led to, and what steps took with each method; workers say the rest again to a trainer that was
+started anew.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from statistics import median
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.clock import Clock
+from peerloom.kit.logs import get_logger
+from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_auto import AutoSync, asked_sync
+from peerloom.kit.sync_method import NONE, SyncMethod, parse_sync
+from peerloom.kit.sync_model.sync_choice import RankedMethod, ranked
+from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.sync_decisions import (
+    CHANGE_INTERVAL_S,
+    MEASURED_S,
+    STEPS_MEASURED,
+    MeasuredStep,
+    SyncSituation,
+    SyncVerdict,
+    decide_sync,
+    may_change,
+)
+from peerloom.services.trainer.generations.sync_measures import methods_for, setting_of
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sync_entries import in_use
+from peerloom.services.trainer.workers.state import WorkerState
+from peerloom.v1.trainer_pb2 import StepProgress, WorkerMeasured
+
+JUDGE_INTERVAL_S = 5.0
+WARM_UP_STEPS = 2  # connections are new, and DDP cuts its buckets again after the first
+WINDOW_S = 10.0  # longer ago tells nothing of now
+COMPUTE_DRIFT = 1.25  # so much longer or shorter makes other predictions
+ALONE = "a single worker has nobody to synchronise with"
+_log = get_logger()
+
+
+class SyncTuner:
+    """One job's. It has a say only where the job's `sync` is "auto"."""
+
+    def __init__(self, record: JobRecord, clock: Clock) -> None:
+        job = record.job
+        self._record = record
+        self._clock = clock
+        asked = asked_sync("spec.sync", job.spec.sync, job.spec.robust or OFF)
+        self._quality = asked.quality if isinstance(asked, AutoSync) else ""
+        self._measured: dict[str, WorkerMeasured] = {}
+        self._generation = 0  # that the steps and predictions are of
+        self._members = self._ranked_members()
+        self._method = SyncMethod()
+        self._steps: deque[StepProgress] = deque()
+        self._steps_s = 0.0
+        self._warm_up = WARM_UP_STEPS
+        self._predicted: Sequence[RankedMethod] = ()
+        self._predicted_at_s = 0.0
+        self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
+        # A trainer that was started anew can't know when the last change was.
+        self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
+        self._verdict: SyncVerdict | None = None
+        self._news = asyncio.Event()
+
+    @property
+    def has_a_say(self) -> bool:
+        """Whether the job leaves the method to the trainer."""
+        return bool(self._quality)
+
+    def heard(self, worker_id: str, measured: WorkerMeasured) -> None:
+        """A worker has measured its links, its codecs, and perhaps the layers."""
+        self._measured[worker_id] = measured
+        self._news.set()
+
+    def stepped(self, step: StepProgress) -> None:
+        """A step was committed."""
+        if not self.has_a_say or step.generation != self._record.generation:
+            return
+        if step.generation != self._generation:
+            self._begin(step.generation)
+        if self._warm_up:
+            self._warm_up -= 1
+            return
+        had_enough = self._has_enough
+        self._steps.append(step)
+        self._steps_s += step.step_s
+        while self._steps_s > WINDOW_S and len(self._steps) > STEPS_MEASURED:
+            self._steps_s -= self._steps.popleft().step_s
+        if self._has_enough and not had_enough:
+            self._news.set()
+
+    async def keep_forever(self) -> None:
+        """Judges the method in use now and then, until cancelled."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(JUDGE_INTERVAL_S if self.has_a_say else None):
+                    await self._news.wait()
+            self._news.clear()
+            await self.judge()
+
+    def change(self, workers: Sequence[WorkerState]) -> Form | None:
+        """The generation that takes another method, if one is wanted, and all work in peace."""
+        verdict = self._verdict
+        if verdict is None or not verdict.is_change or self._generation != self._record.generation:
+            return None
+        members = [worker.worker_id for worker in workers if worker.is_member]
+        if not may_change(workers) or sorted(members) != sorted(self._members):
+            return None
+        self._verdict, self._changed_s = None, self._clock.monotonic_s()
+        step = int(self._record.job.progress.step)
+        return Form(self._members, step, 0, verdict.reason, beside=True, sync=str(verdict.method))
+
+    def _begin(self, generation: int) -> None:
+        # Of the generation before, what its steps took still counts if it had the same workers.
+        members, measured = self._ranked_members(), self._median()
+        if sorted(members) != sorted(self._members):
+            self._tried.clear()
+        elif measured is not None:
+            self._tried[self._method] = measured.step_s
+        self._generation, self._members = generation, members
+        self._method = _parsed(in_use(self._record.job))
+        self._tried.pop(self._method, None)
+        self._steps.clear()
+        self._steps_s = 0.0
+        self._warm_up, self._predicted, self._verdict = WARM_UP_STEPS, (), None
+
+    def _ranked_members(self) -> tuple[str, ...]:
+        job = self._record.job
+        members = [worker for worker in job.workers if worker.generation == job.generation]
+        return tuple(worker.worker_id for worker in sorted(members, key=lambda worker: worker.rank))
+
+    @property
+    def _has_enough(self) -> bool:
+        return len(self._steps) >= STEPS_MEASURED and self._steps_s >= MEASURED_S
+
+    def _median(self) -> MeasuredStep | None:
+        if not self._has_enough:
+            return None
+        return MeasuredStep(
+            median(step.step_s for step in self._steps),
+            median(step.compute_s for step in self._steps),
+            median(step.communication_s for step in self._steps),
+        )
+
+    async def judge(self) -> None:
+        """Looks at what is measured by now; what comes of it is in the record, or in `change`."""
+        generation = self._generation
+        if not generation or generation != self._record.generation:
+            return
+        if len(self._members) == 1:
+            self._record.sync_judged(SyncVerdict(self._method, ALONE), self._median(), self._tried)
+            return
+        compute_s = self._drifted_s()
+        if not self._predicted or compute_s:
+            predicted = await self._predict(compute_s)
+            if generation != self._generation:
+                return
+            self._predicted, self._predicted_at_s = predicted, self._clock.monotonic_s()
+        progress, now_s = self._record.job.progress, self._clock.monotonic_s()
+        measured = self._median()
+        self._verdict = decide_sync(
+            SyncSituation(
+                self._method,
+                self._predicted,
+                measured,
+                int(progress.total_steps - progress.step),
+                self._tried,
+                None if self._changed_s is None else now_s - self._changed_s,
+            )
+        )
+        self._record.sync_judged(self._verdict, measured, self._tried)
+
+    def _drifted_s(self) -> float:
+        """What computing takes by now, where the predictions are of another time; else 0.
+
+        With a codec encoding is a part of it: that tells nothing of the layers.
+        """
+        measured = self._median()
+        is_due = self._clock.monotonic_s() - self._predicted_at_s >= CHANGE_INTERVAL_S
+        if measured is None or not self._predicted or self._method.codec != NONE or not is_due:
+            return 0.0
+        then_s = self._predicted[0].prediction.compute_s
+        has_drifted = not then_s / COMPUTE_DRIFT <= measured.compute_s <= then_s * COMPUTE_DRIFT
+        return measured.compute_s if has_drifted else 0.0
+
+    async def _predict(self, compute_s: float) -> Sequence[RankedMethod]:
+        """By what all members have measured; nothing while one hasn't."""
+        said = [self._measured.get(worker_id) for worker_id in self._members]
+        known = [one for one in said if one is not None and one.generation == self._generation]
+        if len(known) < len(self._members):
+            return ()
+        try:
+            setting = setting_of(known, compute_s)
+            if setting is None:
+                return ()
+            methods = methods_for(self._quality, setting)
+            # Some tens of simulations: not in the loop that waits for workers' signs of life.
+            return await asyncio.to_thread(ranked, methods, setting)
+        except InvalidArgumentError as error:  # what a worker said can't be
+            _log.warning("sync_not_predicted", job=self._record.job_id, reason=error.message)
+            return ()
+
+
+def _parsed(text: str) -> SyncMethod:
+    return parse_sync("sync_in_use", text)

@@ -1,0 +1,64 @@
+"""How a job is synchronised, as its record has it: pure functions that write into the job."""
+
+from collections.abc import Mapping
+
+from peerloom.kit.limits import cut_reason
+from peerloom.kit.sync_auto import first_method, is_auto
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
+from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction, TriedSync
+
+NOT_YET = "until the links and layers are measured"
+
+
+def in_use(job: Job) -> str:
+    """The method that the newest generation has, or the first one will; a script's is empty."""
+    if not is_auto(job.spec.sync):
+        return job.spec.sync
+    return job.sync_in_use.method or str(first_method(job.spec.sync))
+
+
+def take(job: Job, method: str, reason: str) -> SyncChanged | None:
+    """The newest generation has this method (empty: the one in use); returns what is told of a change."""
+    if not is_auto(job.spec.sync):
+        return None
+    former = in_use(job)
+    if not method or method == former:
+        job.sync_in_use.method, job.sync_in_use.reason = former, job.sync_in_use.reason or NOT_YET
+        return None
+    reason = cut_reason(reason)
+    before = job.sync_in_use
+    tried = [one for one in before.tried if one.method not in (method, former)]
+    if before.measured_step_s:
+        tried.append(TriedSync(method=former, step_s=before.measured_step_s))
+    before.CopyFrom(JobSync(method=method, reason=reason, changes=before.changes + 1, tried=tried))
+    return SyncChanged(generation=job.generation, method=method, former=former, reason=reason)
+
+
+def judge(
+    job: Job, verdict: SyncVerdict, measured: MeasuredStep | None, tried: Mapping[SyncMethod, float]
+) -> bool:
+    """The method in use was looked at, beside those that were `tried`; False: nothing is new."""
+    reason = (
+        f"{verdict.method} is to take its place: {verdict.reason}" if verdict.is_change else verdict.reason
+    )
+    found = JobSync(method=in_use(job), reason=cut_reason(reason), changes=job.sync_in_use.changes)
+    found.tried.extend(TriedSync(method=str(method), step_s=step_s) for method, step_s in tried.items())
+    if (known := verdict.prediction) is not None:
+        found.predicted.CopyFrom(
+            SyncPrediction(
+                step_s=known.step_s,
+                compute_s=known.compute_s,
+                exposed_s=known.exposed_s,
+                compression_s=known.compression_s,
+            )
+        )
+    if measured is not None:
+        found.measured_step_s, found.measured_compute_s = measured.step_s, measured.compute_s
+        found.measured_communication_s = measured.communication_s
+    if verdict.runner_up is not None:
+        method, found.runner_up_step_s = verdict.runner_up
+        found.runner_up = str(method)
+    is_news = found != job.sync_in_use
+    job.sync_in_use.CopyFrom(found)
+    return is_news

@@ -1,0 +1,89 @@
+"""A job's `sync` that leaves the choice to the trainer: `auto`, with what its sums may lose. Pure functions.
+
+The trainer begins with the plain all-reduce, and takes another method once the network, the codecs and the
+layers are measured. Local rounds are never taken: with them a step is another thing.
+"""
+
+from dataclasses import dataclass
+
+from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_method import (
+    DIRECT,
+    MAX_SYNC_CHARACTERS,
+    RING,
+    SyncMethod,
+    parse_sync,
+    why_not_nccl,
+)
+from peerloom.kit.sync_model.sync_choice import EXACT, QUALITIES, candidates
+
+AUTO = "auto"
+_QUALITY = "quality"
+_NEEDS_GLOO = (
+    "auto chooses among connections from worker to worker too, which go beside gloo and never over NCCL"
+)
+
+
+@dataclass(frozen=True)
+class AutoSync:
+    """Whatever is fastest by measurement, of those that lose no more than `quality` allows."""
+
+    quality: str = EXACT
+
+    def __str__(self) -> str:
+        return f"{AUTO},{_QUALITY}={self.quality}"
+
+
+def asked_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> SyncMethod | AutoSync:
+    """What `text` asks for: a method as in `parse_sync`, or `auto` with perhaps a `quality`.
+
+    Raises InvalidArgumentError, which says why it can't work, and the nearest that can.
+    """
+    if not is_auto(text) or len(text) > MAX_SYNC_CHARACTERS:
+        return parse_sync(field, text, robust, backend)
+    return AutoSync(_checked(field, text, robust, backend))
+
+
+def is_auto(text: str) -> bool:
+    """Whether the trainer chooses."""
+    return text.partition(",")[0] == AUTO
+
+
+def first_method(text: str, robust: str = OFF) -> SyncMethod:
+    """How a job's first steps are synchronised, by its checked `sync`; until it is known, by all-reduce."""
+    return SyncMethod() if is_auto(text) else parse_sync("spec.sync", text, robust)
+
+
+def why_gloo(text: str, robust: str = OFF) -> str:
+    """Why a job with this checked `sync` can't use NCCL; empty when it can."""
+    return _NEEDS_GLOO if is_auto(text) else why_not_nccl(parse_sync("spec.sync", text, robust), robust)
+
+
+def _checked(field: str, text: str, robust: str, backend: str) -> str:
+    quality = EXACT
+    for number, pair in enumerate(text.split(",")[1:]):
+        key, _, value = pair.partition("=")
+        if key != _QUALITY or number:
+            near = nearest(key, (_QUALITY,))
+            hint = f", did you mean {near[0]}?" if near and key != _QUALITY else ""
+            limit = (
+                f"{AUTO} or {AUTO},{_QUALITY}={'|'.join(QUALITIES)}, which chooses all else by itself{hint}"
+            )
+            raise InvalidArgumentError.of_field(field, text, limit)
+        try:
+            candidates(quality := value)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{field} is {text!r}: {error.message}") from error
+    if robust != OFF:
+        raise _cannot(field, text, f"robust is {robust}, which has an exchange of its own", DIRECT)
+    if backend == "nccl":
+        raise _cannot(field, text, _NEEDS_GLOO, RING)
+    return quality
+
+
+def _cannot(field: str, text: str, why: str, topology: str) -> InvalidArgumentError:
+    fitting = SyncMethod(topology=topology)
+    return InvalidArgumentError.of_field(
+        field, text, f"a method of your own, as {why}; the nearest is {fitting}"
+    )

@@ -1,0 +1,178 @@
+"""The way between each two ranks of a generation, measured on the mesh's own connections.
+
+Two ranks at a time: the lower one sends, the higher one answers at once. A message of l bytes takes a + b * l
+(Hockney, 1994), so short ones tell a, and longer ones, grown until they take some time, tell b. Messages of
+the training overtake. In each round of a tournament every rank has another partner, so no link is shared.
+"""
+
+import math
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+import torch
+
+from peerloom.v1.trainer_pb2 import MeasuredLink
+from peerloom.worker.mesh.frames import Tag
+from peerloom.worker.mesh.mesh import Mesh
+
+# Numbers that no exchange of the training reaches.
+FIRST_SEQUENCE = 1 << 62
+MOST_TRIPS = 64
+_SIZES = struct.Struct("!II")  # of the next trip's messages, there and back; zeros: it is over
+SHORT_BYTES, LEAST_BYTES, MOST_BYTES = _SIZES.size, 1 << 14, 1 << 20
+GROWTH = 4
+LONG_ENOUGH_S = 0.03  # beside the delay: a rate is known well enough
+LEAST_TRIP_S = 1e-6  # no clock and no network is faster
+PAIR_S = 0.15  # after which a pair doesn't go on to longer messages
+LONGEST_WAIT_S = 60.0  # who waits in a mesh that was left is let go in the end
+MOST_ROUNDS = 8  # a rank's own rate is known after as many partners
+_BEHIND = -1  # whatever the training sends is more urgent
+
+
+class LinkProbe:
+    """The probes of `rank` among the `ranks` of a generation; `now_s` is a monotonic clock."""
+
+    def __init__(
+        self, mesh: Mesh, rank: int, ranks: int, now_s: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._mesh, self._rank, self._ranks, self._now_s = mesh, rank, ranks, now_s
+
+    def run(self) -> list[MeasuredLink]:
+        """The ways to all higher ranks that it met; blocks. Raises RuntimeError when a peer is lost."""
+        found = []
+        for peer in partners(self._rank, self._ranks)[:MOST_ROUNDS]:
+            if peer is not None and self._rank < peer:
+                found.append(_Asking(self._mesh, peer, self._pair(peer), self._now_s).measure())
+            elif peer is not None:
+                _Answering(self._mesh, peer, self._pair(peer)).serve()
+        return found
+
+    def _pair(self, peer: int) -> int:
+        low, high = sorted((self._rank, peer))
+        return FIRST_SEQUENCE + (low * self._ranks + high) * MOST_TRIPS
+
+
+def partners(rank: int, ranks: int) -> list[int | None]:
+    """Whom a rank meets in each round, so that all meet: the circle method. None: it has a rest."""
+    places = ranks + ranks % 2
+    found: list[int | None] = []
+    for round_ in range(places - 1):
+        if rank == places - 1:
+            partner = round_ * places // 2 % (places - 1)  # whom the line below has meet itself
+        else:
+            partner = (round_ - rank) % (places - 1)
+            partner = places - 1 if partner == rank else partner
+        found.append(partner if partner < ranks else None)
+    return found
+
+
+class _Asking:
+    """The lower rank of a pair, which has the clock."""
+
+    def __init__(self, mesh: Mesh, peer: int, first: int, now_s: Callable[[], float]) -> None:
+        self._mesh, self._peer, self._next, self._now_s = mesh, peer, first, now_s
+        self._round_trip_s = math.inf
+
+    def measure(self) -> MeasuredLink:
+        """Each direction's rate, and half of the shortest round trip."""
+        self._trip(SHORT_BYTES, SHORT_BYTES, (SHORT_BYTES, SHORT_BYTES))  # until the other one is there
+        self._round_trip_s = self._trip(SHORT_BYTES, SHORT_BYTES)
+        begun_s = self._now_s()
+        sent = self._rate(0, begun_s)
+        received = self._rate(1, begun_s)
+        self._announce((0, 0))
+        return MeasuredLink(
+            rank=self._peer,
+            delay_s=self._round_trip_s / 2,
+            sent_bits_per_s=sent,
+            received_bits_per_s=received,
+        )
+
+    def _rate(self, back: int, begun_s: float) -> float:
+        """The best of trips that grow, there or `back` (1)."""
+        size, best = LEAST_BYTES, 0.0
+        while True:
+            sizes = (SHORT_BYTES, size) if back else (size, SHORT_BYTES)
+            self._announce(sizes)
+            took_s = self._trip(*sizes)
+            net_s = max(took_s - self._round_trip_s, took_s / 10)
+            best = max(best, 8 * size / net_s)
+            is_late = self._now_s() - begun_s > PAIR_S * (1 + back)
+            if net_s >= LONG_ENOUGH_S or size >= MOST_BYTES or is_late:
+                return best
+            size *= GROWTH
+
+    def _announce(self, sizes: tuple[int, int]) -> None:
+        self._round_trip_s = min(self._round_trip_s, self._trip(SHORT_BYTES, SHORT_BYTES, sizes))
+
+    def _trip(self, there: int, back: int, announced: tuple[int, int] = (0, 0)) -> float:
+        """Seconds from the first byte's leaving to the last one's coming."""
+        ping = torch.zeros(there, dtype=torch.uint8)
+        ping[:SHORT_BYTES] = torch.frombuffer(bytearray(_SIZES.pack(*announced)), dtype=torch.uint8)
+        pong = torch.empty(back, dtype=torch.uint8)
+        came_s: list[float] = []
+        is_over = threading.Event()
+
+        def end(_: object) -> None:
+            came_s.append(self._now_s())
+            is_over.set()
+
+        begun_s = self._now_s()
+        done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
+        done.add_done_callback(end)
+        self._next += 1
+        if not is_over.wait(LONGEST_WAIT_S):
+            raise RuntimeError(f"rank {self._peer} didn't answer")
+        if isinstance(failure := done.value(), str):
+            raise RuntimeError(failure)
+        return max(came_s[0] - begun_s, LEAST_TRIP_S)
+
+
+class _Answering:
+    """The higher rank of a pair. Every other trip is short, and says how long the next one is."""
+
+    def __init__(self, mesh: Mesh, peer: int, first: int) -> None:
+        self._mesh, self._peer, self._first = mesh, peer, first
+        self._over = threading.Event()
+        self._failure = ""
+
+    def serve(self) -> None:
+        """Answers until the other one says that it has enough. Raises RuntimeError when it is lost."""
+        self._await(0, SHORT_BYTES, SHORT_BYTES)
+        if not self._over.wait(LONGEST_WAIT_S):
+            raise RuntimeError(f"rank {self._peer} didn't go on")
+        if self._failure:
+            raise RuntimeError(self._failure)
+
+    def _await(self, number: int, there: int, back: int) -> None:
+        ping = torch.empty(there, dtype=torch.uint8)
+        pong = torch.zeros(back, dtype=torch.uint8)
+        sequence = self._first + number
+        is_last: list[bool] = []
+
+        def answer() -> None:
+            following = (SHORT_BYTES, SHORT_BYTES) if number % 2 else _announced(ping)
+            if any(following) and number + 1 < MOST_TRIPS:
+                self._await(number + 1, *following)
+            else:
+                is_last.append(True)
+            self._mesh.send(Tag(sequence, 1), {self._peer: pong}, _BEHIND)
+
+        def end(result: object) -> None:
+            if isinstance(result, str):
+                self._failure = result
+                self._over.set()
+            elif is_last:
+                self._over.set()
+
+        done = self._mesh.begin(sequence, {}, {0: {self._peer: ping}}, answer, _BEHIND)
+        done.add_done_callback(lambda future: end(future.value()))
+
+
+def _announced(ping: torch.Tensor) -> tuple[int, int]:
+    there, back = _SIZES.unpack(bytes(ping[:SHORT_BYTES].tolist()))
+    if not (there, back) == (0, 0) and not SHORT_BYTES <= min(there, back) <= max(there, back) <= MOST_BYTES:
+        raise ValueError(f"messages of {there} and {back} bytes are announced, and {MOST_BYTES} are the most")
+    return there, back

@@ -1,0 +1,128 @@
+"""One generation's measurements, from its first steps and in a thread beside them, told to the trainer."""
+
+import threading
+from collections.abc import Callable
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.logs import get_logger
+from peerloom.kit.sync_auto import AutoSync
+from peerloom.kit.sync_method import NONE, SyncMethod
+from peerloom.kit.sync_model.sync_choice import candidates
+from peerloom.v1.trainer_pb2 import MeasuredCodec, MeasuredLayer, WorkerMeasured
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.measuring.codec_speed import codec_speeds
+from peerloom.worker.measuring.layer_clock import LayerClock
+from peerloom.worker.measuring.link_probe import LinkProbe
+from peerloom.worker.task import Task
+from peerloom.worker.task_checks import check_method
+from peerloom.worker.training import Training
+
+Say = Callable[[WorkerMeasured], None]
+_log = get_logger()
+
+
+class NodeMeasures:
+    """What a worker has measured that outlives a generation: its codecs, and its layers by sample."""
+
+    def __init__(self) -> None:
+        self.codecs: list[MeasuredCodec] | None = None
+        self._layers: list[MeasuredLayer] = []
+        self._samples = 0.0
+
+    @property
+    def has_layers(self) -> bool:
+        """Whether they were ever timed."""
+        return bool(self._layers)
+
+    def note_layers(self, layers: list[MeasuredLayer], samples: float) -> None:
+        """They were timed in steps with so many samples of this worker's."""
+        self._layers, self._samples = layers, samples
+
+    def layers(self, samples: float) -> list[MeasuredLayer]:
+        """What they would take with so many samples."""
+        scale = samples / self._samples if self._samples else 1.0
+        return [
+            MeasuredLayer(
+                parameters=one.parameters, forward_s=one.forward_s * scale, backward_s=one.backward_s * scale
+            )
+            for one in self._layers
+        ]
+
+
+class SyncMeasuring:
+    """The measurements of one generation, whose mesh stands; begins with its first step.
+
+    The layers are rank 0's; while a codec is in use, which shares the processor with them, those that were
+    timed before are told. `say` is called once, in a thread, when everything is measured, or never where a
+    peer is lost before.
+    """
+
+    def __init__(
+        self, training: Training, group: Group, asked: AutoSync, known: NodeMeasures, say: Say
+    ) -> None:
+        self._training = training
+        self._group = group
+        self._asked = asked
+        self._known = known
+        self._say = say
+        self._samples = 0.0
+        self._compute_s = training.compute_s
+        self._clocked = threading.Event()
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+        wanted = group.rank == 0 and (training.sync.codec == NONE or not known.has_layers)
+        self._clock = LayerClock(training.state.model) if wanted else None
+
+    def after_step(self, samples: float) -> None:
+        """A step was made; `samples` of a usual one are this worker's."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._measure, name="measuring", daemon=True)
+            self._thread.start()
+        computed_s, self._compute_s = self._training.compute_s - self._compute_s, self._training.compute_s
+        self._samples = samples
+        if self._clocked.is_set():
+            return
+        if self._clock is None:
+            self._clocked.set()
+        elif self._clock.after_step(computed_s):
+            self._known.note_layers(self._clock.layers(), samples)
+            self._clocked.set()
+
+    def close(self) -> None:
+        """The generation is over."""
+        self._is_over = True
+        if self._clock is not None:
+            self._clock.close()
+        self._clocked.set()
+
+    def _measure(self) -> None:
+        group = self._group
+        assert group.mesh is not None, "a job that measures has one"
+        try:
+            links = LinkProbe(group.mesh, group.rank, group.world_size).run()
+        except RuntimeError as error:
+            _log.info("links_not_measured", generation=group.generation, reason=str(error))
+            return
+        if self._known.codecs is None:
+            methods = usable(self._training.task, self._asked.quality)
+            self._known.codecs = codec_speeds(methods, self._training.device)
+        self._clocked.wait()
+        if self._is_over:
+            return
+        layers = self._known.layers(self._samples) if group.rank == 0 else []
+        self._say(
+            WorkerMeasured(generation=group.generation, links=links, codecs=self._known.codecs, layers=layers)
+        )
+        _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))
+
+
+def usable(task: Task, quality: str) -> list[SyncMethod]:
+    """The methods of a quality that the task can be trained with."""
+    found = []
+    for method in candidates(quality):
+        try:
+            check_method(task, method, "off")
+        except InvalidArgumentError:
+            continue
+        found.append(method)
+    return found

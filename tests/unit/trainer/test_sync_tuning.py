@@ -1,0 +1,236 @@
+"""A trainer chooses its job's method by what two workers measured; the clock and all figures are invented."""
+
+import pytest
+from trainer_room import Room, prepared_for, worker
+
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.sync_decisions import CHANGE_INTERVAL_S
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
+from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sync_entries import in_use
+from peerloom.services.trainer.workers.reports import why_not_said
+from peerloom.services.trainer.workers.state import Idle, WorkerState, Working
+from peerloom.v1.trainer_pb2 import (
+    MeasuredCodec,
+    MeasuredLayer,
+    MeasuredLink,
+    StepProgress,
+    WorkerMeasured,
+    WorkerSessionRequest,
+)
+
+RING = str(SyncMethod())
+IDS = ("worker-1", "worker-2")
+AT_WORK = [WorkerState(worker_id, Working()) for worker_id in IDS]
+SAMPLES = 100_000  # in batches of 10
+
+
+class Job:
+    """A record of two workers and its tuner, in `generation` 1."""
+
+    def __init__(self, sync: str = "auto") -> None:
+        self.room = Room()
+        self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync)
+        self.record.workers_added([worker(1, "ada"), worker(2, "bob")])
+        self.record.task_loaded(prepared_for(self.record.job.spec, SAMPLES))
+        self.restart()
+        self.form()
+
+    def restart(self) -> None:
+        """Another trainer goes on with the record."""
+        self.tuner = SyncTuner(self.record, self.room.clock)
+
+    def form(self, sync: str = "", worker_ids: tuple[str, ...] = IDS) -> None:
+        """The next generation."""
+        self.record.generation_begun(worker_ids, int(self.record.job.progress.step), "why", False, sync)
+
+    def measured(self, delay_s: float = 0.1, codecs: tuple[str, ...] = ()) -> None:
+        """Both have measured: 100 Mbit/s, so a ring of two takes two round trips, others two single ways."""
+        known = [MeasuredCodec(codec=codec, encode_s=1e-9, decode_s=1e-9) for codec in codecs]
+        generation = self.record.generation
+        link = MeasuredLink(rank=1, delay_s=delay_s, sent_bits_per_s=1e8, received_bits_per_s=1e8)
+        layers = [MeasuredLayer(parameters=1_000_000, forward_s=0.02, backward_s=0.04)]
+        first = WorkerMeasured(generation=generation, links=[link], codecs=known, layers=layers)
+        self.tuner.heard(IDS[0], first)
+        self.tuner.heard(IDS[1], WorkerMeasured(generation=generation, codecs=known))
+
+    def steps(self, count: int, step_s: float) -> None:
+        """So many are committed."""
+        for _ in range(count):
+            number = int(self.record.job.progress.step) + 1
+            step = StepProgress(
+                step=number,
+                epoch=1,
+                samples=10,
+                first_sample=10 * (number - 1),
+                step_s=step_s,
+                compute_s=0.06,
+                communication_s=step_s - 0.06,
+                generation=self.record.generation,
+                workers=2,
+            )
+            self.record.step_committed(step)
+            self.tuner.stepped(step)
+
+    async def wanted(self, workers: list[WorkerState] = AT_WORK) -> Form | None:
+        """The change that is made after all that was said."""
+        await self.tuner.judge()
+        return self.tuner.change(workers)
+
+
+@pytest.fixture
+def job() -> Job:
+    return Job()
+
+
+async def test_a_job_begins_with_the_all_reduce_and_changes_once_all_is_measured(job: Job) -> None:
+    assert in_use(job.record.job) == RING
+    assert job.record.job.sync_in_use.reason == "until the links and layers are measured"
+    job.steps(30, 0.8)
+    assert await job.wanted() is None
+    job.measured()
+    form = await job.wanted()
+    assert form is not None
+    assert (form.worker_ids, form.newcomers, form.beside, form.first_step) == (IDS, 0, True, 30)
+    assert "ring" not in form.sync
+    assert "less than the 800 ms measured with" in form.reason
+    assert await job.wanted() is None, "one change is made once"
+
+
+async def test_a_change_is_an_event_and_a_part_of_the_record(job: Job) -> None:
+    job.measured()
+    job.steps(30, 0.8)
+    form = await job.wanted()
+    assert form is not None
+    job.form(form.sync)
+    found = job.record.job.sync_in_use
+    assert (found.method, found.changes, in_use(job.record.job)) == (form.sync, 1, form.sync)
+    change = job.record.take_change()
+    assert change is not None
+    [event] = [each.sync_changed for each in change.events if each.HasField("sync_changed")]
+    assert (event.generation, event.method, event.former) == (2, form.sync, RING)
+    [*_, formed] = [each.generation_formed for each in change.events if each.HasField("generation_formed")]
+    assert formed.sync == form.sync
+
+
+async def test_what_is_shown_has_the_predicted_step_beside_the_measured_one(job: Job) -> None:
+    job.measured()
+    job.steps(100, 0.01)
+    assert await job.wanted() is None
+    shown = job.record.job.sync_in_use
+    assert shown.method == RING
+    assert shown.measured_step_s == pytest.approx(0.01)
+    parts = (shown.predicted.compute_s, shown.predicted.exposed_s, shown.predicted.compression_s)
+    assert shown.predicted.step_s == pytest.approx(sum(parts))
+    assert shown.predicted.compute_s == pytest.approx(0.06)
+    assert shown.runner_up not in ("", RING)
+    assert shown.runner_up_step_s > 0.01
+    assert "no less is expected" in shown.reason
+
+
+async def test_nobody_is_disturbed_who_joins_and_no_other_generation_is_changed(job: Job) -> None:
+    job.measured()
+    job.steps(30, 0.8)
+    assert await job.wanted([*AT_WORK, WorkerState("worker-3", Idle())]) is None
+    job.form(worker_ids=IDS[:1])
+    assert job.tuner.change(AT_WORK) is None
+
+
+async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_distance(job: Job) -> None:
+    """The workers say again what they measured; what steps took before is in the record."""
+    job.measured()
+    job.steps(30, 0.8)
+    form = await job.wanted()
+    assert form is not None
+    job.form(form.sync)
+    job.restart()
+    job.measured()
+    job.steps(30, 9.0)
+    assert await job.wanted() is None
+    assert in_use(job.record.job) == form.sync
+    assert "every 30 s" in job.record.job.sync_in_use.reason
+    job.room.clock.advance(CHANGE_INTERVAL_S)
+    back = await job.wanted()
+    assert back is not None
+    assert (back.sync, "800 ms was measured before" in back.reason) == (RING, True)
+
+
+async def test_a_broken_promise_is_taken_back_with_the_same_workers_and_forgotten_with_others(
+    job: Job,
+) -> None:
+    job.measured()
+    job.steps(30, 0.8)
+    form = await job.wanted()
+    assert form is not None
+    job.form(form.sync)
+    job.measured()
+    job.steps(30, 1.6)
+    job.room.clock.advance(CHANGE_INTERVAL_S)
+    back = await job.wanted()
+    assert back is not None
+    assert back.sync == RING
+    assert "800 ms was measured before" in back.reason
+    job.form(worker_ids=IDS[::-1])  # a worker was away meanwhile, and they have other ranks
+    job.steps(30, 1.6)
+    job.form(worker_ids=IDS[:1])
+    job.steps(30, 0.5)
+    job.form(worker_ids=IDS)
+    job.measured()
+    job.steps(30, 1.6)
+    after = await job.wanted()
+    assert after is None or "was measured before" not in after.reason
+
+
+async def test_a_single_worker_is_told_to_have_no_choice(job: Job) -> None:
+    job.form(worker_ids=IDS[:1])
+    job.steps(30, 0.8)
+    assert await job.wanted(AT_WORK[:1]) is None
+    assert job.record.job.sync_in_use.reason == "a single worker has nobody to synchronise with"
+
+
+async def test_codecs_are_taken_only_where_the_quality_says_so() -> None:
+    for quality, kinds in (("exact", {"none"}), ("near", {"int4", "none"})):
+        job = Job(f"auto,quality={quality}")
+        job.measured(codecs=("int4", "1bit"))
+        job.steps(30, 0.8)
+        form = await job.wanted()
+        assert form is not None
+        assert form.sync.rpartition("codec=")[2] in kinds
+        assert ("codec=int4" in form.sync) == (quality == "near")
+
+
+async def test_who_asks_for_a_method_keeps_it() -> None:
+    job = Job("codec=int8")
+    assert not job.tuner.has_a_say
+    job.measured()
+    job.steps(30, 0.8)
+    assert await job.wanted() is None
+    assert not job.record.job.HasField("sync_in_use")
+    assert in_use(job.record.job) == job.record.job.spec.sync
+
+
+@pytest.mark.parametrize(
+    ("measured", "why"),
+    [
+        (WorkerMeasured(generation=2), "in generation 2 of 1"),
+        (WorkerMeasured(generation=1, links=[MeasuredLink()] * 3), "more than there are"),
+        (WorkerMeasured(generation=1, links=[MeasuredLink(rank=1)]), "carries nothing"),
+        (
+            WorkerMeasured(
+                generation=1,
+                links=[MeasuredLink(rank=1, delay_s=-1, sent_bits_per_s=1, received_bits_per_s=1)],
+            ),
+            "its delay_s is -1",
+        ),
+        (WorkerMeasured(generation=1, codecs=[MeasuredCodec(encode_s=1e30)]), "its encode_s is 1e+30"),
+        (WorkerMeasured(generation=1, layers=[MeasuredLayer(parameters=2**60)]), "a layer of"),
+        (
+            WorkerMeasured(generation=1, layers=[MeasuredLayer(forward_s=float("nan"))]),
+            "its forward_s is nan",
+        ),
+    ],
+)
+def test_measurements_that_cannot_be_are_refused(job: Job, measured: WorkerMeasured, why: str) -> None:
+    reason = why_not_said(job.record.job, WorkerSessionRequest(measured=measured))
+    assert why in reason
