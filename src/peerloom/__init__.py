@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         ResourceExhaustedError,
         UnavailableError,
     )
+    from peerloom.worker.elastic.elastic_run import elastic
 
     __version__: str
 
@@ -167,6 +168,7 @@ __all__ = [
     "Worker",
     "WorkerLost",
     "__version__",
+    "elastic",
 ]
 
 _HOMES = {
@@ -175,6 +177,7 @@ _HOMES = {
     "Client": "peerloom.client.client",
     "Embedded": "peerloom.embedded",
     "JobHandle": "peerloom.client.jobs",
+    "elastic": "peerloom.worker.elastic.elastic_run",
 }
 
 

@@ -1733,6 +1733,26 @@ class StepProgress(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     STEP_FIELD_NUMBER: _builtins.int
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -1746,6 +1766,7 @@ class StepProgress(_message.Message):
     FIRST_SAMPLE_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """From 1."""
     total_steps: _builtins.int
@@ -1772,6 +1793,10 @@ class StepProgress(_message.Message):
     """The generation that made it."""
     workers: _builtins.int
     """Workers in that generation."""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What a script logged of the step, of its rank 0; at most 32, their names 1 to 63 characters long."""
+
     def __init__(
         self,
         *,
@@ -1788,10 +1813,11 @@ class StepProgress(_message.Message):
         first_sample: _builtins.int = ...,
         generation: _builtins.int = ...,
         workers: _builtins.int = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -159,7 +159,8 @@ def begin_joining(
     donor = _open_donor(host, group) if state.step else None
     try:
         plan = plan_transfer(state.size_bytes(), group.bytes_per_s, step_s)
-        own = [state.step, state.evaluated, int(plan.catches_up)]
+        # What is registered changes in the user's own code, which who catches up doesn't run.
+        own = [state.step, state.evaluated, int(plan.catches_up and not state.registered)]
         rows = all_gather_rows(group, [*own, *_padded(donor)], torch.int64)
     except (RuntimeError, GenerationBrokenError):
         _close(donor)
