@@ -387,6 +387,26 @@ class JobProgress(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class MetricsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     STEP_FIELD_NUMBER: _builtins.int
     TOTAL_STEPS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -395,6 +415,7 @@ class JobProgress(_message.Message):
     SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
     METRIC_FIELD_NUMBER: _builtins.int
     METRIC_NAME_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Steps that are committed."""
     total_steps: _builtins.int
@@ -411,6 +432,10 @@ class JobProgress(_message.Message):
     """Metric on the test set after the last epoch, e.g. accuracy 0 to 1."""
     metric_name: _builtins.str
     """The metric's name; empty before the first epoch's end."""
+    @_builtins.property
+    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """What a script logged last, of a committed step."""
+
     def __init__(
         self,
         *,
@@ -422,10 +447,11 @@ class JobProgress(_message.Message):
         samples_per_s: _builtins.float = ...,
         metric: _builtins.float = ...,
         metric_name: _builtins.str = ...,
+        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "samples_per_s", b"samples_per_s", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

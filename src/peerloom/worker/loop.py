@@ -97,6 +97,7 @@ def train_generation(
                 _between_steps(group, joining, balance, progress)
                 on_step(training.state.step)
             else:
+                training.finish(group.check)
                 return
     except RuntimeError as error:
         group.check()  # DDP wraps the reason of a break in an error of its own

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_method import parse_sync
@@ -31,6 +32,8 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
+from peerloom.worker.elastic.hosting import begin_script
+from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
@@ -39,6 +42,7 @@ from peerloom.worker.joining.participants import Joining, begin_joining
 from peerloom.worker.loop import train_generation
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
+from peerloom.worker.step_chance import seed_all
 from peerloom.worker.task import load_task
 from peerloom.worker.trainer_session import TrainerSession
 from peerloom.worker.training import Training
@@ -248,9 +252,16 @@ class TrainingWorker:
         if self._training is None:
             if why_not := self._assignment.work.why_not(spec):
                 raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-            task = load_task(spec.task, self._inputs.bring())
-            self._spec = spec = fill_in(spec, task)
-            self._training = Training(task, spec, self._device)
+            arguments = self._inputs.bring()
+            if spec.task == SCRIPT_TASK:
+                seed_all(self._device, spec.seed)
+                script = begin_script(arguments, self._inputs.code, self._device)
+                self._spec = spec = fill_in(spec, script)
+                self._training = ScriptTraining(script, spec, self._device)
+            else:
+                task = load_task(spec.task, arguments)
+                self._spec = spec = fill_in(spec, task)
+                self._training = Training(task, spec, self._device)
             if spec.initial_model_digest:
                 data = fetch_artifact(self._assignment, spec.initial_model_digest)
                 self._training.state.load_model(data)

@@ -18,7 +18,6 @@ from peerloom.worker.task_checks import check_defaults, check_per_sample
 from peerloom.worker.tasks.built_in import check_arguments, resolve
 from peerloom.worker.tasks.importing import construct, import_class
 
-
 LOSS_METRIC = "loss"  # of a task without test samples
 
 

@@ -143,7 +143,7 @@ class Conversation(Generic[_T]):
             self._changed.notify_all()
 
     def wait_for_end(self, check: Callable[[], None]) -> None:
-        """Waits until the script has ended; raises what `check` does, and InvalidArgumentError if it failed."""
+        """Waits until the script has ended; raises what `check` does, InvalidArgumentError if it failed."""
         with self._changed:
             while not self._is_ended:
                 self._changed.wait(CHECK_S)

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
 from peerloom.worker.batches import Nest, form_of
 from peerloom.worker.elastic.alone import begin_alone
 from peerloom.worker.elastic.conversation import Conversation
@@ -61,6 +62,7 @@ class ElasticRun:
         self._prepared: tuple[nn.Module, Optimizer, LRScheduler | None] | None = None
         self._measuring: Measuring | None = None
         self._registered: dict[str, Registered] = {}
+        self._names_logged: set[str] = set()
         self._has_begun = self._has_batch = False
         self._casting: AbstractContextManager[Any] = nullcontext()
         self._join: Callable[[], None] = lambda: None
@@ -135,7 +137,7 @@ class ElasticRun:
         epochs: int = 1,
         collate: Collate | None = None,
     ) -> Iterator[Nest]:
-        """This worker's share of each global batch of `batch_size` samples (32), on `device`, to the last step.
+        """This worker's share of each global batch of `batch_size` samples (32), on `device`, to the end.
 
         `dataset` is map-style, or a DataLoader that shuffles, whose data set, batch size and collate function
         are taken. Where an exchange broke, the batch, or one of more samples, comes again.
@@ -169,7 +171,7 @@ class ElasticRun:
     def step(self, loss: Tensor) -> bool:
         """Backward pass, exchange, clipping, the optimiser's and the schedule's step: the batch's commit.
 
-        `loss` is the mean over the batch's samples, a scalar. Returns whether the parameters have made a step:
+        `loss` is the mean over the batch's samples, a scalar. Returns whether the parameters made a step:
         False for all but the last piece of a `micro_batch`, and where the batch will come again.
         """
         if not self._has_batch:
@@ -192,6 +194,10 @@ class ElasticRun:
         Call it between a batch and the next, before or after run.step.
         """
         numbers = {name: float(value) for name, value in metrics.items()}
+        self._names_logged |= numbers.keys()
+        if len(self._names_logged) > METRICS_MOST or any(len(name) > METRIC_NAME_LONGEST for name in numbers):
+            limit = f"{METRICS_MOST} numbers in all, of names with at most {METRIC_NAME_LONGEST} characters"
+            raise InvalidArgumentError.of_field("run.log's names", sorted(self._names_logged), limit)
         self._conversation.log(numbers)
 
     def save(self, path: str | Path) -> None:
@@ -229,8 +235,8 @@ class ElasticRun:
     def _check_not_begun(self, call: str) -> None:
         if self._has_begun:
             raise FailedPreconditionError(
-                f"{call} was called after the loop began: a run has one loop over all its epochs, and what it "
-                "needs is said before."
+                f"{call} was called after the loop began: a run has one loop over all its epochs, and what "
+                "that needs is said before."
             )
 
     def _check_settings(self) -> None:

@@ -1,16 +1,16 @@
 """A script in a worker: it runs in a thread of its own, from its first line, and finds its training here."""
 
-import json
 import runpy
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit.elastic_scripts import script_and_arguments
 from peerloom.worker.elastic.conversation import Conversation
 from peerloom.worker.elastic.script_task import ScriptLoop, ScriptTask, Watcher
 
@@ -46,36 +46,50 @@ def host_of_script() -> Host | None:
     return _hosts[0] if _hosts else None
 
 
-def begin_script(arguments: Mapping[str, str], device: torch.device) -> ScriptTask:
+def begin_script(arguments: Mapping[str, str], code: Path | None, device: torch.device) -> ScriptTask:
     """Runs the script to where its loop begins; what it hands over then is the task.
 
-    `arguments` are the script's path in the job's code, and its own arguments as a JSON list. Raises
+    `arguments` are the script's path in the folder of the job's `code`, and its own arguments. Raises
     NotFoundError where there is no such script, InvalidArgumentError when it fails before its loop.
     """
-    path = find_script(arguments["script"])
-    own: list[str] = json.loads(arguments.get("arguments", "[]"))
+    try:
+        script, own = script_and_arguments(arguments)
+    except (KeyError, ValueError) as error:
+        raise InvalidArgumentError.of_field(
+            "task_arguments", str(error), "a script and its arguments"
+        ) from error
+    path = find_script(script, code)
+
+    def run() -> None:
+        sys.argv = [str(path), *own]
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # to the log, line by line
+        runpy.run_path(str(path), run_name="__main__")
+
+    return host_script(run, device)
+
+
+def host_script(run: Callable[[], None], device: torch.device) -> ScriptTask:
+    """Calls `run` in a thread of its own, and waits for where its loop begins, as `begin_script` does."""
     host = Host(device)
-    _hosts.append(host)
-    threading.Thread(target=_run, args=(host, path, own), name="script", daemon=True).start()
+    _hosts[:] = [host]
+    threading.Thread(target=_host, args=(host, run), name="script", daemon=True).start()
     return ScriptTask(host.conversation.wait_for_loop(), host.conversation, host)
 
 
-def find_script(script: str) -> Path:
-    """Where the script is: in the job's code, which is the first folder that modules are imported from."""
-    path = Path(sys.path[0], script)
-    if Path(script).is_absolute() or ".." in Path(script).parts or not path.is_file():
+def find_script(script: str, code: Path | None) -> Path:
+    """Where the script is: in the job's code, and nowhere else on the node. Raises NotFoundError."""
+    path = Path(code or "", script).resolve()
+    if code is None or not path.is_relative_to(code.resolve()) or not path.is_file():
         text = f"The job's code has no script {script!r}: hand it in with the folder that it lies in."
         raise NotFoundError(text, reason="SCRIPT_NOT_FOUND")
     return path
 
 
-def _run(host: Host, path: Path, arguments: list[str]) -> None:
+def _host(host: Host, run: Callable[[], None]) -> None:
     if host.device.type == "cuda":
         torch.cuda.set_device(host.device)  # each thread has its own
-    sys.argv = [str(path), *arguments]
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # to the log, line by line
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        run()
     except SystemExit as error:
         is_good = error.code in (None, 0)
         host.conversation.end(None if is_good else RuntimeError(f"it ended with status {error.code}"))

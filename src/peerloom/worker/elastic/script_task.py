@@ -15,8 +15,6 @@ from peerloom.worker.elastic.samples import Collate, collate_rows
 from peerloom.worker.task import LOSS_METRIC, Samples, Task
 from peerloom.worker.training_state import Registered
 
-SCRIPT_TASK = "peerloom.worker.elastic.script_task:ScriptTask"
-
 
 @dataclass(frozen=True, eq=False)
 class Measuring:
@@ -62,7 +60,8 @@ class ScriptTask(Task):
     def __init__(self, loop: ScriptLoop, conversation: Conversation[ScriptLoop], watcher: Watcher) -> None:
         self.loop, self.conversation, self.watcher = loop, conversation, watcher
         self.epochs, self.batch_size = loop.epochs, loop.batch_size
-        self.learning_rate = float(loop.optimiser.param_groups[0]["lr"])
+        group = loop.optimiser.param_groups[0]
+        self.learning_rate = float(group.get("initial_lr", group["lr"]))  # a warm-up may begin at 0
         self.metric_name = loop.measuring.name if loop.measuring is not None else LOSS_METRIC
         self.clip_norm, self.autocast, self.micro_batch = loop.clip_norm, loop.autocast, loop.micro_batch
 

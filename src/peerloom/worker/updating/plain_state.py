@@ -1,4 +1,4 @@
-"""Any state_dict as plain JSON and tensors by name: what users register travels and is stored without pickle."""
+"""Any state_dict as plain JSON and tensors by name, so that what users register travels without pickle."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,9 @@ def taken_to_pieces(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         entries = {key: taken_to_pieces(one, f"{name}.{key}", tensors) for key, one in value.items()}
         return {_MAPPING: entries}
-    raise TypeError(f"{name} is a {type(value).__name__}" + (" with other keys than text" * isinstance(value, Mapping)))
+    raise TypeError(
+        f"{name} is a {type(value).__name__}" + (" with other keys than text" * isinstance(value, Mapping))
+    )
 
 
 def put_together(plain: Any, tensors: Mapping[str, Tensor]) -> Any:
