@@ -33,6 +33,7 @@ from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
 
 SAMPLES, BATCH = 48, 8  # six batches an epoch
+SHOWN_BYTES = 10_000
 works: "queue.Queue[dict[str, Any]]" = queue.Queue()
 groups: list[Group] = []
 gate = threading.Event()
@@ -46,7 +47,7 @@ class Square(Task):
         self.stops_at = stops_at  # the batch, from 1, in which this worker stays
         self.batches = 0
 
-    def model(self) -> torch.nn.Module:
+    def model(self) -> torch.nn.Sequential:
         return torch.nn.Sequential(torch.nn.Linear(self.width, self.width), torch.nn.BatchNorm1d(self.width))
 
     def data(self) -> tuple[Samples, Samples]:
@@ -76,7 +77,7 @@ class Whole(Square):
     autocast = "fp16"
     micro_batch = 2
 
-    def model(self) -> torch.nn.Module:
+    def model(self) -> torch.nn.Sequential:
         return Named(*super().model().children())
 
     def data(self) -> tuple[Samples, Samples]:
@@ -149,8 +150,8 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
         train = square.data()[0]
         assert isinstance(train, Split)
         with elastic(clip_norm=1.0, micro_batch=setting.get("micro_batch")) as run:
-            model = square.model()
-            model, optimiser = run.prepare(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9))
+            model = square.model()[0]  # what normalises would see the shares
+            run.prepare(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9))
             if setting.get("registers"):
                 run.register("counter", counter)
             samples = TensorDataset(train.inputs, train.targets)
@@ -226,6 +227,8 @@ def train(training: Training, told: dict[str, Any]) -> None:
         train_generation(training, group, seat, balance, report, on_step, Auditor(lambda message: None))
         found = {"fingerprint": state.fingerprint(), "epochs": epochs}
         buffers = [buffer.tolist() for buffer in state.model.buffers()]
+        if state.size_bytes() < SHOWN_BYTES:
+            found["parameters"] = [p.flatten().tolist() for p in state.model.parameters()]
         say({"finished": state.parameters_digest(), "buffers": buffers, **found})
     except (GenerationBrokenError, RuntimeError) as error:
         say({"broken": state.step, "reason": str(error)})

@@ -13,7 +13,7 @@ EVALUATION_BATCH = 256
 def evaluate(training: Training, group: Group, joining: Joining) -> EpochProgress:
     """Measures an epoch that has just ended; all ranks do together. Raises what `Group.check` does."""
     turn = joining.turn()
-    score = 0.0 if turn is None else _score(training, group, *turn)
+    score = 0.0 if turn is None or not len(training.test) else _score(training, group, *turn)
     epoch_loss_sum = 0.0 if turn is None else training.state.epoch_loss_sum
     rows = all_gather_rows(group, [score, epoch_loss_sum], torch.float64)
     group.check()

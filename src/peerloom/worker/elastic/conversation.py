@@ -170,7 +170,8 @@ class Conversation(Generic[_T]):
             self._changed.wait()
 
     def _wait_for_training(self) -> None:
-        self._changed.wait()
+        if self._failure is None:
+            self._changed.wait()
         if self._failure is not None:
             raise self._failure
 

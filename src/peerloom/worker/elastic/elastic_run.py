@@ -193,7 +193,8 @@ class ElasticRun:
 
         Call it between a batch and the next, before or after run.step.
         """
-        numbers = {name: float(value) for name, value in metrics.items()}
+        plain = {name: v.detach() if isinstance(v, Tensor) else v for name, v in metrics.items()}
+        numbers = {name: float(value) for name, value in plain.items()}
         self._names_logged |= numbers.keys()
         if len(self._names_logged) > METRICS_MOST or any(len(name) > METRIC_NAME_LONGEST for name in numbers):
             limit = f"{METRICS_MOST} numbers in all, of names with at most {METRIC_NAME_LONGEST} characters"
