@@ -145,7 +145,7 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
     """What `Square` trains, as a script with a loop of its own."""
 
     def run_script() -> None:
-        torch.manual_seed(1)
+        torch.manual_seed(setting.get("begins_with", 1))
         square, counter, batches = Square(setting["width"]), Counter(), 0
         train = square.data()[0]
         assert isinstance(train, Split)
@@ -215,6 +215,8 @@ def train(training: Training, told: dict[str, Any]) -> None:
         seat = participants.begin_joining(
             state, training.schedule, group, config.newcomers, "127.0.0.1", step_s, say_admitted
         )
+        if not config.newcomers and not training.begins_alike:
+            participants.agree_on_beginning(state, group)
         catching_up = seat.catch_up
         say(
             {

@@ -295,9 +295,10 @@ LOOP = {"width": 12, "epochs": 3, "script": True, "registers": True, "micro_batc
 def test_a_loop_whose_worker_dies_makes_the_batch_again_and_ends_as_one_process(pool: MemberPool) -> None:
     """One of three dies in the second piece of step 4; another joins for the rest of the 18 steps.
 
-    What the script has registered says on all, the newcomer too, that each step was made once.
+    Another has made its model of another seed, and begins with rank 0's all the same. What the
+    script has registered says on all, the newcomer too, that each step was made once.
     """
-    *others, dies, newcomer = pool.start(LOOP, LOOP, {**LOOP, "stops_at": 8}, LOOP)
+    *others, dies, newcomer = pool.start(LOOP, {**LOOP, "begins_with": 2}, {**LOOP, "stops_at": 8}, LOOP)
     pool.work([*others, dies], newcomers=0)
     dies.hear("stops_at")
     for member in others:

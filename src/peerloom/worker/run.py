@@ -38,7 +38,7 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
-from peerloom.worker.joining.participants import Joining, begin_joining
+from peerloom.worker.joining.participants import Joining, agree_on_beginning, begin_joining
 from peerloom.worker.loop import train_generation
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
@@ -204,6 +204,8 @@ class TrainingWorker:
 
     def _join(self, training: Training, group: Group, newcomers: int) -> Joining:
         if not newcomers:
+            if not training.begins_alike:
+                agree_on_beginning(training.state, group)
             return Joining(group, training.state)
         host = self._assignment.agent_address.rpartition(":")[0]
         step_s = training.training_s / training.steps if training.steps else 0.0

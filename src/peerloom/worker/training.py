@@ -67,6 +67,11 @@ class Training:
         return self.local_steps.changed if self.local_steps is not None else self.called
 
     @property
+    def begins_alike(self) -> bool:
+        """Whether all workers have the same parameters before the first step, made from the job's seed."""
+        return True
+
+    @property
     def called(self) -> torch.nn.Module:
         """What the forward pass of a share calls: the model."""
         return self.state.model

@@ -64,6 +64,7 @@ class ElasticRun:
         self._registered: dict[str, Registered] = {}
         self._names_logged: set[str] = set()
         self._has_begun = self._has_batch = False
+        self._adds_up = False  # there may be gradients of earlier pieces
         self._casting: AbstractContextManager[Any] = nullcontext()
         self._join: Callable[[], None] = lambda: None
 
@@ -184,9 +185,12 @@ class ElasticRun:
         if not loss.requires_grad:
             limit = "one that depends on the model's parameters: not detached, not under no_grad"
             raise InvalidArgumentError.of_field("loss", "without a gradient", limit)
+        self._check_gradients()
         self._end_batch()
         is_half = loss.dtype in (torch.bfloat16, torch.float16)
-        return self._conversation.offer(loss.float() if is_half else loss)
+        is_whole = self._conversation.offer(loss.float() if is_half else loss)
+        self._adds_up = not is_whole
+        return is_whole
 
     def log(self, **metrics: float | Tensor) -> None:
         """Numbers of this step, shown with its loss; those of rank 0 count, once, when the step is committed.
@@ -232,6 +236,14 @@ class ElasticRun:
         if self._has_batch:
             self._has_batch = False
             self._casting.__exit__(None, None, None)
+
+    def _check_gradients(self) -> None:
+        assert self._prepared is not None, "there is a batch"
+        if not self._adds_up and any(each.grad is not None for each in self._prepared[0].parameters()):
+            raise FailedPreconditionError(
+                "The model has gradients before run.step(loss), which makes the backward pass itself: leave "
+                "out loss.backward(), and the optimiser's and the scheduler's step."
+            )
 
     def _check_not_begun(self, call: str) -> None:
         if self._has_begun:

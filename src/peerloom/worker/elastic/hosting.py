@@ -91,8 +91,7 @@ def _host(host: Host, run: Callable[[], None]) -> None:
     try:
         run()
     except SystemExit as error:
-        is_good = error.code in (None, 0)
-        host.conversation.end(None if is_good else RuntimeError(f"it ended with status {error.code}"))
+        host.conversation.end(error if error.code else None)
     except BaseException as error:
         traceback.print_exc()
         host.conversation.end(error)

@@ -50,6 +50,10 @@ class ScriptTraining(Training):
         self._entered = EnteredModel(self.state.model)
 
     @property
+    def begins_alike(self) -> bool:
+        return False  # a script may take its chance from wherever it likes
+
+    @property
     def called(self) -> nn.Module:
         return self._entered
 

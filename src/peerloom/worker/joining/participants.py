@@ -139,6 +139,23 @@ class Joining:
             self.close()
 
 
+def agree_on_beginning(state: TrainingState, group: Group) -> None:
+    """All take rank 0's parameters if any has others: before the first step, of models that nobody seeded.
+
+    After that, and alone, it does nothing. Raises GenerationBrokenError when the group breaks.
+    """
+    if state.step or group.world_size == 1:
+        return
+    try:
+        rows = all_gather_rows(group, [state.fingerprint()], torch.int64)
+    except RuntimeError as error:
+        raise group.broken(error) from error
+    prints = {row[0] for row in rows}
+    if len(prints) > 1:
+        _log.warning("beginnings_differed", parameters=len(prints))
+        take_newest_state(state, group, 0)
+
+
 def begin_joining(
     state: TrainingState,
     schedule: Schedule,
