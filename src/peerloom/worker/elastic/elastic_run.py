@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
 from peerloom.worker.batches import Nest, form_of
-from peerloom.worker.elastic.alone import begin_alone
 from peerloom.worker.elastic.conversation import Conversation
-from peerloom.worker.elastic.hosting import Host, host_of_script
+from peerloom.worker.elastic.hosting import ScriptHost, host_of_script
+from peerloom.worker.elastic.local_run import begin_alone
 from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, taken_apart
-from peerloom.worker.elastic.script_task import Measuring, ScriptLoop
+from peerloom.worker.elastic.script_task import ScriptEvaluation, ScriptLoop
 from peerloom.worker.training_state import Registered
 from peerloom.worker.updating.plain_state import taken_to_pieces
 from peerloom.worker.updating.precision import TYPES, autocast
@@ -54,13 +54,13 @@ class ElasticRun:
         self.epochs: list[MeasuredEpoch] = []
         self._clip_norm, self._autocast, self._micro_batch = clip_norm, autocast, micro_batch
         self._seed = seed
-        self._host: Host | None = host_of_script()
+        self._host: ScriptHost | None = host_of_script()
         self._conversation: Conversation[ScriptLoop] = (
             self._host.conversation if self._host is not None else Conversation()
         )
         self.device = self._host.device if self._host is not None else _best_device()
         self._prepared: tuple[nn.Module, Optimizer, LRScheduler | None] | None = None
-        self._measuring: Measuring | None = None
+        self._evaluation: ScriptEvaluation | None = None
         self._registered: dict[str, Registered] = {}
         self._names_logged: set[str] = set()
         self._has_begun = self._has_batch = False
@@ -129,7 +129,7 @@ class ElasticRun:
         The model is in evaluation mode then, and no gradients are kept. Call it before the loop.
         """
         self._check_not_begun("run.evaluate")
-        self._measuring = Measuring(score, check_samples("evaluated dataset", dataset), name, collate)
+        self._evaluation = ScriptEvaluation(score, check_samples("evaluated dataset", dataset), name, collate)
 
     def batches(
         self,
@@ -158,7 +158,7 @@ class ElasticRun:
             clip_norm=self._clip_norm,
             autocast=self._autocast,
             micro_batch=self._micro_batch,
-            measuring=self._measuring,
+            evaluation=self._evaluation,
             registered=self._registered,
         )
         if self._host is not None:

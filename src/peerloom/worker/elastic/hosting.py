@@ -15,7 +15,7 @@ from peerloom.worker.elastic.conversation import Conversation
 from peerloom.worker.elastic.script_task import ScriptLoop, ScriptTask, Watcher
 
 
-class Host:
+class ScriptHost:
     """What a worker has for the script that it started; `conversation` is theirs, `device` the worker's."""
 
     def __init__(self, device: torch.device) -> None:
@@ -38,10 +38,10 @@ class Host:
             self._watcher.measured(epoch, loss, metric)
 
 
-_hosts: list[Host] = []  # one at most: a worker runs one script
+_hosts: list[ScriptHost] = []  # one at most: a worker runs one script
 
 
-def host_of_script() -> Host | None:
+def host_of_script() -> ScriptHost | None:
     """The host of the script in this process; None outside a job."""
     return _hosts[0] if _hosts else None
 
@@ -70,7 +70,7 @@ def begin_script(arguments: Mapping[str, str], code: Path | None, device: torch.
 
 def host_script(run: Callable[[], None], device: torch.device) -> ScriptTask:
     """Calls `run` in a thread of its own, and waits for where its loop begins, as `begin_script` does."""
-    host = Host(device)
+    host = ScriptHost(device)
     _hosts[:] = [host]
     threading.Thread(target=_host, args=(host, run), name="script", daemon=True).start()
     return ScriptTask(host.conversation.wait_for_loop(), host.conversation, host)
@@ -85,7 +85,7 @@ def find_script(script: str, code: Path | None) -> Path:
     return path
 
 
-def _host(host: Host, run: Callable[[], None]) -> None:
+def _host(host: ScriptHost, run: Callable[[], None]) -> None:
     if host.device.type == "cuda":
         torch.cuda.set_device(host.device)  # each thread has its own
     try:

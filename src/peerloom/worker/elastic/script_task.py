@@ -17,7 +17,7 @@ from peerloom.worker.training_state import Registered
 
 
 @dataclass(frozen=True, eq=False)
-class Measuring:
+class ScriptEvaluation:
     """What is measured after each epoch: the mean of `score` (one value a sample, [n]) over `samples`."""
 
     score: Callable[[Nest], Tensor]
@@ -40,7 +40,7 @@ class ScriptLoop:
     clip_norm: float | None = None
     autocast: str | None = None
     micro_batch: int | None = None
-    measuring: Measuring | None = None
+    evaluation: ScriptEvaluation | None = None
     registered: Mapping[str, Registered] = field(default_factory=dict)
 
 
@@ -62,14 +62,14 @@ class ScriptTask(Task):
         self.epochs, self.batch_size = loop.epochs, loop.batch_size
         group = loop.optimiser.param_groups[0]
         self.learning_rate = float(group.get("initial_lr", group["lr"]))  # a warm-up may begin at 0
-        self.metric_name = loop.measuring.name if loop.measuring is not None else LOSS_METRIC
+        self.metric_name = loop.evaluation.name if loop.evaluation is not None else LOSS_METRIC
         self.clip_norm, self.autocast, self.micro_batch = loop.clip_norm, loop.autocast, loop.micro_batch
 
     def model(self) -> nn.Module:
         return self.loop.model
 
     def data(self) -> tuple[Samples, Samples]:
-        return self.loop.samples, self.loop.measuring.samples if self.loop.measuring is not None else []
+        return self.loop.samples, self.loop.evaluation.samples if self.loop.evaluation is not None else []
 
     def batch(self, split: Samples, indices: Tensor) -> tuple[Nest, Nest]:
         raise FailedPreconditionError("A script's batches have no inputs and targets that are known apart.")

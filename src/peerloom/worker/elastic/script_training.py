@@ -66,9 +66,9 @@ class ScriptTraining(Training):
         return self.task.conversation.loss_of(share) * (len(indices) * weight / batch)
 
     def scores(self, indices: Tensor) -> Tensor:
-        measuring = self.task.loop.measuring
-        assert measuring is not None, "it has samples to measure"
-        values = measuring.score(batch_of(self.test, measuring.collate, indices, self.device))
+        evaluation = self.task.loop.evaluation
+        assert evaluation is not None, "it has samples to measure"
+        values = evaluation.score(batch_of(self.test, evaluation.collate, indices, self.device))
         if not isinstance(values, Tensor) or values.shape != (len(indices),):
             limit = f"one value for each of {len(indices)} samples"
             raise InvalidArgumentError.of_field("what run.evaluate's function gave", form_of(values), limit)
