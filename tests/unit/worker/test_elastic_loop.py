@@ -303,3 +303,21 @@ def test_only_a_script_in_the_job_s_code_is_run(tmp_path: Any) -> None:
     ):
         with pytest.raises(PeerloomError, match="has no script"):
             hosting.find_script(script, folder)
+
+
+def test_an_error_in_the_loop_s_body_is_the_user_s_own_and_ends_the_training() -> None:
+    with pytest.raises(ZeroDivisionError), peerloom.elastic() as run:
+        run.prepare(*parts())
+        for _ in run.batches(ROWS):
+            [training] = [each for each in threading.enumerate() if each.name == "training"]
+            raise ZeroDivisionError
+    training.join(60)
+    assert not training.is_alive()
+
+
+def test_gradients_of_one_s_own_are_refused() -> None:
+    with pytest.raises(PeerloomError, match=r"leave out loss.backward\(\)"), peerloom.elastic() as run:
+        model, *_ = run.prepare(*parts())
+        for batch in run.batches(ROWS, batch_size=BATCH):
+            loss_of(model, batch).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            run.step(loss_of(model, batch))

@@ -17,8 +17,9 @@ def taken_to_pieces(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
-        tensors[name] = value
-        return {_TENSOR: name}
+        unique = f"{name}.{len(tensors)}"  # keys may have dots of their own
+        tensors[unique] = value
+        return {_TENSOR: unique}
     if isinstance(value, list | tuple):
         parts = [taken_to_pieces(one, f"{name}.{i}", tensors) for i, one in enumerate(value)]
         return {_LIST if isinstance(value, list) else _TUPLE: parts}
