@@ -184,6 +184,12 @@ def test_settings_have_limits(setting: dict[str, Any]) -> None:
         prepared(run)
 
 
+def test_one_of_torchrun_s_processes_would_train_alone_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(PeerloomError, match="peerloom train"):
+        peerloom.elastic()
+
+
 class Average:
     """A running mean of the parameters, as scripts keep one."""
 

@@ -1,6 +1,7 @@
 """What a script sees of its training: `with peerloom.elastic() as run`, in a job and outside one alike."""
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -273,8 +274,13 @@ def elastic(
 
     `clip_norm` is the largest norm of the whole gradient, `autocast` ("bf16", "fp16") what the loop's body
     computes in up to run.step, `micro_batch` the most samples of a batch at once. `seed` orders the samples,
-    unless a job has its own.
+    unless a job has its own. Raises FailedPreconditionError in a process that torchrun started with others.
     """
+    if host_of_script() is None and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise FailedPreconditionError(
+            f"This is one of {os.environ['WORLD_SIZE']} processes of torchrun or `peerloom run`, and each would "
+            "train alone. Start a script with an elastic loop by `peerloom train SCRIPT.py`."
+        )
     return ElasticRun(clip_norm, autocast, micro_batch, seed)
 
 
