@@ -278,7 +278,7 @@ def elastic(
     """
     if host_of_script() is None and int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise FailedPreconditionError(
-            f"This is one of {os.environ['WORLD_SIZE']} processes of torchrun or `peerloom run`, and each would "
+            f"This is one of {os.environ['WORLD_SIZE']} processes of torchrun or `peerloom run`; each would "
             "train alone. Start a script with an elastic loop by `peerloom train SCRIPT.py`."
         )
     return ElasticRun(clip_norm, autocast, micro_batch, seed)
