@@ -93,6 +93,7 @@ if TYPE_CHECKING:
         ResourceExhaustedError,
         UnavailableError,
     )
+    from peerloom.worker.elastic.elastic_run import elastic
 
     __version__: str
 
@@ -173,6 +174,7 @@ __all__ = [
     "Worker",
     "WorkerLost",
     "__version__",
+    "elastic",
 ]
 
 _HOMES = {
@@ -181,6 +183,7 @@ _HOMES = {
     "Client": "peerloom.client.client",
     "Embedded": "peerloom.embedded",
     "JobHandle": "peerloom.client.jobs",
+    "elastic": "peerloom.worker.elastic.elastic_run",
 }
 
 

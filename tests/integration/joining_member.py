@@ -15,12 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.data import TensorDataset
 
 from benchmarks.entry_hub import HubEntries
 from peerloom.kit.logs import configure_logs
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
+from peerloom.worker.elastic.elastic_run import elastic
+from peerloom.worker.elastic.hosting import host_script
+from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.group.process_group import GenerationBrokenError, Group
 from peerloom.worker.joining import catch_up, participants
 from peerloom.worker.loop import train_generation
@@ -29,6 +33,7 @@ from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
 
 SAMPLES, BATCH = 48, 8  # six batches an epoch
+SHOWN_BYTES = 10_000
 works: "queue.Queue[dict[str, Any]]" = queue.Queue()
 groups: list[Group] = []
 gate = threading.Event()
@@ -42,7 +47,7 @@ class Square(Task):
         self.stops_at = stops_at  # the batch, from 1, in which this worker stays
         self.batches = 0
 
-    def model(self) -> torch.nn.Module:
+    def model(self) -> torch.nn.Sequential:
         return torch.nn.Sequential(torch.nn.Linear(self.width, self.width), torch.nn.BatchNorm1d(self.width))
 
     def data(self) -> tuple[Samples, Samples]:
@@ -72,7 +77,7 @@ class Whole(Square):
     autocast = "fp16"
     micro_batch = 2
 
-    def model(self) -> torch.nn.Module:
+    def model(self) -> torch.nn.Sequential:
         return Named(*super().model().children())
 
     def data(self) -> tuple[Samples, Samples]:
@@ -123,11 +128,54 @@ def spoil(state: TrainingState) -> None:
     state.take = take_wrongly  # type: ignore[method-assign]  # on purpose, for this process
 
 
+class Counter:
+    """Something that a script has travel with the state: how many steps it has made."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"]
+
+
+def script_of(setting: dict[str, Any]) -> Callable[[], None]:
+    """What `Square` trains, as a script with a loop of its own."""
+
+    def run_script() -> None:
+        torch.manual_seed(setting.get("begins_with", 1))
+        square, counter, batches = Square(setting["width"]), Counter(), 0
+        train = square.data()[0]
+        assert isinstance(train, Split)
+        with elastic(clip_norm=1.0, micro_batch=setting.get("micro_batch")) as run:
+            model = square.model()[0]  # what normalises would see the shares
+            run.prepare(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9))
+            if setting.get("registers"):
+                run.register("counter", counter)
+            samples = TensorDataset(train.inputs, train.targets)
+            for inputs, targets in run.batches(samples, batch_size=BATCH, epochs=setting["epochs"]):
+                batches += 1
+                if batches == setting.get("stops_at"):
+                    say({"stops_at": batches})
+                    threading.Event().wait()
+                counter.steps += run.step(torch.nn.functional.cross_entropy(model(inputs), targets))
+        say({"counted": counter.steps, "of_batches": batches, "rank": run.rank, "size": run.size})
+
+    return run_script
+
+
 def begin(setting: dict[str, Any]) -> Training:
     sync = setting.get("sync", "")
     spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1, sync=sync)
-    kind = Whole if setting.get("whole") else Square
-    training = Training(kind(setting["width"], setting.get("stops_at", 0)), spec, torch.device("cpu"))
+    training: Training
+    if setting.get("script"):
+        script = host_script(script_of(setting), torch.device("cpu"))
+        training = ScriptTraining(script, spec, torch.device("cpu"))
+    else:
+        kind = Whole if setting.get("whole") else Square
+        training = Training(kind(setting["width"], setting.get("stops_at", 0)), spec, torch.device("cpu"))
     room_bytes = setting.get("memory_bytes", 10**9)
     catch_up._free_bytes = lambda _: room_bytes  # type: ignore[attr-defined]  # on purpose, for this process
     if setting.get("spoils"):
@@ -167,6 +215,8 @@ def train(training: Training, told: dict[str, Any]) -> None:
         seat = participants.begin_joining(
             state, training.schedule, group, config.newcomers, "127.0.0.1", step_s, say_admitted
         )
+        if not config.newcomers and not training.begins_alike:
+            participants.agree_on_beginning(state, group)
         catching_up = seat.catch_up
         say(
             {
@@ -179,6 +229,8 @@ def train(training: Training, told: dict[str, Any]) -> None:
         train_generation(training, group, seat, balance, report, on_step, Auditor(lambda message: None))
         found = {"fingerprint": state.fingerprint(), "epochs": epochs}
         buffers = [buffer.tolist() for buffer in state.model.buffers()]
+        if state.size_bytes() < SHOWN_BYTES:
+            found["parameters"] = [p.flatten().tolist() for p in state.model.parameters()]
         say({"finished": state.parameters_digest(), "buffers": buffers, **found})
     except (GenerationBrokenError, RuntimeError) as error:
         say({"broken": state.step, "reason": str(error)})

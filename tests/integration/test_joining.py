@@ -287,3 +287,52 @@ def test_a_donor_that_dies_is_replaced_by_another(pool: MemberPool) -> None:
     pool.work([old[0], newcomer], gate_step=reached + 3)
     assert newcomer.hear("entered") == {"entered": reached, "catches_up": True, "newcomers": 1}
     assert newcomer.hear("admitted")["kept"] >= 3
+
+
+LOOP = {"width": 12, "epochs": 3, "script": True, "registers": True, "micro_batch": 1}
+
+
+def test_a_loop_whose_worker_dies_makes_the_batch_again_and_ends_as_one_process(pool: MemberPool) -> None:
+    """One of three dies in the second piece of step 4; another joins for the rest of the 18 steps.
+
+    Another has made its model of another seed, and begins with rank 0's all the same. What the
+    script has registered says on all, the newcomer too, that each step was made once.
+    """
+    *others, dies, newcomer = pool.start(LOOP, {**LOOP, "begins_with": 2}, {**LOOP, "stops_at": 8}, LOOP)
+    pool.work([*others, dies], newcomers=0)
+    dies.hear("stops_at")
+    for member in others:
+        while 3 not in member.steps:
+            member.hear("step")
+    dies.process.kill()
+    for member in others:
+        member.say(**{"break": True})
+        assert member.hear("broken")["broken"] == 3
+    pool.work([*others, newcomer])
+    assert newcomer.hear("entered") == {"entered": 3, "catches_up": False, "newcomers": 0}
+    told = [member.hear("counted") for member in (*others, newcomer)]
+    assert [(each["counted"], each["rank"], each["size"]) for each in told] == [
+        (18, rank, 3) for rank in range(3)
+    ]
+    together = [member.hear("finished") for member in (*others, newcomer)]
+    assert len({end["finished"] for end in together}) == len({end["fingerprint"] for end in together}) == 1
+
+    pool.renew()
+    (single,) = pool.start({**LOOP, "micro_batch": None})
+    pool.work([single], newcomers=0)
+    assert single.hear("counted") == {"counted": 18, "of_batches": 18, "rank": 0, "size": 1}
+    alone = single.hear("finished")
+    for one, other in zip(alone["parameters"], together[0]["parameters"], strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
+
+
+def test_a_loop_catches_up_while_the_others_train_on(pool: MemberPool) -> None:
+    """What it computes meanwhile counts nothing, so its own steps begin after the entry."""
+    *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 3, "script": True}] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=8)
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    admitted = newcomer.hear("admitted")["admitted"]
+    assert admitted >= 9
+    assert newcomer.hear("counted")["counted"] == 18 - admitted
+    assert [epoch for epoch, _, _ in check_same([*old, newcomer])] == [1, 2, 3]

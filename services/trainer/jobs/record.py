@@ -181,6 +181,8 @@ class JobRecord(RecordedJob):
         past = job.progress.samples_per_s or step.samples_per_s
         job.progress.samples_per_s = RATE_WINDOW * past + (1 - RATE_WINDOW) * step.samples_per_s
         job.progress.step, job.progress.loss, self.last_step_s = step.step, step.loss, step.step_s
+        for name, value in step.metrics.items():
+            job.progress.metrics[name] = value
         sample_ledger.add_step(job.ledger, step)
         self._append(WatchJobResponse(step=step))
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
+from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_REASON_CHARACTERS, MAX_TRAINING_SAMPLES
 from peerloom.services.trainer.jobs.sample_ledger import judge, step_samples, steps_per_epoch, total_steps
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
@@ -157,6 +158,12 @@ def _why_not_step(job: Job, step: StepProgress) -> str:
         )
     if not 1 <= step.generation <= job.generation:
         return f"it reports a step of generation {step.generation} of {job.generation}"
+    logged = {*job.progress.metrics, *step.metrics}
+    if len(logged) > METRICS_MOST or any(not 1 <= len(name) <= METRIC_NAME_LONGEST for name in logged):
+        return (
+            f"it logs {len(logged)} numbers; a job may have {METRICS_MOST}, of names with 1 to "
+            f"{METRIC_NAME_LONGEST} characters"
+        )
     return _why_not_measured(
         step_s=step.step_s,
         compute_s=step.compute_s,

@@ -122,10 +122,12 @@ class _BarTeller:
 
     def _step(self, event: StepCommitted) -> None:
         done = f"{event.step}/{event.total_steps or '?'}"
+        logged = "".join(f"  {escaped(name)} {value:.4g}" for name, value in sorted(event.metrics.items()))
         self._progress.update(
             self._task,
             completed=event.step,
             total=event.total_steps,
             description=f"epoch {event.epoch}",
-            figures=f"{done}  loss {event.loss:.4f}  {event.samples_per_s:,.0f} samples/s{self._metric}",
+            figures=f"{done}  loss {event.loss:.4f}  {event.samples_per_s:,.0f} samples/s"
+            f"{logged}{self._metric}",
         )

@@ -123,6 +123,8 @@ class AsyncClient(AsyncNetwork):
         or after how many batches of its own a worker exchanges what these changed, e.g. "diloco", or leaves
         that to the trainer ("auto" or e.g. "auto,quality=near");
         `initial_model` is the digest of parameters to begin with.
+        Or `task` is a script, NAME.py, with a loop of `peerloom.elastic`: it is sent alone or with the folder
+        `code` that it lies in, and gets `script_arguments`; epochs, batch size and rate are its own.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """
         return await self._submit(await job_spec(spec, self.artifacts))

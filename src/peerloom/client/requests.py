@@ -4,7 +4,7 @@ import asyncio
 import math
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +14,7 @@ from peerloom.client.conversions.words import number_of
 from peerloom.client.types import JobSpec, ScriptSpec
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_range
+from peerloom.kit.elastic_scripts import SCRIPT_TASK, is_script, task_arguments_of
 from peerloom.kit.job_inputs import PREFIX, digest_in
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SCRIPT_RESTARTS, MAX_SLOTS
 from peerloom.kit.robust_rules import check_robust
@@ -39,9 +40,10 @@ async def job_spec(asked: JobSpec, artifacts: AsyncArtifacts) -> trainer_pb2.Job
     Raises InvalidArgumentError naming the argument, and NotFoundError with the nearest digests.
     """
     check_spec(asked)
+    task, arguments, code = await _what_is_trained(asked, artifacts)
     return trainer_pb2.JobSpec(
-        task=asked.task,
-        task_arguments=await resolved_arguments(artifacts, asked.arguments or {}),
+        task=task,
+        task_arguments=arguments,
         epochs=asked.epochs,
         batch_size=asked.batch_size,
         learning_rate=asked.learning_rate,
@@ -55,12 +57,28 @@ async def job_spec(asked: JobSpec, artifacts: AsyncArtifacts) -> trainer_pb2.Job
         backend=number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0}),
         seed=asked.seed,
         initial_model_digest=asked.initial_model,
-        code_digest=await code_digest(artifacts, asked.code),
-        name=asked.name,
+        code_digest=code,
+        name=asked.name or (name_of_script(asked.task) if is_script(asked.task) else ""),
         equal_shares=asked.equal_shares,
         robust=asked.robust,
         sync=asked.sync,
     )
+
+
+async def _what_is_trained(asked: JobSpec, artifacts: AsyncArtifacts) -> tuple[str, dict[str, str], str]:
+    """Task, its arguments, and the digest of its code."""
+    if not is_script(asked.task):
+        if asked.script_arguments:
+            limit = "left out: they belong to a script, and the task is none"
+            raise InvalidArgumentError.of_field("script_arguments", list(asked.script_arguments), limit)
+        arguments = await resolved_arguments(artifacts, asked.arguments or {})
+        return asked.task, arguments, await code_digest(artifacts, asked.code)
+    for field in ("epochs", "batch_size", "learning_rate", "arguments"):
+        if value := getattr(asked, field):
+            limit = "left to the script: give it script_arguments, which it finds in sys.argv"
+            raise InvalidArgumentError.of_field(field, value, limit)
+    code, path = await put_script(artifacts, asked.task, asked.code)
+    return SCRIPT_TASK, task_arguments_of(path, checked_arguments(asked.script_arguments)), code
 
 
 async def script_spec(asked: ScriptSpec, artifacts: AsyncArtifacts) -> trainer_pb2.JobSpec:
@@ -69,9 +87,7 @@ async def script_spec(asked: ScriptSpec, artifacts: AsyncArtifacts) -> trainer_p
     Raises InvalidArgumentError naming the argument, and NotFoundError with the nearest digests.
     """
     check_limits(asked)
-    for argument in asked.script_arguments:
-        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes of no encoding
-            raise InvalidArgumentError.of_field("script_arguments", ascii(argument), "text, not bytes")
+    checked_arguments(asked.script_arguments)
     code, path = await put_script(artifacts, asked.script, asked.code)
     return trainer_pb2.JobSpec(
         task=path,
@@ -86,6 +102,19 @@ async def script_spec(asked: ScriptSpec, artifacts: AsyncArtifacts) -> trainer_p
         max_workers=asked.max_workers,
         name=asked.name,
     )
+
+
+def checked_arguments(arguments: Sequence[str]) -> Sequence[str]:
+    """A script's arguments as they are. Raises InvalidArgumentError for one that no message can carry."""
+    for argument in arguments:
+        if any("\ud800" <= character <= "\udfff" for character in argument):  # bytes of no encoding
+            raise InvalidArgumentError.of_field("script_arguments", ascii(argument), "text, not bytes")
+    return arguments
+
+
+def name_of_script(path: str) -> str:
+    """A name for a script's job, made of the script's own; empty where nothing is left of that."""
+    return re.sub("[^a-z0-9]+", "-", Path(path).stem.lower())[:63].strip("-")
 
 
 def check_limits(asked: JobSpec | ScriptSpec) -> None:

@@ -94,7 +94,7 @@ def collated(rows: Sequence[Any], targets_key: str, task: str) -> tuple[Nest, Ne
         many = f"s of {len(first)}" if isinstance(first, tuple | list) else "s"
         raise _not_a_pair(task, f"{type(first).__name__}{many}", targets_key)
     try:
-        together = default_collate([_with_tensors(row if is_mapping else tuple(row)) for row in rows])
+        together = default_collate([with_tensors(row if is_mapping else tuple(row)) for row in rows])
     except (RuntimeError, TypeError, ValueError, KeyError) as error:
         raise InvalidArgumentError(
             f"Samples of {task}.data() can't be put together into a batch: {error}. Give all the same "
@@ -116,11 +116,12 @@ def _not_a_pair(task: str, found: str, targets_key: str) -> InvalidArgumentError
     )
 
 
-def _with_tensors(value: Any) -> Any:
+def with_tensors(value: Any) -> Any:
+    """A sample with its lists of numbers as tensors, as Hugging Face's rows have them."""
     if isinstance(value, Mapping):
-        return {key: _with_tensors(entry) for key, entry in value.items()}
+        return {key: with_tensors(entry) for key, entry in value.items()}
     if isinstance(value, tuple):
-        return tuple(map(_with_tensors, value))
+        return tuple(map(with_tensors, value))
     # default_collate would take the first numbers of all lists together, then the second ones.
     return torch.as_tensor(value) if isinstance(value, list) and _is_numeric(value) else value
 

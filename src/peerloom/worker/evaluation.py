@@ -3,10 +3,8 @@
 import torch
 
 from peerloom.v1.trainer_pb2 import EpochProgress
-from peerloom.worker.batches import call_model
 from peerloom.worker.group.process_group import Group, all_gather_rows
 from peerloom.worker.joining.participants import Joining
-from peerloom.worker.task import load_batch, sample_scores
 from peerloom.worker.training import Training
 
 EVALUATION_BATCH = 256
@@ -15,7 +13,7 @@ EVALUATION_BATCH = 256
 def evaluate(training: Training, group: Group, joining: Joining) -> EpochProgress:
     """Measures an epoch that has just ended; all ranks do together. Raises what `Group.check` does."""
     turn = joining.turn()
-    score = 0.0 if turn is None else _score(training, group, *turn)
+    score = 0.0 if turn is None or not len(training.test) else _score(training, group, *turn)
     epoch_loss_sum = 0.0 if turn is None else training.state.epoch_loss_sum
     rows = all_gather_rows(group, [score, epoch_loss_sum], torch.float64)
     group.check()
@@ -23,11 +21,12 @@ def evaluate(training: Training, group: Group, joining: Joining) -> EpochProgres
         joining.catch_up.evaluated += 1
     else:
         training.state.close_epoch(training.state.evaluated + 1)
+    loss = rows[joining.source][1] / training.schedule.samples
     return EpochProgress(
         epoch=joining.evaluated,
         metric_name=training.task.metric_name,
-        metric=sum(row[0] for row in rows) / max(1, len(training.test)),
-        loss=rows[joining.source][1] / training.schedule.samples,
+        metric=sum(row[0] for row in rows) / len(training.test) if len(training.test) else loss,
+        loss=loss,
         test_samples=len(training.test),
     )
 
@@ -35,13 +34,11 @@ def evaluate(training: Training, group: Group, joining: Joining) -> EpochProgres
 @torch.no_grad()
 def _score(training: Training, group: Group, place: int, places: int) -> float:
     # Everybody measures a part of the test set; the parts are disjoint and cover it.
-    state, task, test = training.state, training.task, training.test
-    state.model.eval()
+    model, test = training.state.model, training.test
+    model.eval()
     total = 0.0
     for indices in torch.split(torch.arange(place, len(test), places), EVALUATION_BATCH):
         group.check()
-        inputs, targets = load_batch(task, test, indices, training.device)
-        scores = sample_scores(task, call_model(state.model, inputs), targets)
-        total += float(scores.double().sum())
-    state.model.train()
+        total += float(training.scores(indices).double().sum())
+    model.train()
     return total

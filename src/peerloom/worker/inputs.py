@@ -17,6 +17,7 @@ class Inputs:
 
     def __init__(self, assignment: Assignment) -> None:
         self._assignment = assignment
+        self.code: Path | None = None  # the folder, once it was brought
 
     def bring(self) -> Mapping[str, str]:
         """The task's arguments with paths in place of artifacts; the job's code can be imported then.
@@ -28,7 +29,8 @@ class Inputs:
         work = self._assignment.work
         arguments = {**work.task_arguments, **self._lent_paths()}
         if work.code_digest:
-            sys.path.insert(0, str(self._path(work.code_digest)))
+            self.code = self._path(work.code_digest)
+            sys.path.insert(0, str(self.code))
         for name, value in work.task_arguments.items():
             if digest := digest_in(value):
                 arguments[name] = str(self._path(digest))

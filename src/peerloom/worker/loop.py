@@ -69,6 +69,7 @@ def train_generation(
     schedule = training.schedule
     # A step that broke leaves its gradients behind; the next one would add to them.
     training.state.updater.clear()
+    training.enter(group.rank, group.world_size)
     limit = StepLimit()
     sync = synchroniser(
         training.exchanged,
@@ -85,7 +86,9 @@ def train_generation(
             group.check(joining.step)
             if joining.evaluated < joining.step // schedule.steps_per_epoch:
                 group.expect(math.inf)  # how long the others evaluate isn't known
-                report(evaluate(training, group, joining))
+                measured = evaluate(training, group, joining)
+                training.measured(measured)
+                report(measured)
             elif joining.step < schedule.total_steps:
                 group.expect(limit.limit_s())
                 progress = _step(training, group, sync, joining, balance, audits)
@@ -94,6 +97,7 @@ def train_generation(
                 _between_steps(group, joining, balance, progress)
                 on_step(training.state.step)
             else:
+                training.finish(group.check)
                 return
     except RuntimeError as error:
         group.check()  # DDP wraps the reason of a break in an error of its own
@@ -144,6 +148,7 @@ def _step(
     balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
     if samples:
         training.note_speed(compute_s / samples)
+    metrics = training.committed(counts=joining.catch_up is None)
     return StepProgress(
         step=step + 1,
         total_steps=schedule.total_steps,
@@ -158,6 +163,7 @@ def _step(
         first_sample=first,
         generation=group.generation,
         workers=group.world_size,
+        metrics=metrics,
     )
 
 

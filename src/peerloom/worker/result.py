@@ -12,7 +12,6 @@ from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec, WorkerFinished
 from peerloom.worker.agent_artifacts import store_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.batches import call_model
-from peerloom.worker.description import origin_of
 from peerloom.worker.task import Samples, Task, load_batch
 from peerloom.worker.training import Training
 
@@ -44,8 +43,7 @@ def result_of(
 def _store_model(training: Training, spec: JobSpec, assignment: Assignment) -> Artifact:
     with TemporaryDirectory(prefix="peerloom-") as folder:
         path = Path(folder) / "model.safetensors"
-        arguments, model = dict(spec.task_arguments), training.state.model
-        origin = origin_of(training.task, spec.task, arguments, training.train, model)
+        origin = training.origin(spec.task, dict(spec.task_arguments))
         path.write_bytes(training.state.model_bytes(origin.to_metadata()))
         name = f"{spec.task.rpartition(':')[2].lower()}.safetensors"
         return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name)

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync, first_method, is_auto
@@ -33,15 +34,18 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
+from peerloom.worker.elastic.hosting import begin_script
+from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
-from peerloom.worker.joining.participants import Joining, begin_joining
+from peerloom.worker.joining.participants import Joining, agree_on_beginning, begin_joining
 from peerloom.worker.loop import train_generation
 from peerloom.worker.measuring.sync_measuring import NodeMeasures, SyncMeasuring
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
+from peerloom.worker.step_chance import seed_all
 from peerloom.worker.task import load_task
 from peerloom.worker.trainer_session import TrainerSession
 from peerloom.worker.training import Training
@@ -206,6 +210,8 @@ class TrainingWorker:
 
     def _join(self, training: Training, group: Group, newcomers: int) -> Joining:
         if not newcomers:
+            if not training.begins_alike:
+                agree_on_beginning(training.state, group)
             return Joining(group, training.state)
         host = self._assignment.agent_address.rpartition(":")[0]
         step_s = training.training_s / training.steps if training.steps else 0.0
@@ -272,9 +278,16 @@ class TrainingWorker:
         if self._training is None:
             if why_not := self._assignment.work.why_not(spec):
                 raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-            task = load_task(spec.task, self._inputs.bring())
-            self._spec = spec = fill_in(spec, task)
-            self._training = Training(task, spec, self._device)
+            arguments = self._inputs.bring()
+            if spec.task == SCRIPT_TASK:
+                seed_all(self._device, spec.seed)
+                script = begin_script(arguments, self._inputs.code, self._device)
+                self._spec = spec = fill_in(spec, script)
+                self._training = ScriptTraining(script, spec, self._device)
+            else:
+                task = load_task(spec.task, arguments)
+                self._spec = spec = fill_in(spec, task)
+                self._training = Training(task, spec, self._device)
             if spec.initial_model_digest:
                 data = fetch_artifact(self._assignment, spec.initial_model_digest)
                 self._training.state.load_model(data)

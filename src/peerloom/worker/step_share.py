@@ -1,22 +1,16 @@
 """One rank's work in one step, which any worker with the step's parameters can do, and do again."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-from peerloom.kit.robust_rules import OFF
-from peerloom.worker.batches import Nest, call_model
+from peerloom.worker.batches import call_model
 from peerloom.worker.schedule import samples_of
-from peerloom.worker.step_chance import seed_all, seed_torch
-from peerloom.worker.task import load_batch, sample_losses
-from peerloom.worker.training import Training
-from peerloom.worker.updating.precision import autocast
+from peerloom.worker.training import Forward, Training
 from peerloom.worker.updating.updater import Updater
-
-Forward = Callable[[Nest], Nest]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +28,7 @@ class StepShare:
 
     def loss(self, training: Training, forward: Forward) -> torch.Tensor:
         """Its part of the batch's mean loss, to be differentiated."""
-        self._seed(training)
+        training.seed_step(self.seed(training))
         return self._part(training, forward, self._chosen(training))
 
     def walk(self, training: Training, forward: Forward, updater: Updater) -> torch.Tensor:
@@ -42,20 +36,16 @@ class StepShare:
 
         All but the last are differentiated already, and have left their gradients to be added to.
         """
-        self._seed(training)
+        training.seed_step(self.seed(training))
         done: list[torch.Tensor] = []
         *before, last = pieces(self._chosen(training), training.task.micro_batch, training.least_samples)
         for indices in before:
             # Past DDP, which sends what has been added up only with the last piece.
-            part = self._part(training, partial(call_model, training.state.model), indices)
+            part = self._part(training, partial(call_model, training.called), indices)
             updater.scaled(part).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             done.append(part.detach())
         part = updater.scaled(self._part(training, forward, last))
         return part + torch.stack(done).sum() if done else part
-
-    def _seed(self, training: Training) -> None:
-        # Seeding Python's and numpy's generators too takes time, and only audits need it.
-        (seed_torch if training.robust == OFF else seed_all)(training.device, self.seed(training))
 
     def _chosen(self, training: Training) -> torch.Tensor:
         # A rank without a sample in a small last batch still takes part, with a loss that weighs nothing.
@@ -64,12 +54,7 @@ class StepShare:
 
     def _part(self, training: Training, forward: Forward, indices: torch.Tensor) -> torch.Tensor:
         weight = 1.0 if len(self.indices) else 0.0
-        inputs, targets = load_batch(training.task, training.train, indices, training.device)
-        with autocast(training.task.autocast, training.device):
-            losses = sample_losses(training.task, forward(inputs), targets)
-        if losses.dtype in (torch.bfloat16, torch.float16):
-            losses = losses.float()  # a sum in half precision would lose the small ones
-        return losses.sum() * (weight / self.batch)
+        return training.part(forward, indices, self.batch, weight)
 
 
 def pieces(indices: torch.Tensor, most: int | None, least: int) -> tuple[torch.Tensor, ...]:

@@ -1,5 +1,6 @@
 """What a worker keeps over the generations of a job."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -7,18 +8,23 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
-from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
+from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.declaration import check_declaration
+from peerloom.worker.description import ModelOrigin, origin_of
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.step_chance import seed_all, seed_torch
 from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
 from peerloom.worker.sync.residuals import Residuals
-from peerloom.worker.task import Task, load_data
+from peerloom.worker.task import Task, load_batch, load_data, sample_losses, sample_scores
 from peerloom.worker.task_checks import check_method
 from peerloom.worker.training_state import TrainingState
+from peerloom.worker.updating.precision import autocast
 from peerloom.worker.updating.updater import Updater, updater_of
 
 # Batch normalisation can't train on the mean and deviation of one sample.
 LEAST_NORMALISED = 2
+Forward = Callable[[Nest], Nest]
 SPEED_GAIN = 0.1  # weight of the newest step in the measured speed
 
 
@@ -58,7 +64,53 @@ class Training:
     @property
     def exchanged(self) -> torch.nn.Module:
         """What a synchroniser wraps: the model, or with local steps what hands over their changes."""
-        return self.local_steps.changed if self.local_steps is not None else self.state.model
+        return self.local_steps.changed if self.local_steps is not None else self.called
+
+    @property
+    def begins_alike(self) -> bool:
+        """Whether all workers have the same parameters before the first step, made from the job's seed."""
+        return True
+
+    @property
+    def called(self) -> torch.nn.Module:
+        """What the forward pass of a share calls: the model."""
+        return self.state.model
+
+    def seed_step(self, seed: int) -> None:
+        """Seeds the chance of a rank's share of a step; `seed` has up to 63 bits."""
+        # Seeding Python's and numpy's generators too takes time, and only audits need it.
+        (seed_torch if self.robust == OFF else seed_all)(self.device, seed)
+
+    def part(self, forward: Forward, indices: torch.Tensor, batch: int, weight: float) -> torch.Tensor:
+        """What the samples `indices` add to the mean loss of a batch of `batch`, times `weight`."""
+        inputs, targets = load_batch(self.task, self.train, indices, self.device)
+        with autocast(self.task.autocast, self.device):
+            losses = sample_losses(self.task, forward(inputs), targets)
+        if losses.dtype in (torch.bfloat16, torch.float16):
+            losses = losses.float()  # a sum in half precision would lose the small ones
+        return losses.sum() * (weight / batch)
+
+    def scores(self, indices: torch.Tensor) -> torch.Tensor:
+        """The scores of test samples, [n] float32."""
+        inputs, targets = load_batch(self.task, self.test, indices, self.device)
+        return sample_scores(self.task, call_model(self.state.model, inputs), targets)
+
+    def enter(self, rank: int, world_size: int) -> None:
+        """A generation begins, in which this worker has this rank."""
+
+    def committed(self, counts: bool) -> Mapping[str, float]:
+        """A step was committed, and `counts` if it changed this worker's state; further figures of it."""
+        return {}
+
+    def measured(self, progress: EpochProgress) -> None:
+        """All workers have measured an epoch."""
+
+    def finish(self, check: Callable[[], None]) -> None:
+        """The last step is made; waits for what else the training needs, and raises what `check` does."""
+
+    def origin(self, name: str, arguments: Mapping[str, str]) -> ModelOrigin:
+        """What the model's file says of itself, where the task is called `name`."""
+        return origin_of(self.task, name, arguments, self.train, self.state.model)
 
     def note_speed(self, compute_s_per_sample: float) -> None:
         """Adds a step to the running mean of what computing a sample takes here."""

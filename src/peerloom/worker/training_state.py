@@ -5,8 +5,9 @@ state: each step seeds its own from the job's seed, the step and the rank.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import BytesIO
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -15,7 +16,18 @@ from safetensors.torch import load, save
 from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import METADATA_KEY, parameters_digest
 from peerloom.worker.description import buffers_of
+from peerloom.worker.updating.plain_state import put_together, taken_to_pieces
 from peerloom.worker.updating.updater import Updater
+
+
+class Registered(Protocol):
+    """What a user wants to travel with the state: an average of parameters, say, or a counter."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Numbers, text, tensors, and lists, tuples and mappings of those."""
+
+    def load_state_dict(self, state_dict: dict[str, Any], /) -> object:
+        """Takes over what another worker's `state_dict` gave."""
 
 
 class TrainingState:
@@ -28,6 +40,7 @@ class TrainingState:
         self.evaluated = 0
         self.epoch_loss_sum = 0.0
         self.measured_loss_sum = 0.0
+        self.registered: dict[str, Registered] = {}
 
     def to_bytes(self) -> bytes:
         """All of it as safetensors, the counters in a tensor of their own."""
@@ -44,7 +57,12 @@ class TrainingState:
             "epoch_loss_sum": self.epoch_loss_sum,
             "measured_loss_sum": self.measured_loss_sum,
         }
-        tensors["counters"] = _text(json.dumps({**counters, "updater": described}))
+        registered = {
+            name: taken_to_pieces(each.state_dict(), f"registered.{name}", tensors)
+            for name, each in self.registered.items()
+        }
+        described_all = {**counters, "updater": described, "registered": registered}
+        tensors["counters"] = _text(json.dumps(described_all))
         copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
         return lambda: save(copied)
 
@@ -78,6 +96,10 @@ class TrainingState:
             model = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
             self.model.load_state_dict(model)
             self.updater.load(counters["updater"], tensors)
+            if counters["registered"].keys() != self.registered.keys():
+                raise ValueError(f"it has registered {', '.join(counters['registered']) or 'nothing'}")
+            for name, each in self.registered.items():
+                each.load_state_dict(put_together(counters["registered"][name], tensors))
         except (KeyError, ValueError, RuntimeError) as error:
             raise DataLossError(f"it isn't a state of this model: {error}") from error
         self.step, self.evaluated = counters["step"], counters["evaluated"]

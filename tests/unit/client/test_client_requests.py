@@ -3,6 +3,8 @@
 import dataclasses
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,6 +143,55 @@ def test_the_sync_face_has_all_that_the_core_has(face: type, core: type) -> None
         ours = inspect.signature(getattr(face, name)).parameters
         assert list(ours.items()) == list(inspect.signature(method).parameters.items()), name
         assert getattr(face, name).__doc__ == method.__doc__ or name == "close"
+
+
+class Kept(AsyncArtifacts):
+    """Puts everything in under one digest."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def put(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(digest="c" * 64)
+
+
+async def test_a_script_is_a_task_with_its_path_and_arguments_and_comes_back_as_it_was(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "code" / "Fine tuning.py"
+    script.parent.mkdir()
+    script.write_text("")
+    asked = JobSpec(str(script), code=script.parent, script_arguments=("--lr", "0.1", "a b"), seed=4)
+    message = await job_spec(asked, Kept())
+    assert (message.name, message.code_digest, message.seed) == ("fine-tuning", "c" * 64, 4)
+    assert not message.HasField("script"), "torchrun's are others"
+    told = spec_of(message)
+    assert (told.task, told.script_arguments) == ("Fine tuning.py", asked.script_arguments)
+    assert told.arguments == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"epochs": 3}, "epochs"),
+        ({"batch_size": 8}, "batch_size"),
+        ({"learning_rate": 0.1}, "learning_rate"),
+        ({"arguments": {"a": "b"}}, "arguments"),
+        ({"script_arguments": ["\udcff"]}, "script_arguments"),
+    ],
+)
+async def test_what_a_script_says_itself_is_not_asked_of_the_job(
+    tmp_path: Path, given: dict[str, Any], field: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    with pytest.raises(InvalidArgumentError, match=field):
+        await job_spec(JobSpec(str(script), **given), Kept())
+
+
+async def test_only_a_script_has_arguments_of_its_own() -> None:
+    with pytest.raises(InvalidArgumentError, match="script_arguments"):
+        await spec(script_arguments=["--lr"])
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])

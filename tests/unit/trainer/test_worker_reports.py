@@ -305,3 +305,26 @@ def test_only_a_script_s_worker_tells_of_a_script_and_it_brings_no_model() -> No
         "it brings a model"
     )
     assert why_not_finished(job, Worker(generation=2), word()).startswith("it says that it has finished")
+
+
+@pytest.mark.parametrize(
+    ("known", "logged", "is_right"),
+    [
+        (["lr"], ["lr", "norm"], True),
+        ([], ["n" * 63], True),
+        ([], ["n" * 64], False),
+        ([], [""], False),
+        ([f"m{i}" for i in range(31)], ["m0", "m31"], True),
+        ([f"m{i}" for i in range(31)], ["m31", "m32"], False),
+    ],
+)
+def test_a_script_s_worker_logs_few_numbers_by_short_names(
+    known: list[str], logged: list[str], is_right: bool
+) -> None:
+    """The job's record keeps the last of each."""
+    job = job_at(0)
+    job.progress.metrics.update(dict.fromkeys(known, 1.0))
+    told = StepProgress(step=1, epoch=1, samples=10, generation=3, step_s=1, compute_s=1, samples_per_s=10)
+    told.metrics.update(dict.fromkeys(logged, 2.0))
+    reason = why_not_said(job, WorkerSessionRequest(step=told))
+    assert reason == "" if is_right else "a job may have 32" in reason

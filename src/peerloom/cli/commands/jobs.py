@@ -1,6 +1,7 @@
 """`peerloom jobs`."""
 
 import re
+import shlex
 from datetime import datetime
 
 import click
@@ -35,6 +36,12 @@ def _rounds_of(job: Job) -> str:
 def test_of(job: Job) -> str:
     """The metric on the test set."""
     return metric_of(job.progress.metric_name, job.progress.metric) if job.progress else "-"
+
+
+def logged_of(job: Job) -> str:
+    """What a script logged last."""
+    logged = job.progress.metrics if job.progress else {}
+    return ", ".join(f"{name} {value:.4g}" for name, value in sorted(logged.items()))
 
 
 def working_on(job: Job) -> str:
@@ -132,6 +139,7 @@ def _print_job(job: Job) -> None:
             ("job", job.id),
             ("name", spec.name),
             ("task", " ".join([spec.task, *(f"{key}={value}" for key, value in spec.arguments.items())])),
+            ("arguments", shlex.join(spec.script_arguments)),
             ("state", f"{state}: {job.reason}" if job.reason else state),
             ("asked for", f"{plural(spec.requests, 'request')}" if spec.requests else ""),
             ("epochs", str(spec.epochs or "")),
@@ -142,6 +150,7 @@ def _print_job(job: Job) -> None:
             ("passed over", _passed_over(job)),
             ("seed", str(spec.seed)),
             ("steps", steps_of(job) + _rounds_of(job)),
+            ("logged", logged_of(job)),
             ("test", test_of(job)),
             ("backend", str(job.backend or "")),
             ("sync", spec.sync),

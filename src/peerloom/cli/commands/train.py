@@ -16,6 +16,7 @@ from peerloom.client.types import Backend, RobustRule
 
 @click.command()
 @click.argument("task")
+@click.argument("script_arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGS]...")
 @click.option("--requests", type=int, help="How many nodes may be asked for compute.  [default: 3]")
 @click.option("--epochs", type=int, help="Passes over the training set.  [default: the task's]")
 @click.option("--batch-size", type=int, help="Samples in a step, over all workers.  [default: the task's]")
@@ -78,8 +79,8 @@ from peerloom.client.types import Backend, RobustRule
 def train(ctx: click.Context, /, task: str, detach: bool, places: tuple[str, ...], **options: Any) -> None:
     """Submit a training job and watch it.
 
-    TASK is digits, mnist, cifar10, text, emulated, or module:Class importable on the nodes. Ctrl-C leaves the
-    job running.
+    TASK is digits, mnist, cifar10, text, emulated, module:Class importable on the nodes, or a SCRIPT.py with
+    an elastic loop, which gets what comes after "--". Ctrl-C leaves the job running.
     """
     output = ctx.obj.output
     check_followed(places, detach)

@@ -79,4 +79,5 @@ def _step(message: WatchJobResponse) -> StepCommitted:
         compute_s=step.compute_s,
         communication_s=step.communication_s,
         communicated_bytes=step.communicated_bytes,
+        metrics=dict(step.metrics),
     )

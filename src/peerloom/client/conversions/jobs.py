@@ -1,5 +1,6 @@
 """Jobs, their results, models and lines of output."""
 
+from contextlib import suppress
 from typing import cast
 
 from peerloom.client.conversions.audits import audits_of
@@ -28,6 +29,7 @@ from peerloom.client.types import (
     ScriptRun,
     Worker,
 )
+from peerloom.kit.elastic_scripts import SCRIPT_TASK, script_and_arguments
 from peerloom.kit.raw_input import raw_input_in
 from peerloom.kit.script_output import script_line
 from peerloom.v1 import artifact_pb2, trainer_pb2
@@ -122,9 +124,11 @@ def model_of(message: trainer_pb2.Model) -> Model:
 def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
     """A JobSpec message as a value."""
     needs = message.requirements
+    task, arguments, script_arguments = _task_of(message)
     return JobSpec(
-        task=message.task,
-        arguments=dict(message.task_arguments),
+        task=task,
+        arguments=arguments,
+        script_arguments=script_arguments,
         requests=given(message, "request_budget"),
         epochs=given(message, "epochs"),
         batch_size=given(message, "batch_size"),
@@ -144,6 +148,16 @@ def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
         robust=cast(RobustRule, message.robust or "off"),
         sync=message.sync,
     )
+
+
+def _task_of(message: trainer_pb2.JobSpec) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """The task with its arguments, or a script with its own, as they were handed in."""
+    arguments = dict(message.task_arguments)
+    if message.task == SCRIPT_TASK:
+        with suppress(KeyError, ValueError):  # who made the spec by hand sees it as it is
+            script, own = script_and_arguments(arguments)
+            return script, {}, tuple(own)
+    return message.task, arguments, tuple(message.script.arguments)
 
 
 def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
@@ -227,6 +241,7 @@ def _progress(message: trainer_pb2.JobProgress) -> Progress:
         samples_per_s=message.samples_per_s if begun else None,
         metric=message.metric if message.metric_name else None,
         metric_name=message.metric_name or None,
+        metrics=dict(message.metrics),
     )
 
 

@@ -1,6 +1,7 @@
 """What happens to a job, one class for each kind of event."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from peerloom.client.types.job_records import Accusation, Dismissal, Evaluation
@@ -65,7 +66,7 @@ class StepCommitted(JobEvent):
     """A step was committed: a batch, or a round of them where the job's `sync` has a period.
 
     `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
-    step, `compute_s` and `communication_s` its parts, in seconds.
+    step, `compute_s` and `communication_s` its parts, in seconds; `metrics` is what a script logged.
     """
 
     step: int
@@ -78,10 +79,12 @@ class StepCommitted(JobEvent):
     compute_s: float
     communication_s: float
     communicated_bytes: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         total = f" of {self.total_steps}" if self.total_steps else ""
-        return f"step {self.step}{total}: loss {self.loss:.4f}, {self.samples_per_s:,.0f} samples/s"
+        logged = "".join(f", {name} {value:.4g}" for name, value in sorted(self.metrics.items()))
+        return f"step {self.step}{total}: loss {self.loss:.4f}, {self.samples_per_s:,.0f} samples/s{logged}"
 
 
 @dataclass(frozen=True)

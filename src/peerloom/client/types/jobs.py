@@ -1,6 +1,6 @@
 """Jobs: what was asked, who does it, how far it is, what it left."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -47,7 +47,8 @@ FINAL_STATES: frozenset[str] = frozenset(
 class JobSpec:
     """What is asked of the trainer, by the names of `Client.train`; None: left to the task or to the nodes.
 
-    In a job's snapshot `code` and `initial_model` are digests, and `sync` has all its pairs.
+    `script_arguments` are a script's, where `task` is one. In a job's snapshot `code` and `initial_model` are
+    digests, and `sync` has all its pairs.
     """
 
     task: str
@@ -71,6 +72,7 @@ class JobSpec:
     accelerator: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)
+    script_arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ class Worker(ShownInNotebooks):
 class Progress:
     """What a job has reached; `loss` is None before the first step, `metric` before the first epoch's end.
 
-    Where the job's `sync` has a period, a step is a round of so many batches.
+    `metrics` is what a script with an elastic loop logged last. Where the job's `sync` has a period, a step
+    is a round of so many batches.
     """
 
     step: int
@@ -128,6 +131,7 @@ class Progress:
     samples_per_s: float | None
     metric: float | None
     metric_name: str | None
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,23 @@ class Joining:
             self.close()
 
 
+def agree_on_beginning(state: TrainingState, group: Group) -> None:
+    """All take rank 0's parameters if any has others: before the first step, of models that nobody seeded.
+
+    After that, and alone, it does nothing. Raises GenerationBrokenError when the group breaks.
+    """
+    if state.step or group.world_size == 1:
+        return
+    try:
+        rows = all_gather_rows(group, [state.fingerprint()], torch.int64)
+    except RuntimeError as error:
+        raise group.broken(error) from error
+    prints = {row[0] for row in rows}
+    if len(prints) > 1:
+        _log.warning("beginnings_differed", parameters=len(prints))
+        take_newest_state(state, group, 0)
+
+
 def begin_joining(
     state: TrainingState,
     schedule: Schedule,
@@ -159,7 +176,8 @@ def begin_joining(
     donor = _open_donor(host, group) if state.step else None
     try:
         plan = plan_transfer(state.size_bytes(), group.bytes_per_s, step_s)
-        own = [state.step, state.evaluated, int(plan.catches_up)]
+        # What is registered changes in the user's own code, which who catches up doesn't run.
+        own = [state.step, state.evaluated, int(plan.catches_up and not state.registered)]
         rows = all_gather_rows(group, [*own, *_padded(donor)], torch.int64)
     except (RuntimeError, GenerationBrokenError):
         _close(donor)

@@ -1,0 +1,294 @@
+"""What a script sees of its training: `with peerloom.elastic() as run`, in a job and outside one alike."""
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors.torch import save_model
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
+from peerloom.worker.batches import Nest, form_of
+from peerloom.worker.elastic.conversation import Conversation
+from peerloom.worker.elastic.hosting import ScriptHost, host_of_script
+from peerloom.worker.elastic.local_run import begin_alone
+from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, taken_apart
+from peerloom.worker.elastic.script_task import ScriptEvaluation, ScriptLoop
+from peerloom.worker.training_state import Registered
+from peerloom.worker.updating.plain_state import taken_to_pieces
+from peerloom.worker.updating.precision import TYPES, autocast
+
+BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class MeasuredEpoch:
+    """An epoch, from 1, with its mean loss, and its metric (the loss again where nothing is evaluated)."""
+
+    epoch: int
+    loss: float
+    metric: float
+
+
+class ElasticRun:
+    """A script's training; `peerloom.elastic` makes it. Errors are InvalidArgumentError or its siblings.
+
+    `rank` and `size` are those of the moment, which change as workers come and go, and `is_main` is true of
+    one worker of all; before the first batch each believes itself alone. `device` is where the model is and
+    batches are; `epochs` are those measured while this worker was there.
+    """
+
+    def __init__(
+        self, clip_norm: float | None, autocast: str | None, micro_batch: int | None, seed: int
+    ) -> None:
+        self.rank, self.size = 0, 1
+        self.epochs: list[MeasuredEpoch] = []
+        self._clip_norm, self._autocast, self._micro_batch = clip_norm, autocast, micro_batch
+        self._seed = seed
+        self._host: ScriptHost | None = host_of_script()
+        self._conversation: Conversation[ScriptLoop] = (
+            self._host.conversation if self._host is not None else Conversation()
+        )
+        self.device = self._host.device if self._host is not None else _best_device()
+        self._prepared: tuple[nn.Module, Optimizer, LRScheduler | None] | None = None
+        self._evaluation: ScriptEvaluation | None = None
+        self._registered: dict[str, Registered] = {}
+        self._names_logged: set[str] = set()
+        self._has_begun = self._has_batch = False
+        self._adds_up = False  # there may be gradients of earlier pieces
+        self._casting: AbstractContextManager[Any] = nullcontext()
+        self._join: Callable[[], None] = lambda: None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this worker is rank 0, which prints and writes for all."""
+        return self.rank == 0
+
+    def __enter__(self) -> "ElasticRun":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._host is None:
+            self._conversation.end(error)
+        if error is None:
+            self._join()
+
+    def prepare(self, model: nn.Module, optimiser: Optimizer, scheduler: LRScheduler | None = None) -> Any:
+        """The same objects as a tuple, the model on `device`; from now on the training steps them.
+
+        The scheduler is stepped once after each step.
+        """
+        if self._prepared is not None:
+            raise FailedPreconditionError(
+                "run.prepare was called twice: a run trains one model, by one optimiser. Put several models "
+                "into one module, and their parameters into groups of one optimiser."
+            )
+        for name, value, kind in (("model", model, nn.Module), ("optimiser", optimiser, Optimizer)):
+            if not isinstance(value, kind):
+                limit = f"a torch {kind.__name__}: run.prepare(model, optimiser, scheduler)"
+                raise InvalidArgumentError.of_field(name, type(value).__name__, limit)
+        self._prepared = (model.to(self.device), optimiser, scheduler)
+        return (model, optimiser) if scheduler is None else (model, optimiser, scheduler)
+
+    def register(self, name: str, state: Registered) -> None:
+        """Has an object travel to newcomers and into checkpoints, by its state_dict and load_state_dict.
+
+        Change it only where run.step returned True, and alike on all workers.
+        """
+        self._check_not_begun("run.register")
+        if not (callable(getattr(state, "state_dict", None)) and hasattr(state, "load_state_dict")):
+            limit = "an object with state_dict() and load_state_dict()"
+            raise InvalidArgumentError.of_field(f"registered {name!r}", type(state).__name__, limit)
+        try:
+            taken_to_pieces(state.state_dict(), name, {})
+        except TypeError as error:
+            limit = "a state of numbers, text, tensors, and lists and mappings of those"
+            raise InvalidArgumentError.of_field(f"registered {name!r}", str(error), limit) from error
+        self._registered[name] = state
+
+    def evaluate(
+        self,
+        score: Callable[[Nest], Tensor],
+        dataset: Any,
+        name: str = "accuracy",
+        collate: Collate = collate_rows,
+    ) -> None:
+        """After each epoch the workers share `dataset`, and report the mean of `score(batch)`: [n] values.
+
+        The model is in evaluation mode then, and no gradients are kept. Call it before the loop.
+        """
+        self._check_not_begun("run.evaluate")
+        self._evaluation = ScriptEvaluation(score, check_samples("evaluated dataset", dataset), name, collate)
+
+    def batches(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        collate: Collate | None = None,
+    ) -> Iterator[Nest]:
+        """This worker's share of each global batch of `batch_size` samples (32), on `device`, to the end.
+
+        `dataset` is map-style, or a DataLoader that shuffles, whose data set, batch size and collate function
+        are taken. Where an exchange broke, the batch, or one of more samples, comes again.
+        """
+        self._check_not_begun("run.batches")
+        if self._prepared is None:
+            raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.batches(...).")
+        if isinstance(dataset, DataLoader):
+            dataset, batch_size, collate = taken_apart(dataset, batch_size, collate)
+        self._check_settings()
+        loop = ScriptLoop(
+            *self._prepared,
+            samples=check_samples("dataset", dataset),
+            batch_size=_whole("batch_size", BATCH_SIZE if batch_size is None else batch_size),
+            epochs=_whole("epochs", epochs),
+            collate=collate or collate_rows,
+            clip_norm=self._clip_norm,
+            autocast=self._autocast,
+            micro_batch=self._micro_batch,
+            evaluation=self._evaluation,
+            registered=self._registered,
+        )
+        if self._host is not None:
+            self._host.watched_by(self)
+        self._conversation.begin(loop)
+        self._has_begun = True
+        if self._host is None:
+            self._join = begin_alone(self._conversation, self, self._seed, self.device)
+        return self._walk()
+
+    def step(self, loss: Tensor) -> bool:
+        """Backward pass, exchange, clipping, the optimiser's and the schedule's step: the batch's commit.
+
+        `loss` is the mean over the batch's samples, a scalar. Returns whether the parameters made a step:
+        False for all but the last piece of a `micro_batch`, and where the batch will come again.
+        """
+        if not self._has_batch:
+            raise FailedPreconditionError(
+                "run.step was called without a batch: call it once for each that run.batches gives."
+            )
+        if not isinstance(loss, Tensor) or loss.dim():
+            limit = "a scalar tensor: the mean loss over the batch's samples, as loss.mean() gives"
+            raise InvalidArgumentError.of_field("loss", form_of(loss), limit)
+        if not loss.requires_grad:
+            limit = "one that depends on the model's parameters: not detached, not under no_grad"
+            raise InvalidArgumentError.of_field("loss", "without a gradient", limit)
+        self._check_gradients()
+        self._end_batch()
+        is_half = loss.dtype in (torch.bfloat16, torch.float16)
+        is_whole = self._conversation.offer(loss.float() if is_half else loss)
+        self._adds_up = not is_whole
+        return is_whole
+
+    def log(self, **metrics: float | Tensor) -> None:
+        """Numbers of this step, shown with its loss; those of rank 0 count, once, when the step is committed.
+
+        Call it between a batch and the next, before or after run.step.
+        """
+        plain = {name: v.detach() if isinstance(v, Tensor) else v for name, v in metrics.items()}
+        numbers = {name: float(value) for name, value in plain.items()}
+        self._names_logged |= numbers.keys()
+        if len(self._names_logged) > METRICS_MOST or any(len(name) > METRIC_NAME_LONGEST for name in numbers):
+            limit = f"{METRICS_MOST} numbers in all, of names with at most {METRIC_NAME_LONGEST} characters"
+            raise InvalidArgumentError.of_field("run.log's names", sorted(self._names_logged), limit)
+        self._conversation.log(numbers)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model's parameters as safetensors; rank 0 does. In a job the model is kept besides."""
+        if self._prepared is None:
+            raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.save(path).")
+        if self.is_main:
+            save_model(self._prepared[0], str(path))
+
+    def placed(self, rank: int, size: int) -> None:
+        """The training says where this worker stands."""
+        self.rank, self.size = rank, size
+
+    def measured(self, epoch: int, loss: float, metric: float) -> None:
+        """The training says what an epoch was like."""
+        self.epochs.append(MeasuredEpoch(epoch, loss, metric))
+
+    def _walk(self) -> Iterator[Nest]:
+        try:
+            while (given := self._conversation.next_batch()) is not None:
+                self._has_batch = True
+                self._casting = autocast(self._autocast, self.device)
+                self._casting.__enter__()
+                yield given[0]
+                self._end_batch()
+        finally:
+            self._end_batch()
+            self._conversation.leave()
+
+    def _end_batch(self) -> None:
+        if self._has_batch:
+            self._has_batch = False
+            self._casting.__exit__(None, None, None)
+
+    def _check_gradients(self) -> None:
+        assert self._prepared is not None, "there is a batch"
+        if not self._adds_up and any(each.grad is not None for each in self._prepared[0].parameters()):
+            raise FailedPreconditionError(
+                "The model has gradients before run.step(loss), which makes the backward pass itself: leave "
+                "out loss.backward(), and the optimiser's and the scheduler's step."
+            )
+
+    def _check_not_begun(self, call: str) -> None:
+        if self._has_begun:
+            raise FailedPreconditionError(
+                f"{call} was called after the loop began: a run has one loop over all its epochs, and what "
+                "that needs is said before."
+            )
+
+    def _check_settings(self) -> None:
+        clip_norm = self._clip_norm
+        if clip_norm is not None and not 0 < clip_norm < math.inf:
+            raise InvalidArgumentError.of_field("clip_norm", clip_norm, "a number above 0, or None")
+        if self._autocast is not None and self._autocast not in TYPES:
+            raise InvalidArgumentError.of_field("autocast", self._autocast, f"None, {' or '.join(TYPES)}")
+        if self._micro_batch is not None:
+            _whole("micro_batch", self._micro_batch)
+
+
+def elastic(
+    *,
+    clip_norm: float | None = None,
+    autocast: str | None = None,
+    micro_batch: int | None = None,
+    seed: int = 0,
+) -> ElasticRun:
+    """A script's training, as a context: in a job with the other workers, else alone in this process.
+
+    `clip_norm` is the largest norm of the whole gradient, `autocast` ("bf16", "fp16") what the loop's body
+    computes in up to run.step, `micro_batch` the most samples of a batch at once. `seed` orders the samples,
+    unless a job has its own. Raises FailedPreconditionError in a process that torchrun started with others.
+    """
+    if host_of_script() is None and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise FailedPreconditionError(
+            f"This is one of {os.environ['WORLD_SIZE']} processes of torchrun or `peerloom run`; each would "
+            "train alone. Start a script with an elastic loop by `peerloom train SCRIPT.py`."
+        )
+    return ElasticRun(clip_norm, autocast, micro_batch, seed)
+
+
+def _best_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _whole(name: str, value: Any) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise InvalidArgumentError.of_field(name, value, "a whole number from 1")
+    return value
