@@ -8,6 +8,7 @@ import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
 from peerloom.kit.logs import get_logger
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_method import parse_sync
 from peerloom.v1.trainer_pb2 import (
@@ -37,6 +38,8 @@ from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, begin_joining
 from peerloom.worker.loop import train_generation
+from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.stage_run import enter_stage, run_stage
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
 from peerloom.worker.task import load_task
@@ -84,7 +87,7 @@ class TrainingWorker:
         )
         self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
-        self._training: Training | None = None
+        self._training: Training | PipelineTraining | None = None
         self._group: Group | None = None
         self._formed_ahead: dict[int, Group] = {}  # that meet while another works
         kind = assignment.accelerator_kind
@@ -120,11 +123,11 @@ class TrainingWorker:
         self.session.stay()
 
     def _save(self) -> None:
-        if self._training is not None:
+        if isinstance(self._training, Training):
             writer = CheckpointWriter(self._assignment, 0.0, self.session.report_checkpoint)
             writer.write_now(self._training.state)
 
-    def _say_prepared(self, training: Training) -> None:
+    def _say_prepared(self, training: Training | PipelineTraining) -> None:
         prepared = WorkerPrepared(
             training_samples=training.schedule.samples,
             epochs=self._spec.epochs,
@@ -152,8 +155,11 @@ class TrainingWorker:
         entries = self.session.entries.of(config.generation)
         method = parse_sync("spec.sync", config.spec.sync, config.spec.robust or OFF)
         reached_at = (self._assignment.agent_address, self._assignment.interface)
-        mesh_host = host_of(*reached_at) if method.needs_mesh else ""
-        return Group(config, self._device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
+        is_pipeline = parse_plan("spec.plan", config.spec.plan).is_pipeline
+        mesh_host = host_of(*reached_at) if method.needs_mesh or is_pipeline else ""
+        # Between stages numbers go by way of the processor, as their tensors do.
+        device = torch.device("cpu") if is_pipeline else self._device
+        return Group(config, device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
@@ -166,9 +172,8 @@ class TrainingWorker:
                 "this job with --plain-collectives, on a network that you trust, or with --accelerator cpu.",
                 reason="NCCL_IS_PLAIN",
             )
-        if config.checkpoint_digest and not self._took_checkpoint(training, config):
+        if not self._took_state(training, config):
             return
-        training.state.reopen_epoch(training.schedule.steps_per_epoch)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
         if self.session.newest_generation > config.generation:
@@ -177,8 +182,12 @@ class TrainingWorker:
         try:
             if config.world_size > 1:
                 group.form()
-            joining = self._join(training, group, config.newcomers)
-            self._train(training, group, joining, config)
+            if isinstance(training, PipelineTraining):
+                interval_s, told = self._checkpoint_interval_s, (self._spec, self._assignment, self.session)
+                run_stage(training, group, config, *told, interval_s)
+            else:
+                joining = self._join(training, group, config.newcomers)
+                self._train(training, group, joining, config)
         except GenerationBrokenError as broken:
             self.session.set_position(training.state.step, 0)
             aborted = WorkerAborted(
@@ -190,12 +199,19 @@ class TrainingWorker:
         else:
             group.close()
 
-    def _took_checkpoint(self, training: Training, config: ConfigureGeneration) -> bool:
+    def _took_state(self, training: Training | PipelineTraining, config: ConfigureGeneration) -> bool:
         try:
-            training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
+            if isinstance(training, PipelineTraining):
+                enter_stage(training, config, self._spec, self._assignment)
+                return True
+            if config.checkpoint_digest:
+                training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
         except DataLossError as error:
+            if not config.checkpoint_digest:
+                raise
             refuse_checkpoint(self.session, config, error.message)
             return False
+        training.state.reopen_epoch(training.schedule.steps_per_epoch)
         return True
 
     def _join(self, training: Training, group: Group, newcomers: int) -> Joining:
@@ -244,16 +260,19 @@ class TrainingWorker:
     def _say_ready(self, group: Group) -> None:
         self.session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
 
-    def _prepare(self, spec: JobSpec) -> Training:
+    def _prepare(self, spec: JobSpec) -> Training | PipelineTraining:
         if self._training is None:
             if why_not := self._assignment.work.why_not(spec):
                 raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
             task = load_task(spec.task, self._inputs.bring())
             self._spec = spec = fill_in(spec, task)
-            self._training = Training(task, spec, self._device)
+            if parse_plan("spec.plan", spec.plan).is_pipeline:
+                self._training = PipelineTraining(task, spec, self._device)
+                return self._training
+            self._training = training = Training(task, spec, self._device)
             if spec.initial_model_digest:
                 data = fetch_artifact(self._assignment, spec.initial_model_digest)
-                self._training.state.load_model(data)
+                training.state.load_model(data)
         return self._training
 
 

@@ -124,6 +124,11 @@ class TrainerSession:
         if reports:
             self._post(message)
 
+    def forget_progress(self) -> None:
+        """What it has reported counts only as far as the trainer has it: the next generation makes the rest again."""
+        with self._lock:
+            self._progress.clear()
+
     def report_checkpoint(self, checkpoint: Checkpoint) -> None:
         """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do.
 

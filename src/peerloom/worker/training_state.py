@@ -35,6 +35,11 @@ class TrainingState:
 
     def copy(self) -> Callable[[], bytes]:
         """A copy of now; the function that is returned makes `to_bytes` of it, slowly, in any thread."""
+        copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in self.tensors().items()}
+        return lambda: save(copied)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What `to_bytes` writes, by name: its own tensors, not copies."""
         described, tensors = self.updater.state()
         for name, tensor in self.model.state_dict().items():
             tensors[f"model.{name}"] = tensor
@@ -45,8 +50,7 @@ class TrainingState:
             "measured_loss_sum": self.measured_loss_sum,
         }
         tensors["counters"] = _text(json.dumps({**counters, "updater": described}))
-        copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
-        return lambda: save(copied)
+        return tensors
 
     def size_bytes(self) -> int:
         """About as many bytes as `to_bytes` has."""
