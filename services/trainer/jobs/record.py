@@ -21,6 +21,7 @@ from peerloom.v1.trainer_pb2 import (
     GenerationFormed,
     JobResult,
     JobState,
+    ModelStage,
     NetworkTraffic,
     NodeAnswer,
     NodeChoice,
@@ -148,6 +149,13 @@ class JobRecord(RecordedJob):
         formed = GenerationFormed(generation=job.generation, workers=ranked, backend=job.backend)
         formed.first_step, formed.sync = first_step, job.spec.sync
         self._append(WatchJobResponse(generation_formed=formed))
+
+    def stage_entered(self, worker_id: str, stage: ModelStage) -> None:
+        """A worker holds this part of the model in the newest generation; said again it is passed over."""
+        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
+        if worker.stage != stage:
+            worker.stage.CopyFrom(stage)
+            self._append()
 
     def _go_back(self, step: int) -> None:
         job = self._job

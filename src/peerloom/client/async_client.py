@@ -120,6 +120,8 @@ class AsyncClient(AsyncNetwork):
         than five owners by refusing gradients that aren't finite; whoever is found to lie is dismissed unless
         it is "off"); `sync` names how gradients become their sum, e.g. "codec=int8" (empty: an all-reduce),
         or after how many batches of its own a worker exchanges what these changed, e.g. "diloco";
+        `plan` says how the model spreads over the workers: each holds all of it ("data", as when empty), or K
+        of them hold consecutive layers ("pipeline=K", "pipeline=K,micro_batches=M");
         `initial_model` is the digest of parameters to begin with.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """

@@ -11,6 +11,7 @@ from peerloom.client.types.job_records import (
     AuditReport,
     Evaluation,
     Ledger,
+    ModelStage,
     NetworkTraffic,
     NodeChoice,
     ScriptRun,
@@ -45,7 +46,7 @@ FINAL_STATES: frozenset[str] = frozenset(
 class JobSpec:
     """What is asked of the trainer, by the names of `Client.train`; None: left to the task or to the nodes.
 
-    In a job's snapshot `code` and `initial_model` are digests, and `sync` has all its pairs.
+    In a job's snapshot `code` and `initial_model` are digests, and `sync` and `plan` have all their pairs.
     """
 
     task: str
@@ -66,6 +67,7 @@ class JobSpec:
     equal_shares: bool = False
     robust: RobustRule = "off"
     sync: str = ""
+    plan: str = ""
     accelerator: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -101,7 +103,10 @@ class NodeAnswer:
 
 @dataclass(frozen=True)
 class Worker:
-    """A training process of a job; `rank` is its place in the newest generation."""
+    """A training process of a job; `rank` is its place in the newest generation.
+
+    `stage` is the part of the model that it holds in a pipeline, once it has entered a generation.
+    """
 
     id: str
     node_id: str
@@ -109,6 +114,7 @@ class Worker:
     rank: int
     ended: bool
     end_reason: str
+    stage: ModelStage | None = None
 
 
 @dataclass(frozen=True)
