@@ -122,7 +122,7 @@ class GenerationDriver:
             await self._form(form)
 
     async def _start_pipeline(self, form: g.Form) -> None:
-        # Stages that left politely have written a checkpoint, which is newer than the one that was decided upon.
+        # Stages that left politely have written a checkpoint, newer than the one that was decided upon.
         await self._checkpoints.settle()
         job = self._record.job
         newest = job.checkpoint.step if job.HasField("checkpoint") else None

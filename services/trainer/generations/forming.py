@@ -120,7 +120,8 @@ class Former:
             first_step=form.first_step,
             batch_shares=shares,
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
-            collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec) + waits_s,
+            collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec)
+            + waits_s,
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,

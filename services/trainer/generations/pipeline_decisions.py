@@ -1,8 +1,8 @@
 """What a pipeline's generations differ in from others: pure functions of who is there.
 
-Each worker alone holds its stage, so whoever is lost takes a part of the model along. Every generation goes on
-from the newest checkpoint, or begins anew before there is one; those who live keep their processes, and their
-stages. It needs all of its workers, and no more.
+Each worker alone holds its stage, so whoever is lost takes a part of the model along. Every generation goes
+on from the newest checkpoint, or begins anew before there is one; those who live keep their processes, and
+their stages. It needs all of its workers, and no more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ def begin_pipeline(worker_ids: tuple[str, ...], generation: int, checkpoint_step
 
 
 def by_stage(worker_ids: Sequence[str], former: Mapping[str, int]) -> tuple[str, ...]:
-    """The workers in the order of their stages: each keeps that of `former`, and the new ones fill the gaps."""
+    """The workers in the order of their stages: each keeps that of `former`, new ones fill the gaps."""
     stages: dict[int, str] = {}
     for worker_id in worker_ids:
         stage = former.get(worker_id)

@@ -79,7 +79,9 @@ def _complete_plan(spec: JobSpec) -> None:
     if not spec.HasField("request_budget"):
         spec.request_budget = max(DEFAULT_REQUEST_BUDGET, plan.stages)
     if spec.sync:
-        limit = "unset with a pipeline: no two of its workers hold the same parameters, so nothing is added up"
+        limit = (
+            "unset with a pipeline: no two of its workers hold the same parameters, so nothing is added up"
+        )
         raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
     if spec.robust not in ("", OFF):
         limit = f"{OFF} with a pipeline: nobody else holds a stage, so nobody can outvote or audit it"
@@ -88,7 +90,9 @@ def _complete_plan(spec: JobSpec) -> None:
         limit = "unset with a pipeline: each sample goes through all of its stages"
         raise InvalidArgumentError.of_field("spec.equal_shares", spec.equal_shares, limit)
     if spec.backend == Backend.BACKEND_NCCL:
-        limit = "gloo or unspecified with a pipeline: what goes from stage to stage goes by way of the processor"
+        limit = (
+            "gloo or unspecified with a pipeline: what goes from stage to stage goes by way of the processor"
+        )
         raise InvalidArgumentError.of_field("spec.backend", "nccl", limit)
     spec.backend = Backend.BACKEND_GLOO
 

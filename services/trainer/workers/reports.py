@@ -214,10 +214,8 @@ def _why_not_exited(job: Job, said: ScriptExit) -> str:
 def _why_not_stage(job: Job, stage: ModelStage) -> str:
     stages = parse_plan("spec.plan", job.spec.plan).stages
     if stages == 1 or stage.number >= stages or not stage.first_layer < stage.end_layer <= MAX_LAYERS:
-        return (
-            f"it says that it holds layers {stage.first_layer} to {stage.end_layer} as stage {stage.number} of a "
-            f"job with plan {job.spec.plan or 'data'}"
-        )
+        held = f"layers {stage.first_layer} to {stage.end_layer} as stage {stage.number}"
+        return f"it says that it holds {held}, and the job's plan is {job.spec.plan or 'data'}"
     if max(len(stage.first_name), len(stage.last_name)) > MAX_LAYER_CHARACTERS:
         return f"its layers' names have more than {MAX_LAYER_CHARACTERS} characters"
     return ""

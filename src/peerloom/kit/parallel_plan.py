@@ -64,9 +64,7 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
     stages = len(starts) + 1 if starts else _number(field, text, PIPELINE, given[PIPELINE], 2, MAX_STAGES)
     usual = str(MICRO_BATCHES_A_STAGE * stages)
     number = given.get(MICRO_BATCHES, usual)
-    return ParallelPlan(
-        stages, starts, _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES)
-    )
+    return ParallelPlan(stages, starts, _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES))
 
 
 def micro_batch_sizes(samples: int, micro_batches: int, least: int = 1) -> list[int]:

@@ -125,7 +125,7 @@ class TrainerSession:
             self._post(message)
 
     def forget_progress(self) -> None:
-        """What it has reported counts only as far as the trainer has it: the next generation makes the rest again."""
+        """What the trainer hasn't heard by now doesn't count: the next generation makes it again."""
         with self._lock:
             self._progress.clear()
 

@@ -30,7 +30,9 @@ class Lines:
 
     def __init__(self, stages: int) -> None:
         self.queues = {
-            (sender, receiver): queue.Queue[StageTensor]() for sender in range(stages) for receiver in range(stages)
+            (sender, receiver): queue.Queue[StageTensor]()
+            for sender in range(stages)
+            for receiver in range(stages)
         }
         self.rows: list[Sequence[float]] = [()] * stages
         self.barrier = threading.Barrier(stages, timeout=LIMIT_S)

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from stages_in_threads import CPU, Pipeline, QueueLinks, Waves, in_one_piece, spec_of
-from torch import Tensor, nn
+from torch import Tensor
 
-from peerloom.errors import DataLossError, InvalidArgumentError
+from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import check_parameters
-from peerloom.worker.evaluation import evaluate
 from peerloom.worker.plan.pipeline import PipelineTraining
 from peerloom.worker.plan.stage_files import write_checkpoint, write_model
 from peerloom.worker.plan.stage_loop import evaluate_stage
 from peerloom.worker.plan.stage_step import make_step
-from peerloom.worker.task import Split, Task
 from peerloom.worker.training import Training
 
 STEPS = 52  # 13 epochs of three batches of 20 and one of 10
@@ -38,7 +36,13 @@ def check_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize(
-    "plan", ["pipeline=2", "pipeline=4,micro_batches=3", "pipeline=2:,micro_batches=1", "pipeline=3,micro_batches=50"]
+    "plan",
+    [
+        "pipeline=2",
+        "pipeline=4,micro_batches=3",
+        "pipeline=2:,micro_batches=1",
+        "pipeline=3,micro_batches=50",
+    ],
 )
 def test_a_pipeline_trains_what_one_worker_trains(plan: str) -> None:
     """With a clipped norm over all stages, a schedule, and micro-batches of 7, 7 and 6 samples, or of one."""

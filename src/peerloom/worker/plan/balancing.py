@@ -10,7 +10,7 @@ from peerloom.kit.parallel_plan import PIPELINE, ParallelPlan
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer's name, its cost for one sample in any unit, and how many numbers an optimiser updates in it."""
+    """A layer's name, its cost for one sample in any unit, and how many of its numbers are trained."""
 
     name: str
     cost: float
@@ -31,11 +31,13 @@ def stage_starts(layers: Sequence[LayerFacts], plan: ParallelPlan, why_single: s
     units = _units(layers)
     if plan.stages > len(units):
         limit = (
-            f"at most {PIPELINE}={len(units)}: of the model's {len(layers)} layers {len(units)} have parameters "
-            "to train, and each stage needs one"
+            f"at most {PIPELINE}={len(units)}: {len(units)} of the model's {len(layers)} layers have "
+            "parameters to train, and each stage needs one"
         )
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
-    return _balanced(units, [sum(each.cost for each in _of(layers, units, n)) for n in range(len(units))], plan)
+    ends = ends_of(units, len(layers))
+    costs = [sum(each.cost for each in layers[a:b]) for a, b in zip(units, ends, strict=True)]
+    return _balanced(units, costs, plan)
 
 
 def ends_of(starts: Sequence[int], layers: int) -> tuple[int, ...]:
@@ -57,21 +59,19 @@ def _checked(layers: Sequence[LayerFacts], plan: ParallelPlan) -> tuple[int, ...
 
 
 def _units(layers: Sequence[LayerFacts]) -> list[int]:
-    """The first layers of the smallest parts with something to train: what has nothing goes with what it follows."""
+    """The first layers of the smallest stages: what has nothing to train goes with what it follows."""
     trained = [index for index, layer in enumerate(layers) if layer.parameters]
     return [0, *trained[1:]] if trained else []
-
-
-def _of(layers: Sequence[LayerFacts], units: Sequence[int], number: int) -> Sequence[LayerFacts]:
-    return layers[units[number] : ends_of(units, len(layers))[number]]
 
 
 def _balanced(units: Sequence[int], costs: Sequence[float], plan: ParallelPlan) -> tuple[int, ...]:
     before = [0.0]
     for cost in costs:
         before.append(before[-1] + cost)
-    # best[end]: the dearest stage, and where the last one begins, of the units before `end` in so many stages.
-    best = {end: (before[end], (0,)) for end in range(1, len(units) + 1)}
+    # Of the units before each end, in so many stages: what the dearest stage costs at least, and the stages.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {
+        end: (before[end], (0,)) for end in range(1, len(units) + 1)
+    }
     for stages in range(2, plan.stages + 1):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         for end in range(stages, len(units) + 1):

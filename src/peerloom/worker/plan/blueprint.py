@@ -78,13 +78,14 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
 
 
 def check_groups(blueprint: Blueprint, own: Sequence[Sequence[str]], stage: int, task: Task) -> None:
-    """Raises InvalidArgumentError unless the optimiser makes of a stage's parameters its part of each group."""
+    """Raises InvalidArgumentError unless a stage's optimiser has its part of each group of the whole's."""
     names = blueprint.names(stage)
     expected = [[name for name in group if name in names] for group in blueprint.groups]
     if [list(group) for group in own] != expected:
         raise InvalidArgumentError(
-            f"{type(task).__name__}.optimiser() divides a stage's parameters into other groups than the whole "
-            "model's. Have it make the same groups of any parameters, empty ones too, or train with plan data.",
+            f"{type(task).__name__}.optimiser() divides a stage's parameters into other groups than those of "
+            "the whole model. Have it make the same groups of any parameters, empty ones too, or train with "
+            "plan data.",
             reason="OPTIMISER_NOT_DIVISIBLE",
         )
 
@@ -123,7 +124,8 @@ def _flops(model: nn.Module, chain: Sequence[Layer], inputs: Tensor) -> list[int
     if form_of(here) != form_of(whole):
         raise InvalidArgumentError(
             f"The layers of {type(model).__name__}, one after the other, give {form_of(here)}, and the model "
-            f"gives {form_of(whole)}. Train with plan data, or give it a forward() that is its chain of layers.",
+            f"gives {form_of(whole)}. Train with plan data, or give it a forward() that is the chain of its "
+            "layers.",
             reason="MODEL_NOT_DIVISIBLE",
         )
     return counts
@@ -150,8 +152,8 @@ def _owners(
         found = sorted(stages.get(id(tensor), {0}))
         if len(found) > 1:
             limit = (
-                f"another one: {name} belongs to stages {found[0]} and {found[1]}, and a tensor can't be shared "
-                "between workers. Name starts that keep its layers together, or use data"
+                f"another one: {name} belongs to stages {found[0]} and {found[1]}, and workers can't share a "
+                "tensor. Name starts that keep its layers together, or use data"
             )
             raise InvalidArgumentError.of_field("plan", str(plan), limit)
         owners[name] = found[0]

@@ -9,7 +9,6 @@ is one layer. Split inference and pipelines that train cut a model in the same p
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
 
-import torch
 from torch import fx, nn
 
 

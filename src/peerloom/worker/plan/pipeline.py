@@ -1,7 +1,6 @@
-"""What a worker keeps of a pipeline job: task, data and blueprint all the time, its stage for a generation."""
+"""What a worker keeps of a pipeline job: task, data and blueprint, and its stage for a generation."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -56,16 +55,17 @@ class PipelineTraining:
         self._order: tuple[int, Tensor] | None = None
 
     def enter(self, stage: int, checkpoint: Path | None = None, initial: Path | None = None) -> None:
-        """Makes the stage, with the parameters of the seed, of an `initial` model, or of a checkpoint's state.
+        """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
         Raises DataLossError for a file of another model, InvalidArgumentError for an optimiser that a stage
         can't have.
         """
         names = self.blueprint.names(stage)
         self.stage, self.stage_model = stage, self._build(stage, names)
-        new_updater = partial(updater_of, self.task, self.stage_model, self._learning_rate)
-        updater = new_updater(self.schedule.total_batches)
-        check_groups(self.blueprint, [group["params"] for group in updater.state()[0]["groups"]], stage, self.task)
+        total = self.schedule.total_batches
+        updater = updater_of(self.task, self.stage_model, self._learning_rate, total)
+        groups = [group["params"] for group in updater.state()[0]["groups"]]
+        check_groups(self.blueprint, groups, stage, self.task)
         self.state = TrainingState(self.stage_model, updater)
         if checkpoint is not None:
             self.state.take(part_of(checkpoint, names))
@@ -138,7 +138,7 @@ def seed_of(seed: int, step: int, stage: int) -> int:
 def _check_task(task: Task) -> None:
     if task.autocast == FP16:
         raise InvalidArgumentError(
-            f"{type(task).__name__}.autocast is 'fp16', but the job's plan is a pipeline, whose stages don't know "
-            "whether another one's gradients overflow. Use 'bf16', or train with plan data.",
+            f"{type(task).__name__}.autocast is 'fp16', but the job's plan is a pipeline, whose stages don't "
+            "know whether another one's gradients overflow. Use 'bf16', or train with plan data.",
             reason="FP16_IN_PIPELINE",
         )

@@ -1,8 +1,8 @@
 """In which order a stage of a pipeline computes its micro-batches: one forward, one backward.
 
 The schedule of PipeDream-Flush (Narayanan et al., ICML 2021), known as 1F1B: stage i of K begins with
-K - 1 - i forward passes, then each further one is followed by a backward pass. So stage i keeps the activations
-of at most K - i micro-batches, where GPipe keeps all, and both idle for as long.
+K - 1 - i forward passes, then each further one is followed by a backward pass. So stage i keeps the
+activations of at most K - i micro-batches, where GPipe keeps all, and both idle for as long.
 """
 
 from dataclasses import dataclass

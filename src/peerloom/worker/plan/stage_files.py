@@ -32,7 +32,8 @@ def write_checkpoint(training: PipelineTraining, links: StageLinks, path: Path) 
     told = gather_text(links, json.dumps(own))
     added = {}
     if told:
-        added[COUNTERS] = text_tensor(json.dumps(joined([json.loads(text) for text in told], training.blueprint.groups)))
+        whole = joined([json.loads(text) for text in told], training.blueprint.groups)
+        added[COUNTERS] = text_tensor(json.dumps(whole))
     write_whole(links, path, tensors, {}, added)
 
 
@@ -107,4 +108,3 @@ class StageCheckpoints:
                 _log.warning("checkpoint_failed", step=checkpoint.step, reason=str(error))
                 return
         self._report(checkpoint)
-

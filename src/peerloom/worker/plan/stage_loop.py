@@ -59,7 +59,7 @@ def train_stage(training: PipelineTraining, group: Group, links: StageLinks, hoo
 def evaluate_stage(
     training: PipelineTraining, links: StageLinks, check: Callable[[], None] = lambda: None
 ) -> EpochProgress:
-    """Measures an epoch that has just ended: the test set goes through all stages, and the last one scores."""
+    """Measures an epoch that has just ended: the test set goes through all stages, the last one scores."""
     training.stage_model.eval()
     total = _scores(training, links, check)
     training.stage_model.train()

@@ -12,8 +12,8 @@ from peerloom.worker.plan.chain import Layer
 class StageModel(nn.Module):
     """Layers of `whole`, of whose tensors only those in `names` are here; the others have no memory.
 
-    Its state is that of these `names`. While it evaluates, `evaluated` layers compute: a graph that was traced
-    knows only the mode in which it was.
+    Its state is that of these `names`. While it evaluates, `evaluated` layers compute: a traced graph knows
+    only the mode in which it was traced.
     """
 
     def __init__(
@@ -49,13 +49,15 @@ class StageModel(nn.Module):
             if name in self._parts[1]:
                 yield name, parameter
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # type: ignore[override]  # it has all forms
         """This stage's part of the whole's."""
         whole = self.whole.state_dict(*args, **kwargs)
         return {name: tensor for name, tensor in whole.items() if name in self._parts[1]}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Takes over this stage's part. Raises RuntimeError when a tensor is missing, or has another shape."""
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Takes over this stage's part. Raises RuntimeError when a tensor is missing, or is another one."""
         own = self.state_dict().keys()
         if strict and own != state_dict.keys():
             differing = ", ".join(sorted(own ^ state_dict.keys())[:5])
@@ -72,9 +74,11 @@ def without_memory(model: nn.Module, kept: frozenset[str]) -> None:
         path = f"{prefix}." if prefix else ""
         for name, parameter in module._parameters.items():
             if parameter is not None and path + name not in kept:
-                module._parameters[name] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+                gone = parameter.detach().to("meta")
+                module._parameters[name] = nn.Parameter(gone, parameter.requires_grad)
         for name, buffer in module._buffers.items():
-            if buffer is not None and path + name not in kept and name not in module._non_persistent_buffers_set:
+            is_state = name not in module._non_persistent_buffers_set
+            if buffer is not None and is_state and path + name not in kept:
                 module._buffers[name] = buffer.to("meta")
 
 

@@ -52,8 +52,8 @@ def run_stage(
 ) -> None:
     """Trains this worker's stage in a group that stands, and tells of the model when the job is done.
 
-    Raises GenerationBrokenError when the group breaks. The next generation makes the steps since its checkpoint
-    again, so nothing is told any more of those of this one.
+    Raises GenerationBrokenError when the group breaks. The next generation makes the steps since its
+    checkpoint again, so nothing is told any more of those of this one.
     """
     links = MeshLinks(group)
     ready = WorkerReady(generation=group.generation, stage=training.described())

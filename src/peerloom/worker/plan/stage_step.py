@@ -35,7 +35,7 @@ class Committed:
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """The micro-batches of a step: how large each is, its inputs in the first stage, its targets in the last."""
+    """The micro-batches of a step: sizes, inputs in the first stage, targets in the last."""
 
     sizes: list[int]
     inputs: list[Nest]
@@ -65,8 +65,8 @@ def make_step(
     computed_s = time.perf_counter() - began_s - (links.traffic.exposed_s - waited_s)
     rows = links.gather([state.updater.squares(), loss_sum, keeps, leaves])
     check()
-    # From here on this stage has made the step. One that dies before it has, leaves the others ahead of it: they
-    # go back to a checkpoint together, for its parameters are lost anyway.
+    # From here on this stage has made the step. One that dies before it has leaves the others ahead of it:
+    # they go back to a checkpoint together, for its parameters are lost anyway.
     state.updater.step(math.sqrt(math.fsum(row[0] for row in rows)))
     loss = rows[-1][1] / sum(parts.sizes)
     state.step += 1
@@ -85,8 +85,9 @@ def _parts(training: PipelineTraining, links: StageLinks, seed: int) -> _Parts:
         return _Parts(sizes, [], [])
     seed_torch(training.device, seed)
     inputs, targets = load_batch(training.task, training.train, indices, training.device)
-    is_first = links.stage == 0
-    return _Parts(sizes, divided(inputs, sizes) if is_first else [], [] if is_first else divided(targets, sizes))
+    if links.stage == 0:
+        return _Parts(sizes, divided(inputs, sizes), [])
+    return _Parts(sizes, [], divided(targets, sizes))
 
 
 def _compute(

@@ -73,7 +73,7 @@ class TensorFile:
         assert self._file is not None, "it was entered"
         entry = self._left.pop(0)
         if entry_of(entry.name, tensor) != entry:
-            raise ValueError(f"{entry.name} was announced as {entry}, and is {list(tensor.shape)} {tensor.dtype}")
+            raise ValueError(f"{entry} was announced, and {list(tensor.shape)} {tensor.dtype} came")
         if tensor.numel():
             content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
             self._file.write(content.numpy().data)

@@ -117,6 +117,7 @@ def _divided(counters: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
     updater = dict(counters["updater"])
     updater["state"] = {name: entries for name, entries in updater["state"].items() if name in names}
     updater["groups"] = [
-        {**group, "params": [name for name in group["params"] if name in names]} for group in updater["groups"]
+        {**group, "params": [name for name in group["params"] if name in names]}
+        for group in updater["groups"]
     ]
     return {**counters, "updater": updater}

@@ -20,8 +20,8 @@ def clip_gradients(
 ) -> float:
     """Scales the gradients in place so that their norm is at most `largest_norm`; returns what it was.
 
-    `norm` is that of the whole gradient, where these are a part of it. As torch.nn.utils.clip_grad_norm_: with
-    a norm of NaN all become NaN, with an infinite one 0 or NaN.
+    `norm` is that of the whole gradient, where these are a part of it. As torch.nn.utils.clip_grad_norm_:
+    with a norm of NaN all become NaN, with an infinite one 0 or NaN.
     """
     gradients = gradients_of(parameters)
     if norm is None:
