@@ -38,7 +38,7 @@ from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, begin_joining
 from peerloom.worker.loop import train_generation
-from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_run import enter_stage, run_stage
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from peerloom.v1.trainer_pb2 import JobSpec
-from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageTensor
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import SyncTraffic
@@ -88,7 +88,7 @@ class Waves(Task):
         targets = (inputs.sum(1) * 2).long() % 3
         return Split(inputs[:70], targets[:70]), Split(inputs[70:], targets[70:])
 
-    def optimiser(self, parameters: "Iterator[nn.Parameter]", learning_rate: float) -> torch.optim.Optimizer:
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(parameters, lr=learning_rate)
 
     def scheduler(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import check_parameters
-from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_files import write_checkpoint, write_model
 from peerloom.worker.plan.stage_loop import evaluate_stage
 from peerloom.worker.plan.stage_step import make_step

@@ -20,7 +20,7 @@ _log = get_logger()
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class PipelineBlueprint:
     """The chain of layers, where its stages begin, and which stage holds each tensor of the model's state.
 
     `flops` are a forward pass's operations for one sample, by layer; 0 where they can't be told.
@@ -48,7 +48,7 @@ class Blueprint:
         return sum(layer.parameters for layer in self.layers[first:end])
 
 
-def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -> Blueprint:
+def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -> PipelineBlueprint:
     """The blueprint of a task's model for a plan; the first sample shows its inputs.
 
     Raises InvalidArgumentError, saying why, for a model or an optimiser that can't be divided so.
@@ -67,7 +67,7 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     by_parameter = dict(zip([p for p in model.parameters() if p.requires_grad], names, strict=True))
     optimiser = task.optimiser(model.parameters(), learning_rate)
     known = {parameter: name for name, parameter in model.named_parameters()} | by_parameter
-    return Blueprint(
+    return PipelineBlueprint(
         layers,
         tuple(flops),
         starts,
@@ -77,7 +77,7 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     )
 
 
-def check_groups(blueprint: Blueprint, own: Sequence[Sequence[str]], stage: int, task: Task) -> None:
+def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], stage: int, task: Task) -> None:
     """Raises InvalidArgumentError unless a stage's optimiser has its part of each group of the whole's."""
     names = blueprint.names(stage)
     expected = [[name for name in group if name in names] for group in blueprint.groups]

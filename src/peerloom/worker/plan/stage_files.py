@@ -15,7 +15,7 @@ from peerloom.v1.trainer_pb2 import Checkpoint, JobSpec
 from peerloom.worker.agent_artifacts import store_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.description import origin_of
-from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.whole_state import COUNTERS, gather_text, joined, text_tensor, write_whole
 

@@ -12,7 +12,7 @@ from peerloom.worker.evaluation import EVALUATION_BATCH
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.loop import Report, StepLimit
-from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.stage_step import Committed, make_step, one_tensor
 from peerloom.worker.task import load_batch, sample_scores

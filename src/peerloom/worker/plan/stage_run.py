@@ -15,7 +15,7 @@ from peerloom.worker.agent_artifacts import fetch_file
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
-from peerloom.worker.plan.pipeline import PipelineTraining
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_files import StageCheckpoints, write_model
 from peerloom.worker.plan.stage_links import MeshLinks, StageLinks
 from peerloom.worker.plan.stage_loop import Hooks, train_stage
@@ -76,7 +76,7 @@ def run_stage(
         train_stage(training, group, links, hooks)
         finished = _finish(training, links, group, spec, assignment)
     except GenerationBrokenError:
-        session.forget_progress()
+        session.forget(training.schedule.total_steps, training.schedule.epochs)
         raise
     session.say(WorkerSessionRequest(finished=finished))
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.worker.batches import Nest, each_tensor, form_of
-from peerloom.worker.plan.pipeline import PipelineTraining, seed_of
-from peerloom.worker.plan.schedule import passes
+from peerloom.worker.plan.micro_batch_order import passes
+from peerloom.worker.plan.pipeline_training import PipelineTraining, seed_of
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.step_chance import seed_torch
 from peerloom.worker.task import load_batch, sample_losses

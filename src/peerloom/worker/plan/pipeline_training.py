@@ -11,7 +11,7 @@ from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import ParallelPlan, parse_plan
 from peerloom.v1.trainer_pb2 import JobSpec, ModelStage
-from peerloom.worker.plan.blueprint import Blueprint, check_groups, draw
+from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.whole_state import part_of
@@ -44,7 +44,7 @@ class PipelineTraining:
         self._learning_rate: float = spec.learning_rate
         _check_task(task)
         self.train, self.test = load_data(task)
-        self.blueprint: Blueprint = draw(task, self.train, self.plan, spec.learning_rate)
+        self.blueprint: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
         self.least_samples = LEAST_NORMALISED if self.blueprint.normalises else 1
         if self.blueprint.normalises:
             _log.warning("normalised_by_micro_batch", micro_batches=self.plan.micro_batches)
