@@ -56,9 +56,7 @@ def test_a_batch_that_does_not_divide_gives_the_first_ones_more() -> None:
 
 
 @given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 2))
-def test_each_sample_is_in_one_micro_batch_of_about_the_same_size(
-    samples: int, parts: int, least: int
-) -> None:
+def test_each_sample_is_in_one_micro_batch_of_about_equal_size(samples: int, parts: int, least: int) -> None:
     sizes = micro_batch_sizes(samples, parts, least)
     assert sum(sizes) == samples
     assert max(sizes) - min(sizes) <= 1

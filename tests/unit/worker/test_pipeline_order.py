@@ -85,7 +85,7 @@ def test_no_other_cut_has_a_cheaper_dearest_stage(costs: list[int], data: st.Dat
         (
             ParallelPlan(3),
             (1, 0, 2),
-            "at most pipeline=2: 2 of the model's 3 layers have parameters to train",
+            "at most pipeline=2: 2 of the model's 3 layers have parameters",
         ),
         (ParallelPlan(2, (3,)), (1, 1, 1), "within the model's 3 layers, 0 to 2"),
         (ParallelPlan(3, (1, 2)), (1, 0, 1), r"stage 1 \(l1\) would have nothing to train"),
