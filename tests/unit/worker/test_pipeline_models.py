@@ -1,4 +1,4 @@
-"""Which models and optimisers a pipeline takes, and why it refuses others. In one process, of a few numbers."""
+"""Which models and optimisers a pipeline takes, and why it refuses others. Stages are threads."""
 
 from collections.abc import Iterable
 

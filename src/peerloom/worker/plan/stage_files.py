@@ -81,15 +81,19 @@ class StageCheckpoints:
         """Writes one with the other stages, and stores it, `at_once` or in another thread."""
         folder = TemporaryDirectory(prefix="peerloom-")
         path = Path(folder.name) / "checkpoint.safetensors"
+        self._next_s = self._now_s() + self._interval_s
         try:
             write_checkpoint(training, self._links, path)
+        except OSError as error:
+            folder.cleanup()
+            _log.warning("checkpoint_failed", step=training.state.step, reason=str(error))
+            return
         except BaseException:
             folder.cleanup()
             raise
         if self._links.stage:
             folder.cleanup()
             return
-        self._next_s = self._now_s() + self._interval_s
         checkpoint = Checkpoint(step=training.state.step, epoch=training.state.evaluated)
         if self._storing is not None:
             self._storing.join()

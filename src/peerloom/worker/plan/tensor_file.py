@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
@@ -49,7 +48,8 @@ class TensorFile:
         self._metadata = dict(metadata)
         self._file: BinaryIO | None = None
 
-    def __enter__(self) -> Self:
+    def begin(self) -> None:
+        """Opens the file and writes its header. Raises OSError."""
         header: dict[str, object] = {"__metadata__": self._metadata} if self._metadata else {}
         end = 0
         for entry in self._left:
@@ -59,21 +59,18 @@ class TensorFile:
         text += b" " * (-len(text) % 8)
         self._file = self._path.open("wb")
         self._file.write(len(text).to_bytes(8, "little") + text)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        assert self._file is not None, "it was entered"
-        self._file.close()
-        assert kind is not None or not self._left, "all entries were written"
 
     def write(self, tensor: Tensor) -> None:
-        """The next entry's values. Raises ValueError for another type or shape than it announced."""
-        assert self._file is not None, "it was entered"
+        """The next entry's values. Raises ValueError for another type or shape than it announced, OSError."""
+        assert self._file is not None, "it was begun"
         entry = self._left.pop(0)
         if entry_of(entry.name, tensor) != entry:
             raise ValueError(f"{entry} was announced, and {list(tensor.shape)} {tensor.dtype} came")
         if tensor.numel():
             content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
             self._file.write(content.numpy().data)
+
+    def end(self) -> None:
+        """Closes the file, whole or not. Raises OSError when what was written has no room."""
+        if self._file is not None:
+            self._file.close()

@@ -5,7 +5,8 @@ tensor at a time by rank 0, and read by each stage for its own names only.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,19 @@ def write_whole(
 
     All stages call it together. Raises what `StageLinks.receive` does, OSError when there is no room.
     """
+    failure: OSError | None = None
     total_bytes = sum(row[0] for row in links.gather([sum(tensor.nbytes for tensor in own.values())]))
     with links.patient(int(total_bytes)):
         if links.stage:
             _send_part(links, own)
+            links.receive(0)  # who left before all was received would take the rest of its part along
         else:
-            _write_parts(links, path, {**own, **added}, metadata)
+            failure = _write_parts(links, path, {**own, **added}, metadata)
+            for stage in range(1, links.stages):
+                links.send(stage, torch.ones(1))
+            links.flush()
+    if failure is not None:
+        raise failure
 
 
 def _send_part(links: StageLinks, own: Mapping[str, Tensor]) -> None:
@@ -87,16 +95,31 @@ def _send_part(links: StageLinks, own: Mapping[str, Tensor]) -> None:
 
 def _write_parts(
     links: StageLinks, path: Path, here: Mapping[str, Tensor], metadata: Mapping[str, str]
-) -> None:
+) -> OSError | None:
+    """What went wrong with the file; all parts are received nevertheless, as they are on their way."""
     sources = {entry_of(name, tensor): 0 for name, tensor in here.items()}
     for stage in range(1, links.stages):
         for name, dtype, shape in json.loads(bytes(links.receive(stage).tensor.tolist())):
             sources[TensorEntry(name, dtype, tuple(shape))] = stage
     ordered = in_file_order(sources)
-    with TensorFile(path, ordered, metadata) as file:
+    file = TensorFile(path, ordered, metadata)
+    try:
+        failure = _failure_of(file.begin)
         for entry in ordered:
             stage = sources[entry]
-            file.write(links.receive(stage).tensor if stage else here[entry.name])
+            tensor = links.receive(stage).tensor if stage else here[entry.name]
+            failure = failure or _failure_of(partial(file.write, tensor))
+    finally:
+        closing = _failure_of(file.end)
+    return failure or closing
+
+
+def _failure_of(action: Callable[[], None]) -> OSError | None:
+    try:
+        action()
+    except OSError as error:
+        return error
+    return None
 
 
 def gather_text(links: StageLinks, text: str) -> list[str]:
