@@ -127,11 +127,7 @@ class TrainerSession:
     def forget(self, step: int, epoch: int) -> None:
         """Progress up to there is stored, or won't count: it isn't told any more."""
         with self._lock:
-            kept = [
-                message
-                for message in self._progress
-                if (message.step.step > step if message.HasField("step") else message.epoch.epoch > epoch)
-            ]
+            kept = [one for one in self._progress if one.step.step > step or one.epoch.epoch > epoch]
             self._progress = deque(kept, PROGRESS_KEPT)
 
     def report_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -162,6 +158,10 @@ class TrainerSession:
         """
         self._leaving = WorkerSessionRequest(leaving=WorkerLeaving(reason=reason, grace_s=grace_s))
         self._post(self._leaving)
+
+    def is_leaving(self) -> bool:
+        """Whether this worker was asked to leave its node."""
+        return self._leaving is not None
 
     def stay(self) -> None:
         """Takes `leave` back."""

@@ -81,10 +81,10 @@ def test_the_test_set_goes_through_all_stages() -> None:
     assert told[0].loss == pytest.approx(expected.state.epoch_loss_sum / 70, abs=1e-5)
 
 
-def kept(pipeline: Pipeline, folder: Path) -> Path:
+def kept(pipeline: Pipeline, folder: Path, writer: int = 0) -> Path:
     """A checkpoint of the pipeline."""
     path = folder / "checkpoint.safetensors"
-    pipeline.work(lambda training, links: write_checkpoint(training, links, path))
+    pipeline.work(lambda training, links: write_checkpoint(training, links, path, writer))
     return path
 
 
@@ -110,7 +110,16 @@ def test_a_checkpoint_holds_what_that_of_one_worker_holds(tmp_path: Path) -> Non
     """After no step at all the two are equal to the last bit."""
     pipeline = Pipeline(Waves(), "pipeline=3")
     alone = Training(Waves(), spec_of(Waves()), CPU)
-    assert kept(pipeline, tmp_path).read_bytes() == alone.state.to_bytes()
+    for writer in range(3):
+        assert kept(pipeline, tmp_path, writer).read_bytes() == alone.state.to_bytes()
+
+
+def test_all_hear_what_one_wants_and_who_stays() -> None:
+    def make(training: PipelineTraining, links: QueueLinks) -> tuple[bool, bool, int]:
+        done = make_step(training, links, lambda: None, leaves=links.stage == 2, departs=links.stage != 1)
+        return done.keeps, done.leaves, done.stays
+
+    assert Pipeline(Waves(), "pipeline=3").work(make) == [(False, True, 1)] * 3
 
 
 def test_the_model_is_the_whole_and_its_digest_that_of_its_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints and the model of a pipeline: all stages' parts, in files that rank 0 gives to its agent."""
+"""Checkpoints and the model of a pipeline: all stages' parts, in files that one gives to its agent."""
 
 import json
 import threading
@@ -22,19 +22,19 @@ from peerloom.worker.plan.whole_state import COUNTERS, gather_text, joined, text
 _log = get_logger()
 
 
-def write_checkpoint(training: PipelineTraining, links: StageLinks, path: Path) -> None:
-    """The state of all stages, into a file of rank 0's; all call it together, with equal steps.
+def write_checkpoint(training: PipelineTraining, links: StageLinks, path: Path, writer: int = 0) -> None:
+    """The state of all stages, into a file of the `writer`'s; all call it together, with equal steps.
 
     Raises what `write_whole` does.
     """
     tensors = training.state.tensors()
     own = json.loads(bytes(tensors.pop(COUNTERS).tolist()))
-    told = gather_text(links, json.dumps(own))
+    told = gather_text(links, json.dumps(own), writer)
     added = {}
     if told:
         whole = joined([json.loads(text) for text in told], training.blueprint.groups)
         added[COUNTERS] = text_tensor(json.dumps(whole))
-    write_whole(links, path, tensors, {}, added)
+    write_whole(links, path, tensors, {}, added, writer)
 
 
 def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, path: Path) -> str:
@@ -54,7 +54,7 @@ def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, pa
 
 
 class StageCheckpoints:
-    """Writes a checkpoint every `interval_s` seconds (0: never), and has `report` told by rank 0.
+    """Writes a checkpoint every `interval_s` seconds (0: never), of which `report` hears from its writer.
 
     `is_due` is rank 0's word; the parts then travel while all wait, and go to the agent beside the training.
     """
@@ -77,13 +77,13 @@ class StageCheckpoints:
         is_free = self._storing is None or not self._storing.is_alive()
         return self._links.stage == 0 and bool(self._interval_s) and is_free and self._now_s() >= self._next_s
 
-    def keep(self, training: PipelineTraining, *, at_once: bool) -> None:
-        """Writes one with the other stages, and stores it, `at_once` or in another thread."""
+    def keep(self, training: PipelineTraining, writer: int, *, at_once: bool) -> None:
+        """Writes one with the other stages; the writer stores it, `at_once` or in another thread."""
         folder = TemporaryDirectory(prefix="peerloom-")
         path = Path(folder.name) / "checkpoint.safetensors"
         self._next_s = self._now_s() + self._interval_s
         try:
-            write_checkpoint(training, self._links, path)
+            write_checkpoint(training, self._links, path, writer)
         except OSError as error:
             folder.cleanup()
             _log.warning("checkpoint_failed", step=training.state.step, reason=str(error))
@@ -91,7 +91,7 @@ class StageCheckpoints:
         except BaseException:
             folder.cleanup()
             raise
-        if self._links.stage:
+        if self._links.stage != writer:
             folder.cleanup()
             return
         checkpoint = Checkpoint(step=training.state.step, epoch=training.state.evaluated)

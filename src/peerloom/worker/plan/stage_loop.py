@@ -25,13 +25,15 @@ class Hooks:
     """What happens beside the steps, in all stages together.
 
     `report` hears of each step and epoch, `on_step` of each step. `keeps` says whether this stage wants a
-    checkpoint after the next step; `keep` writes one, at once if the group is left then.
+    checkpoint after the next step, `departs` whether its node wants its slot back; `keep` writes one at a
+    stage, at once if the group is left then.
     """
 
     report: Report
     on_step: Callable[[], None]
     keeps: Callable[[], bool]
-    keep: Callable[[bool], None]
+    departs: Callable[[], bool]
+    keep: Callable[[int, bool], None]
 
 
 def train_stage(training: PipelineTraining, group: Group, links: StageLinks, hooks: Hooks) -> None:
@@ -99,7 +101,8 @@ def _step(training: PipelineTraining, group: Group, links: StageLinks, hooks: Ho
     first, end = training.schedule.bounds(state.step)
     epoch = training.schedule.epoch_of(state.step)
     leaves = group.leaves_after(state.step + 1)
-    done = make_step(training, links, group.check, keeps=hooks.keeps(), leaves=leaves)
+    wishes = {"keeps": hooks.keeps(), "leaves": leaves, "departs": hooks.departs()}
+    done = make_step(training, links, group.check, **wishes)
     step_s, sent_bytes = time.perf_counter() - began_s, links.traffic.bytes - sent_bytes
     computed_s = min(done.computed_s, step_s)
     training.note_step(end - first, step_s, computed_s, sent_bytes)
@@ -127,6 +130,6 @@ def _keep_or_leave(training: PipelineTraining, done: Committed, hooks: Hooks) ->
     if training.state.step == training.schedule.total_steps:
         return  # what is left is to evaluate, and to write the model
     if done.keeps or done.leaves:
-        hooks.keep(done.leaves)
+        hooks.keep(done.stays, done.leaves)
     if done.leaves:
         raise GenerationBrokenError("all stages left together, with a checkpoint of their last step")

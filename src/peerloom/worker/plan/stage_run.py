@@ -70,7 +70,8 @@ def run_stage(
         session.report,
         on_step,
         checkpoints.is_due,
-        lambda at_once: checkpoints.keep(training, at_once=at_once),
+        session.is_leaving,
+        lambda writer, at_once: checkpoints.keep(training, writer, at_once=at_once),
     )
     try:
         train_stage(training, group, links, hooks)

@@ -24,12 +24,14 @@ from peerloom.worker.updating.precision import autocast
 class Committed:
     """A step that all stages made: the batch's mean loss, and what some stage asked all for.
 
-    `computed_s` are the seconds that this stage computed.
+    `stays` is the first stage whose node doesn't want its slot back; `computed_s` are the seconds that this
+    stage computed.
     """
 
     loss: float
     keeps: bool
     leaves: bool
+    stays: int
     computed_s: float
 
 
@@ -49,11 +51,13 @@ def make_step(
     *,
     keeps: bool = False,
     leaves: bool = False,
+    departs: bool = False,
 ) -> Committed:
     """Makes the job's next step with the other stages, and commits it.
 
-    Each stage says at its end whether all shall write a checkpoint (`keeps`), or leave the group (`leaves`):
-    all hear the same. Raises what `StageLinks.receive` and `check` do; nothing is committed then.
+    Each stage says at its end whether all shall write a checkpoint (`keeps`), or leave the group (`leaves`),
+    and whether its own node wants its slot back (`departs`): all hear the same. Raises what
+    `StageLinks.receive` and `check` do; nothing is committed then.
     """
     state, began_s, waited_s = training.state, time.perf_counter(), links.traffic.exposed_s
     seed = seed_of(training.seed, state.step, 0)
@@ -63,7 +67,7 @@ def make_step(
     links.flush()
     check_all_used(training.task, training.stage_model)
     computed_s = time.perf_counter() - began_s - (links.traffic.exposed_s - waited_s)
-    rows = links.gather([state.updater.squares(), loss_sum, keeps, leaves])
+    rows = links.gather([state.updater.squares(), loss_sum, keeps, leaves, departs])
     check()
     # From here on this stage has made the step. One that dies before it has leaves the others ahead of it:
     # they go back to a checkpoint together, for its parameters are lost anyway.
@@ -71,7 +75,8 @@ def make_step(
     loss = rows[-1][1] / sum(parts.sizes)
     state.step += 1
     state.epoch_loss_sum += rows[-1][1]
-    return Committed(loss, any(row[2] for row in rows), any(row[3] for row in rows), computed_s)
+    stays = next((stage for stage, row in enumerate(rows) if not row[4]), 0)
+    return Committed(loss, any(row[2] for row in rows), any(row[3] for row in rows), stays, computed_s)
 
 
 def _parts(training: PipelineTraining, links: StageLinks, seed: int) -> _Parts:

@@ -1,7 +1,7 @@
 """Checkpoints and models in the one form that all plans have: from the stages' parts, and into them.
 
 A stage's part is what `TrainingState` makes of its own tensors, with the same names. The whole is written a
-tensor at a time by rank 0, and read by each stage for its own names only.
+tensor at a time by one stage, and read by each stage for its own names only.
 """
 
 import json
@@ -64,32 +64,37 @@ def write_whole(
     own: Mapping[str, Tensor],
     metadata: Mapping[str, str],
     added: Mapping[str, Tensor],
+    writer: int = 0,
 ) -> None:
-    """Writes the tensors of all stages, and those `added` by rank 0, into a file of rank 0's at `path`.
+    """Writes the tensors of all stages, and those that the `writer` adds, into a file of that stage's.
 
     All stages call it together. Raises what `StageLinks.receive` does, OSError when there is no room.
     """
     failure: OSError | None = None
     total_bytes = sum(row[0] for row in links.gather([sum(tensor.nbytes for tensor in own.values())]))
     with links.patient(int(total_bytes)):
-        if links.stage:
-            _send_part(links, own)
-            links.receive(0)  # who left before all was received would take the rest of its part along
+        if links.stage != writer:
+            _send_part(links, own, writer)
+            links.receive(writer)  # who left before all was received would take the rest of its part along
         else:
             failure = _write_parts(links, path, {**own, **added}, metadata)
-            for stage in range(1, links.stages):
+            for stage in _others(links):
                 links.send(stage, torch.ones(1))
             links.flush()
     if failure is not None:
         raise failure
 
 
-def _send_part(links: StageLinks, own: Mapping[str, Tensor]) -> None:
+def _others(links: StageLinks) -> list[int]:
+    return [stage for stage in range(links.stages) if stage != links.stage]
+
+
+def _send_part(links: StageLinks, own: Mapping[str, Tensor], writer: int) -> None:
     entries = in_file_order(entry_of(name, tensor) for name, tensor in own.items())
     told = [[entry.name, entry.dtype, list(entry.shape)] for entry in entries]
-    links.send(0, text_tensor(json.dumps(told)))
+    links.send(writer, text_tensor(json.dumps(told)))
     for entry in entries:
-        links.send(0, own[entry.name])
+        links.send(writer, own[entry.name])
     links.flush()
 
 
@@ -97,8 +102,8 @@ def _write_parts(
     links: StageLinks, path: Path, here: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> OSError | None:
     """What went wrong with the file; all parts are received nevertheless, as they are on their way."""
-    sources = {entry_of(name, tensor): 0 for name, tensor in here.items()}
-    for stage in range(1, links.stages):
+    sources = {entry_of(name, tensor): links.stage for name, tensor in here.items()}
+    for stage in _others(links):
         for name, dtype, shape in json.loads(bytes(links.receive(stage).tensor.tolist())):
             sources[TensorEntry(name, dtype, tuple(shape))] = stage
     ordered = in_file_order(sources)
@@ -107,7 +112,8 @@ def _write_parts(
         failure = _failure_of(file.begin)
         for entry in ordered:
             stage = sources[entry]
-            tensor = links.receive(stage).tensor if stage else here[entry.name]
+            is_own = stage == links.stage
+            tensor = here[entry.name] if is_own else links.receive(stage).tensor
             failure = failure or _failure_of(partial(file.write, tensor))
     finally:
         closing = _failure_of(file.end)
@@ -122,13 +128,14 @@ def _failure_of(action: Callable[[], None]) -> OSError | None:
     return None
 
 
-def gather_text(links: StageLinks, text: str) -> list[str]:
-    """What each stage says, by stage, at rank 0; the others get nothing."""
-    if links.stage:
-        links.send(0, text_tensor(text))
+def gather_text(links: StageLinks, text: str, reader: int = 0) -> list[str]:
+    """What each stage says, by stage, for the `reader`; the others get nothing."""
+    if links.stage != reader:
+        links.send(reader, text_tensor(text))
         links.flush()
         return []
-    return [text, *(bytes(links.receive(n).tensor.tolist()).decode() for n in range(1, links.stages))]
+    said = {n: bytes(links.receive(n).tensor.tolist()).decode() for n in _others(links)}
+    return [said.get(stage, text) for stage in range(links.stages)]
 
 
 def text_tensor(text: str) -> Tensor:
