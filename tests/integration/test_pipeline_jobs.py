@@ -39,18 +39,22 @@ def test_a_stage_dies_and_the_job_goes_on_from_its_checkpoint(client: tuple[Embe
     status = job.status()
     assert status.spec.plan == "pipeline=2,micro_batches=8"
     formed = [event for event in events if isinstance(event, GenerationFormed)]
-    assert len(formed) == 2
-    assert [event.worker.id for event in events if isinstance(event, WorkerLost)] == [killed]
-    first, second = formed
+    assert killed in [event.worker.id for event in events if isinstance(event, WorkerLost)]
+    first, second = formed[:2]
     assert second.workers[0].id == first.workers[0].id, "who lives keeps its process and its stage"
     assert second.first_step > 0
-    made = [event.step for event in events if isinstance(event, StepCommitted)]
-    again = made.index(second.first_step + 1, made.index(second.first_step + 1) + 1)
-    assert made == [*range(1, made[again - 1] + 1), *range(second.first_step + 1, STEPS + 1)]
+    step, lost_steps = 0, 0
+    for event in events:
+        if isinstance(event, GenerationFormed):
+            lost_steps += step - event.first_step
+            step = event.first_step
+        elif isinstance(event, StepCommitted):
+            assert event.step == step + 1
+            step = event.step
+    assert step == STEPS
     ledger = status.ledger
     assert ledger is not None
     assert ledger.is_exact, ledger.verdict
-    lost_steps = made[again - 1] - second.first_step
     assert (ledger.discarded_samples > 0) == (lost_steps > 0)
     assert result.metric is not None
     assert result.metric > 0.8
