@@ -73,6 +73,7 @@ DECISIONS = (
     "services/selector/choosing/choice.py",
     "services/selector/policies/",
     "services/trainer/generations/decisions.py",
+    "services/trainer/generations/pipeline_decisions.py",
     "services/trainer/generations/script_decisions.py",
     "services/trainer/generations/sync_decisions.py",
     "services/trainer/generations/sync_measures.py",
@@ -108,6 +109,7 @@ DECISIONS = (
     "src/peerloom/kit/codec_sizes.py",
     "src/peerloom/kit/ownership.py",
     "src/peerloom/kit/plan_model/",
+    "src/peerloom/kit/parallel_plan.py",
     "src/peerloom/kit/principal.py",
     "src/peerloom/kit/roles.py",
     "src/peerloom/kit/sync_auto.py",
@@ -117,6 +119,8 @@ DECISIONS = (
     "src/peerloom/sandbox/grant.py",
     "src/peerloom/sandbox/process_environment.py",
     "src/peerloom/sandbox/system_calls.py",
+    "src/peerloom/worker/plan/balancing.py",
+    "src/peerloom/worker/plan/micro_batch_order.py",
     "src/peerloom/worker/script/environment.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.

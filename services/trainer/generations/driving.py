@@ -9,11 +9,12 @@ from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
+from peerloom.services.trainer.generations.pipeline_decisions import begin_pipeline, by_stage, decide_pipeline
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
-from peerloom.services.trainer.jobs.specs import slots_wanted
+from peerloom.services.trainer.jobs.specs import is_pipeline, slots_wanted
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.evaluation_rules import is_proven, not_as_told
@@ -72,6 +73,8 @@ class GenerationDriver:
         states, limits = pool.states(), self._limits()
         if job.spec.HasField("script"):
             decision = decide_script(states, job.generation, limits, now_s)
+        elif is_pipeline(job.spec):
+            decision = decide_pipeline(states, job.generation, limits, now_s, checkpoint)
         else:
             decision = g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
         match decision:
@@ -99,7 +102,7 @@ class GenerationDriver:
                 await pool.wait_for_change(left_s)
             case g.Form() as form:
                 self._pace.formed(job.progress.step, now_s)
-                await (self._start_script(form) if job.spec.HasField("script") else self._form(form))
+                await self._begin(form)
             case g.Enter(reason):
                 step = former.enter(reason)
                 record.state_changed(JobState.JOB_STATE_RUNNING, f"{reason} and go on from step {step}")
@@ -113,6 +116,24 @@ class GenerationDriver:
                 await self._complete(worker_id)
                 return True
         return False
+
+    async def _begin(self, form: g.Form) -> None:
+        spec = self._record.job.spec
+        if spec.HasField("script"):
+            await self._start_script(form)
+        elif is_pipeline(spec):
+            await self._start_pipeline(form)
+        else:
+            await self._form(form)
+
+    async def _start_pipeline(self, form: g.Form) -> None:
+        # Stages that left politely have written a checkpoint, newer than the one that was decided upon.
+        await self._checkpoints.settle()
+        job = self._record.job
+        newest = job.checkpoint.step if job.HasField("checkpoint") else None
+        former = {worker.worker_id: worker.rank for worker in job.workers if worker.generation}
+        worker_ids = by_stage(form.worker_ids, former)
+        await self._form(begin_pipeline(worker_ids, job.generation, newest))
 
     async def _start_script(self, form: g.Form) -> None:
         # The files that rank 0 stored last come with its last word, or before it.

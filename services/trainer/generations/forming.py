@@ -6,6 +6,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
+from peerloom.services.trainer.jobs.specs import stages_of
 from peerloom.services.trainer.jobs.sync_entries import in_use
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
@@ -119,8 +120,9 @@ class Former:
             spec=job.spec,
             first_step=form.first_step,
             batch_shares=shares,
-            # Who has fewer samples of a round waits for the others' local steps.
-            collective_timeout_s=self._collective_timeout_s * step_batches(job) + waits_s,
+            # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
+            collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec)
+            + waits_s,
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,

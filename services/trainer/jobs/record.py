@@ -23,6 +23,7 @@ from peerloom.v1.trainer_pb2 import (
     GenerationFormed,
     JobResult,
     JobState,
+    ModelStage,
     NetworkTraffic,
     NodeAnswer,
     NodeChoice,
@@ -162,6 +163,13 @@ class JobRecord(RecordedJob):
     ) -> None:
         """What is thought of the method in use, and what others took that were `tried`."""
         if sync_entries.judge(self._job, verdict, measured, tried):
+            self._append()
+
+    def stage_entered(self, worker_id: str, stage: ModelStage) -> None:
+        """A worker holds this part of the model in the newest generation; said again it is passed over."""
+        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
+        if worker.stage != stage:
+            worker.stage.CopyFrom(stage)
             self._append()
 
     def _go_back(self, step: int) -> None:

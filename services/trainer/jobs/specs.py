@@ -5,8 +5,10 @@ import re
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_name, check_range, check_requirements, check_text
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JOB_SPEC_BYTES
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF, check_robust
 from peerloom.kit.sync_auto import asked_sync
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
@@ -18,7 +20,7 @@ DEFAULT_MAX_RESTARTS = 3  # of a script, as torchrun's examples have it
 _OF_TRAININGS = frozenset(
     {
         *("task_arguments", "epochs", "batch_size", "learning_rate", "seed", "initial_model_digest"),
-        *("backend", "equal_shares", "robust", "sync"),
+        *("backend", "equal_shares", "robust", "sync", "plan"),
     }
 )
 
@@ -42,6 +44,8 @@ def complete_spec(spec: JobSpec) -> JobSpec:
         full.epochs = full.epochs if full.HasField("epochs") else entry.epochs
         full.batch_size = full.batch_size if full.HasField("batch_size") else entry.batch_size
         full.learning_rate = full.learning_rate if full.HasField("learning_rate") else entry.learning_rate
+    if not full.HasField("script"):
+        _complete_plan(full)
     if not full.HasField("request_budget"):
         full.request_budget = DEFAULT_REQUEST_BUDGET
     if not full.HasField("min_workers"):
@@ -61,6 +65,50 @@ def _complete_script(spec: JobSpec) -> None:
             raise InvalidArgumentError.of_field(f"spec.{field.name}", value, limit)
     if not spec.script.HasField("max_restarts"):
         spec.script.max_restarts = DEFAULT_MAX_RESTARTS
+
+
+def _complete_plan(spec: JobSpec) -> None:
+    plan = parse_plan("spec.plan", spec.plan)
+    spec.plan = str(plan)
+    if not plan.is_pipeline:
+        return
+    if spec.task == SCRIPT_TASK:
+        limit = "data for a script, whose model only it can compute"
+        raise InvalidArgumentError.of_field("spec.plan", spec.plan, limit)
+    stages = f"{plan.stages}, the stages of the pipeline, each of which is one worker"
+    for field in ("min_workers", "max_workers"):
+        if spec.HasField(field) and getattr(spec, field) != plan.stages:
+            raise InvalidArgumentError.of_field(f"spec.{field}", getattr(spec, field), f"unset, or {stages}")
+        setattr(spec, field, plan.stages)
+    if not spec.HasField("request_budget"):
+        spec.request_budget = max(DEFAULT_REQUEST_BUDGET, plan.stages)
+    if spec.sync:
+        limit = (
+            "unset with a pipeline: no two of its workers hold the same parameters, so nothing is added up"
+        )
+        raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
+    if spec.robust not in ("", OFF):
+        limit = f"{OFF} with a pipeline: nobody else holds a stage, so nobody can outvote or audit it"
+        raise InvalidArgumentError.of_field("spec.robust", spec.robust, limit)
+    if spec.equal_shares:
+        limit = "unset with a pipeline: each sample goes through all of its stages"
+        raise InvalidArgumentError.of_field("spec.equal_shares", spec.equal_shares, limit)
+    if spec.backend == Backend.BACKEND_NCCL:
+        limit = (
+            "gloo or unspecified with a pipeline: what goes from stage to stage goes by way of the processor"
+        )
+        raise InvalidArgumentError.of_field("spec.backend", "nccl", limit)
+    spec.backend = Backend.BACKEND_GLOO
+
+
+def is_pipeline(spec: JobSpec) -> bool:
+    """Whether its workers hold a part of the model each."""
+    return stages_of(spec) > 1
+
+
+def stages_of(spec: JobSpec) -> int:
+    """Parts of the model that are computed one after the other."""
+    return parse_plan("spec.plan", spec.plan).stages
 
 
 def _check(spec: JobSpec) -> None:

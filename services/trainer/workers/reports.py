@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_REASON_CHARACTERS, MAX_TRAINING_SAMPLES
+from peerloom.kit.parallel_plan import MAX_LAYERS, parse_plan
 from peerloom.services.trainer.jobs.sample_ledger import judge, step_samples, steps_per_epoch, total_steps
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
     EpochProgress,
     Job,
+    ModelStage,
     ScriptExit,
     StepProgress,
     Worker,
@@ -30,6 +32,7 @@ from peerloom.v1.trainer_pb2 import (
 
 MAX_NAME_CHARACTERS = 63
 SCRIPT_LINES_CHARACTERS = 4096
+MAX_LAYER_CHARACTERS = 128
 MIN_FIGURE, MAX_FIGURE = 1e-12, 1e12  # of seconds, and of samples or bits a second
 MOST_CODECS, MOST_LAYERS, MAX_PARAMETERS = 16, 128, 1 << 40
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -46,6 +49,8 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
             return _why_not_epoch(job, request.epoch)
         case "checkpoint":
             return _why_not_checkpoint(job, request.checkpoint)
+        case "ready" if request.ready.HasField("stage"):
+            return _why_not_stage(job, request.ready.stage)
         case "beat":
             return _why_not_measured(compute_s_per_sample=request.beat.compute_s_per_sample)
         case "accusation":
@@ -240,6 +245,16 @@ def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
             return f"it measured a layer of {layer.parameters} parameters, over {MAX_PARAMETERS}"
         if reason := _why_not_measured(forward_s=layer.forward_s, backward_s=layer.backward_s):
             return reason
+    return ""
+
+
+def _why_not_stage(job: Job, stage: ModelStage) -> str:
+    stages = parse_plan("spec.plan", job.spec.plan).stages
+    if stages == 1 or stage.number >= stages or not stage.first_layer < stage.end_layer <= MAX_LAYERS:
+        held = f"layers {stage.first_layer} to {stage.end_layer} as stage {stage.number}"
+        return f"it says that it holds {held}, and the job's plan is {job.spec.plan or 'data'}"
+    if max(len(stage.first_name), len(stage.last_name)) > MAX_LAYER_CHARACTERS:
+        return f"its layers' names have more than {MAX_LAYER_CHARACTERS} characters"
     return ""
 
 

@@ -181,6 +181,8 @@ class WorkerSessions:
             case "met" if request.met.generation == newest:
                 self._pool.become(state.met())
             case "ready" if request.ready.generation == newest:
+                if request.ready.HasField("stage"):
+                    self._record.stage_entered(state.worker_id, request.ready.stage)
                 self._pool.become(state.ready())
             case "leaving":
                 leaving, now_s = request.leaving, self._clock.monotonic_s()

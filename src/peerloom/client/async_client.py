@@ -122,6 +122,8 @@ class AsyncClient(AsyncNetwork):
         it is "off"); `sync` names how gradients become their sum, e.g. "codec=int8" (empty: an all-reduce),
         or after how many batches of its own a worker exchanges what these changed, e.g. "diloco", or leaves
         that to the trainer ("auto" or e.g. "auto,quality=near");
+        `plan` says how the model spreads over the workers: each holds all of it ("data", as when empty), or K
+        of them hold consecutive layers ("pipeline=K", "pipeline=K,micro_batches=M");
         `initial_model` is the digest of parameters to begin with.
         Or `task` is a script, NAME.py, with a loop of `peerloom.elastic`: it is sent alone or with the folder
         `code` that it lies in, and gets `script_arguments`; epochs, batch size and rate are its own.

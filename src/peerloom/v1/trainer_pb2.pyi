@@ -176,6 +176,7 @@ class JobSpec(_message.Message):
     ROBUST_FIELD_NUMBER: _builtins.int
     SYNC_FIELD_NUMBER: _builtins.int
     SCRIPT_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
     task: _builtins.str
     """"digits", "mnist", "cifar10", or "module:Class" importable on the nodes; at most 256 characters."""
     epochs: _builtins.int
@@ -225,6 +226,12 @@ class JobSpec(_message.Message):
     Or "auto", perhaps with quality=exact|near|relaxed ("exact" where it isn't given): the trainer takes what is
     fastest by measurement and loses no more than that, and changes it while the job runs.
     """
+    plan: _builtins.str
+    """How the model spreads over the workers: "data", each holds all of it, or "pipeline=K", 2 to 64 workers that hold
+    consecutive layers each; "pipeline=3:7" names the layers, from 0, at which all but the first of them begin. With
+    micro_batches=M, 1 to 4096, behind a comma a batch is computed in so many parts; at most 192 characters; empty:
+    "data". In a job's record all pairs are there.
+    """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Arguments of the task, e.g. {"data": "/data/mnist"}; at most 32, their names 1 to 63 characters long, their
@@ -265,10 +272,11 @@ class JobSpec(_message.Message):
         robust: _builtins.str = ...,
         sync: _builtins.str = ...,
         script: _common_pb2.Script | None = ...,
+        plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements", "script", b"script"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "script", b"script", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "plan", b"plan", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "script", b"script", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
@@ -347,6 +355,7 @@ class Worker(_message.Message):
     END_REASON_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Chosen by the trainer, "worker-" and 12 hexadecimal digits."""
     node_id: _builtins.str
@@ -363,6 +372,10 @@ class Worker(_message.Message):
     """The newest generation that it was a member of, from 1; 0: none yet."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
+    @_builtins.property
+    def stage(self) -> Global___ModelStage:
+        """The part of the model that it holds, if that isn't all of it; unset before it has entered a generation."""
+
     def __init__(
         self,
         *,
@@ -374,14 +387,57 @@ class Worker(_message.Message):
         end_reason: _builtins.str = ...,
         generation: _builtins.int = ...,
         audits: _builtins.int = ...,
+        stage: Global___ModelStage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "stage", b"stage", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Worker: _TypeAlias = Worker  # noqa: Y015
+
+@_typing.final
+class ModelStage(_message.Message):
+    """Consecutive layers of a model, which one worker of a pipeline holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    END_LAYER_FIELD_NUMBER: _builtins.int
+    FIRST_NAME_FIELD_NUMBER: _builtins.int
+    LAST_NAME_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The stage, from 0; that of rank 0 takes the inputs."""
+    first_layer: _builtins.int
+    """Its first layer, from 0."""
+    end_layer: _builtins.int
+    """One past its last layer."""
+    first_name: _builtins.str
+    """Name of the first layer, at most 128 characters."""
+    last_name: _builtins.str
+    """Name of the last one, likewise."""
+    parameters: _builtins.int
+    """Numbers in its parameters."""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        first_layer: _builtins.int = ...,
+        end_layer: _builtins.int = ...,
+        first_name: _builtins.str = ...,
+        last_name: _builtins.str = ...,
+        parameters: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelStage: _TypeAlias = ModelStage  # noqa: Y015
 
 @_typing.final
 class JobProgress(_message.Message):
@@ -2636,16 +2692,22 @@ class WorkerReady(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     GENERATION_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
+    @_builtins.property
+    def stage(self) -> Global___ModelStage:
+        """The part of the model that it holds, if that isn't all of it."""
+
     def __init__(
         self,
         *,
         generation: _builtins.int = ...,
+        stage: Global___ModelStage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

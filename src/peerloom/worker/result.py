@@ -45,8 +45,13 @@ def _store_model(training: Training, spec: JobSpec, assignment: Assignment) -> A
         path = Path(folder) / "model.safetensors"
         origin = training.origin(spec.task, dict(spec.task_arguments))
         path.write_bytes(training.state.model_bytes(origin.to_metadata()))
-        name = f"{spec.task.rpartition(':')[2].lower()}.safetensors"
-        return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name)
+        return store_model(assignment, spec, path)
+
+
+def store_model(assignment: Assignment, spec: JobSpec, path: Path) -> Artifact:
+    """Gives the model's file to the agent. Raises what `store_artifact` raises."""
+    name = f"{spec.task.rpartition(':')[2].lower()}.safetensors"
+    return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name)
 
 
 def training_gflops(task: Task, train: Samples, model: torch.nn.Module, compute_s_per_sample: float) -> float:

@@ -7,11 +7,10 @@ from functools import partial
 import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
-from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.logs import get_logger
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_auto import AutoSync, asked_sync, first_method, is_auto
-from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.kit.sync_auto import AutoSync, asked_sync, is_auto
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Backend,
@@ -33,9 +32,8 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
+from peerloom.worker.beginning import begin_training, method_of
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
-from peerloom.worker.elastic.hosting import begin_script
-from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
@@ -43,10 +41,10 @@ from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, agree_on_beginning, begin_joining
 from peerloom.worker.loop import train_generation
 from peerloom.worker.measuring.sync_measuring import NodeMeasures, SyncMeasuring
+from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.stage_run import enter_stage, run_stage
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
-from peerloom.worker.step_chance import seed_all
-from peerloom.worker.task import load_task
 from peerloom.worker.trainer_session import TrainerSession
 from peerloom.worker.training import Training
 
@@ -91,7 +89,7 @@ class TrainingWorker:
         )
         self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
-        self._training: Training | None = None
+        self._training: Training | PipelineTraining | None = None
         self._group: Group | None = None
         self._measures = NodeMeasures()
         self._formed_ahead: dict[int, Group] = {}  # that meet while another works
@@ -128,11 +126,11 @@ class TrainingWorker:
         self.session.stay()
 
     def _save(self) -> None:
-        if self._training is not None:
+        if isinstance(self._training, Training):
             writer = CheckpointWriter(self._assignment, 0.0, self.session.report_checkpoint)
             writer.write_now(self._training.state)
 
-    def _say_prepared(self, training: Training) -> None:
+    def _say_prepared(self, training: Training | PipelineTraining) -> None:
         prepared = WorkerPrepared(
             training_samples=training.schedule.samples,
             epochs=self._spec.epochs,
@@ -160,9 +158,13 @@ class TrainingWorker:
         entries = self.session.entries.of(config.generation)
         reached_at = (self._assignment.agent_address, self._assignment.interface)
         # Where the method may change the ways between all workers are measured, on the mesh.
-        needs_mesh = method_of(config).needs_mesh or is_auto(config.spec.sync)
+        may_change = is_auto(config.spec.sync)
+        is_pipeline = parse_plan("spec.plan", config.spec.plan).is_pipeline
+        needs_mesh = method_of(config).needs_mesh or may_change or is_pipeline
         mesh_host = host_of(*reached_at) if needs_mesh else ""
-        return Group(config, self._device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
+        # Between stages numbers go by way of the processor, as their tensors do.
+        device = torch.device("cpu") if is_pipeline else self._device
+        return Group(config, device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
@@ -175,10 +177,10 @@ class TrainingWorker:
                 "this job with --plain-collectives, on a network that you trust, or with --accelerator cpu.",
                 reason="NCCL_IS_PLAIN",
             )
-        if config.checkpoint_digest and not self._took_checkpoint(training, config):
+        if not self._took_state(training, config):
             return
-        training.state.reopen_epoch(training.schedule.steps_per_epoch)
-        training.sync = method_of(config)
+        if isinstance(training, Training):
+            training.sync = method_of(config)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
         if self.session.newest_generation > config.generation:
@@ -187,8 +189,12 @@ class TrainingWorker:
         try:
             if config.world_size > 1:
                 group.form()
-            joining = self._join(training, group, config.newcomers)
-            self._train(training, group, joining, config)
+            if isinstance(training, PipelineTraining):
+                interval_s, told = self._checkpoint_interval_s, (self._spec, self._assignment, self.session)
+                run_stage(training, group, config, *told, interval_s)
+            else:
+                joining = self._join(training, group, config.newcomers)
+                self._train(training, group, joining, config)
         except GenerationBrokenError as broken:
             self.session.set_position(training.state.step, 0)
             aborted = WorkerAborted(
@@ -200,12 +206,19 @@ class TrainingWorker:
         else:
             group.close()
 
-    def _took_checkpoint(self, training: Training, config: ConfigureGeneration) -> bool:
+    def _took_state(self, training: Training | PipelineTraining, config: ConfigureGeneration) -> bool:
         try:
-            training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
+            if isinstance(training, PipelineTraining):
+                enter_stage(training, config, self._spec, self._assignment)
+                return True
+            if config.checkpoint_digest:
+                training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
         except DataLossError as error:
+            if not config.checkpoint_digest:
+                raise
             refuse_checkpoint(self.session, config, error.message)
             return False
+        training.state.reopen_epoch(training.schedule.steps_per_epoch)
         return True
 
     def _join(self, training: Training, group: Group, newcomers: int) -> Joining:
@@ -274,38 +287,9 @@ class TrainingWorker:
     def _say_ready(self, group: Group) -> None:
         self.session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
 
-    def _prepare(self, spec: JobSpec) -> Training:
+    def _prepare(self, spec: JobSpec) -> Training | PipelineTraining:
         if self._training is None:
             if why_not := self._assignment.work.why_not(spec):
                 raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-            arguments = self._inputs.bring()
-            if spec.task == SCRIPT_TASK:
-                seed_all(self._device, spec.seed)
-                script = begin_script(arguments, self._inputs.code, self._device)
-                self._spec = spec = fill_in(spec, script)
-                self._training = ScriptTraining(script, spec, self._device)
-            else:
-                task = load_task(spec.task, arguments)
-                self._spec = spec = fill_in(spec, task)
-                self._training = Training(task, spec, self._device)
-            if spec.initial_model_digest:
-                data = fetch_artifact(self._assignment, spec.initial_model_digest)
-                self._training.state.load_model(data)
+            self._spec, self._training = begin_training(spec, self._inputs, self._assignment, self._device)
         return self._training
-
-
-def method_of(config: ConfigureGeneration) -> SyncMethod:
-    """How a generation synchronises its steps."""
-    if config.sync:
-        return parse_sync("sync", config.sync, config.spec.robust or OFF)
-    return first_method(config.spec.sync, config.spec.robust or OFF)
-
-
-def fill_in(spec: JobSpec, task: object) -> JobSpec:
-    """A copy of the spec in which what was left open has the task's own defaults."""
-    filled = JobSpec()
-    filled.CopyFrom(spec)
-    for field in ("epochs", "batch_size", "learning_rate"):
-        if not filled.HasField(field):
-            setattr(filled, field, getattr(task, field))
-    return filled

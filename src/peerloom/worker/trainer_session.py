@@ -124,6 +124,12 @@ class TrainerSession:
         if reports:
             self._post(message)
 
+    def forget(self, step: int, epoch: int) -> None:
+        """Progress up to there is stored, or won't count: it isn't told any more."""
+        with self._lock:
+            kept = [one for one in self._progress if one.step.step > step or one.epoch.epoch > epoch]
+            self._progress = deque(kept, PROGRESS_KEPT)
+
     def report_checkpoint(self, checkpoint: Checkpoint) -> None:
         """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do.
 
@@ -152,6 +158,10 @@ class TrainerSession:
         """
         self._leaving = WorkerSessionRequest(leaving=WorkerLeaving(reason=reason, grace_s=grace_s))
         self._post(self._leaving)
+
+    def is_leaving(self) -> bool:
+        """Whether this worker was asked to leave its node."""
+        return self._leaving is not None
 
     def stay(self) -> None:
         """Takes `leave` back."""
@@ -253,7 +263,7 @@ class TrainerSession:
     def _handle(self, response: WorkerSessionResponse) -> None:
         kind = response.WhichOneof("message")
         if kind == "recorded":
-            self._forget(response.recorded.step, response.recorded.epoch)
+            self.forget(response.recorded.step, response.recorded.epoch)
             self._show_life()
         elif kind == "abort":
             _log.info("abort_received", generation=response.abort.generation, reason=response.abort.reason)
@@ -288,13 +298,3 @@ class TrainerSession:
             # Whoever still forms an older one would wait, e.g. for the store of a trainer that died.
             self._on_abort(AbortGeneration(reason=f"generation {config.generation} takes its place"))
         self.commands.put(config)
-
-    def _forget(self, step: int, epoch: int) -> None:
-        with self._lock:
-            kept = [
-                message
-                for message in self._progress
-                if (message.step.step > step if message.HasField("step") else message.epoch.epoch > epoch)
-            ]
-            self._progress.clear()
-            self._progress.extend(kept)

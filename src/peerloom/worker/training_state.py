@@ -48,6 +48,11 @@ class TrainingState:
 
     def copy(self) -> Callable[[], bytes]:
         """A copy of now; the function that is returned makes `to_bytes` of it, slowly, in any thread."""
+        copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in self.tensors().items()}
+        return lambda: save(copied)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What `to_bytes` writes, by name: its own tensors, not copies."""
         described, tensors = self.updater.state()
         for name, tensor in self.model.state_dict().items():
             tensors[f"model.{name}"] = tensor
@@ -63,8 +68,7 @@ class TrainingState:
         }
         described_all = {**counters, "updater": described, "registered": registered}
         tensors["counters"] = _text(json.dumps(described_all))
-        copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
-        return lambda: save(copied)
+        return tensors
 
     def size_bytes(self) -> int:
         """About as many bytes as `to_bytes` has."""

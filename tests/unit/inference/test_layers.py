@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from peerloom.inference.server.layers import Layer, layers_of, run_layers
+from peerloom.inference.server.layers import run_layers
+from peerloom.worker.plan.chain import Layer, layers_of
 from peerloom.worker.task import load_task
 
 

@@ -12,12 +12,12 @@ from peerloom.errors import FailedPreconditionError, InvalidArgumentError, Resou
 from peerloom.inference.server import stage_sessions
 from peerloom.inference.server.building import Part
 from peerloom.inference.server.executor import BatchQueue, TorchExecutor
-from peerloom.inference.server.layers import Layer
 from peerloom.inference.server.model_cache import LoadedPart
 from peerloom.inference.server.stage_sessions import StageSession
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse
+from peerloom.worker.plan.chain import Layer
 
 LIMIT_S = 60.0
 

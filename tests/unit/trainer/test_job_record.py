@@ -21,6 +21,7 @@ from peerloom.v1.trainer_pb2 import (
     Job,
     JobResult,
     JobState,
+    ModelStage,
     NetworkTraffic,
     NodeAnswer,
     NodeChoice,
@@ -107,6 +108,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         None,
         lambda j: (j.progress.total_steps, j.progress.total_epochs, j.ledger.training_samples),
         (30, 1, 300),
+    ),
+    "stage_entered": (
+        lambda r: r.stage_entered("worker-1", ModelStage(number=1, first_layer=3, end_layer=8)),
+        None,
+        lambda j: [(each.stage.number, each.stage.end_layer) for each in j.workers],
+        [(1, 8), (0, 0)],
     ),
     "worker_lost": (
         lambda r: r.worker_lost("worker-1", "it died"),

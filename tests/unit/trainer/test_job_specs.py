@@ -145,6 +145,35 @@ def test_a_way_to_synchronise_that_cannot_work_is_refused(spec: JobSpec) -> None
     assert caught.value.metadata["field"] == "spec.sync"
 
 
+def test_a_pipeline_has_as_many_workers_as_stages_and_asks_as_many_nodes() -> None:
+    spec = complete_spec(JobSpec(task="digits", plan="pipeline=4"))
+    assert spec.plan == "pipeline=4,micro_batches=16"
+    assert (spec.min_workers, spec.max_workers, spec.request_budget, slots_wanted(spec)) == (4, 4, 4, 4)
+    assert spec.backend == Backend.BACKEND_GLOO, "on GPUs too: stages send by way of the processor"
+    asked = complete_spec(JobSpec(task="digits", plan="pipeline=2", request_budget=7, min_workers=2))
+    assert (asked.request_budget, asked.max_workers) == (7, 2)
+    assert complete_spec(JobSpec(task="digits")).plan == "data"
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"plan": "pipline=2"}, "spec.plan"),
+        ({"min_workers": 1}, "spec.min_workers"),
+        ({"max_workers": 3}, "spec.max_workers"),
+        ({"sync": "codec=int8"}, "spec.sync"),
+        ({"robust": "auto"}, "spec.robust"),
+        ({"equal_shares": True}, "spec.equal_shares"),
+        ({"backend": Backend.BACKEND_NCCL}, "spec.backend"),
+        ({"batch_size": 1}, "spec.batch_size"),
+    ],
+)
+def test_what_makes_no_sense_with_a_pipeline_is_named(asked: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        complete_spec(JobSpec(**{"task": "digits", "plan": "pipeline=2", **asked}))
+    assert caught.value.metadata["field"] == field
+
+
 def test_fields_of_another_schema_are_not_kept() -> None:
     spec = JobSpec.FromString(JobSpec(task="digits").SerializeToString() + b"\xfa\x3f\x03abc")
     assert complete_spec(spec) == complete_spec(JobSpec(task="digits"))

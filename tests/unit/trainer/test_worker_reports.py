@@ -24,6 +24,7 @@ from peerloom.v1.trainer_pb2 import (
     JobState,
     Ledger,
     LedgerStretch,
+    ModelStage,
     ScriptExit,
     StepProgress,
     Worker,
@@ -32,6 +33,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerFinished,
     WorkerLeaving,
     WorkerPrepared,
+    WorkerReady,
     WorkerSessionRequest,
 )
 
@@ -207,6 +209,23 @@ def test_nothing_is_reached_before_the_task_is_loaded(message: WorkerSessionRequ
 def test_what_can_not_be_is_not_entered(message: WorkerSessionRequest) -> None:
     """After step 4 of 6, thus after the first of two epochs."""
     assert why_not_said(job_at(4), message) != ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "said", "reason"),
+    [
+        ("pipeline=2", ModelStage(number=1, first_layer=3, end_layer=8), ""),
+        ("pipeline=2", ModelStage(number=2, first_layer=3, end_layer=8), "layers 3 to 8 as stage 2"),
+        ("pipeline=2", ModelStage(number=1, first_layer=8, end_layer=8), "layers 8 to 8 as stage 1"),
+        ("pipeline=2", ModelStage(end_layer=1, last_name="l" * 129), "names have more than 128"),
+        ("data", ModelStage(end_layer=1), "and the job's plan is data"),
+    ],
+)
+def test_which_stage_a_worker_can_hold(plan: str, said: ModelStage, reason: str) -> None:
+    job = job_at(3)
+    job.spec.plan = plan
+    found = why_not_said(job, WorkerSessionRequest(ready=WorkerReady(generation=3, stage=said)))
+    assert (reason in found) if reason else (found == "")
 
 
 @pytest.mark.parametrize(

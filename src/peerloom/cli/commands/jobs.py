@@ -123,12 +123,18 @@ def _worker_columns(job: Job) -> tuple[Column, ...]:
             return worker.end_reason or "ended"
         return "ended with the job" if job.ended else "working"
 
+    stages = (Column("STAGE", lambda worker: str(worker.stage or "")),) if _has_stages(job) else ()
     return (
         Column("RANK", lambda worker: str(worker.rank), right=True),
         Column("WORKER", lambda worker: worker.id),
         Column("NODE", lambda worker: worker.node_name),
+        *stages,
         Column("STATE", state),
     )
+
+
+def _has_stages(job: Job) -> bool:
+    return any(worker.stage is not None for worker in job.workers)
 
 
 def _print_job(job: Job) -> None:
@@ -153,7 +159,8 @@ def _print_job(job: Job) -> None:
             ("logged", logged_of(job)),
             ("test", test_of(job)),
             ("backend", str(job.backend or "")),
-            ("sync", spec.sync),
+            ("plan", spec.plan),
+            ("sync", "" if spec.plan.startswith("pipeline") else spec.sync),
             *_chosen(job),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),

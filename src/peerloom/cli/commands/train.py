@@ -55,6 +55,12 @@ from peerloom.client.types import Backend, RobustRule
     help="How gradients become their sum; see 'peerloom sync list'. 'auto' or 'auto,quality=near' measures "
     "and chooses.  [default: wfbp-a2a]",
 )
+@click.option(
+    "--plan",
+    default="",
+    metavar="PLAN",
+    help="How the model spreads over workers: data, or pipeline=K for consecutive layers.  [default: data]",
+)
 @click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")
 @click.option(

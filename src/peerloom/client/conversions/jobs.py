@@ -20,6 +20,7 @@ from peerloom.client.types import (
     LinkTraffic,
     LogLine,
     Model,
+    ModelStage,
     NetworkTraffic,
     NodeAnswer,
     NodeChoice,
@@ -101,6 +102,7 @@ def worker_of(message: trainer_pb2.Worker) -> Worker:
         rank=message.rank,
         ended=message.ended,
         end_reason=message.end_reason,
+        stage=_stage(message.stage) if message.HasField("stage") else None,
     )
 
 
@@ -147,6 +149,7 @@ def spec_of(message: trainer_pb2.JobSpec) -> JobSpec:
         equal_shares=message.equal_shares,
         robust=cast(RobustRule, message.robust or "off"),
         sync=message.sync,
+        plan=message.plan,
     )
 
 
@@ -166,6 +169,17 @@ def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
     if found is None:
         return LogLine(message.node_name, message.worker_id, message.line)
     return LogLine(message.node_name, message.worker_id, found.text, found.rank, found.stream)
+
+
+def _stage(message: trainer_pb2.ModelStage) -> ModelStage:
+    return ModelStage(
+        number=message.number,
+        first_layer=message.first_layer,
+        end_layer=message.end_layer,
+        first_name=message.first_name,
+        last_name=message.last_name,
+        parameters=message.parameters,
+    )
 
 
 def _script_run(message: trainer_pb2.ScriptRun) -> ScriptRun:

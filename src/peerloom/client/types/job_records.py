@@ -91,6 +91,26 @@ class LinkTraffic:
 
 
 @dataclass(frozen=True)
+class ModelStage:
+    """Consecutive layers of a model, `first_layer` to `end_layer`, one past the last, that one worker holds.
+
+    `number` is from 0; `first_name` and `last_name` are layers, `parameters` the numbers that it trains.
+    """
+
+    number: int
+    first_layer: int
+    end_layer: int
+    first_name: str
+    last_name: str
+    parameters: int
+
+    def __str__(self) -> str:
+        layers = self.end_layer - self.first_layer
+        which = f"layer {self.first_name}" if layers == 1 else f"layers {self.first_name} to {self.last_name}"
+        return f"{which}, {self.parameters:,} parameters"
+
+
+@dataclass(frozen=True)
 class NetworkTraffic:
     """What an emulated network carried while a job ran, in `seconds`.
 

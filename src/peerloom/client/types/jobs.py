@@ -11,6 +11,7 @@ from peerloom.client.types.job_records import (
     AuditReport,
     Evaluation,
     Ledger,
+    ModelStage,
     NetworkTraffic,
     NodeChoice,
     ScriptRun,
@@ -48,7 +49,7 @@ class JobSpec:
     """What is asked of the trainer, by the names of `Client.train`; None: left to the task or to the nodes.
 
     `script_arguments` are a script's, where `task` is one. In a job's snapshot `code` and `initial_model` are
-    digests, and `sync` has all its pairs.
+    digests, and `sync` and `plan` have all their pairs.
     """
 
     task: str
@@ -69,6 +70,7 @@ class JobSpec:
     equal_shares: bool = False
     robust: RobustRule = "off"
     sync: str = ""
+    plan: str = ""
     accelerator: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +107,10 @@ class NodeAnswer(ShownInNotebooks):
 
 @dataclass(frozen=True)
 class Worker(ShownInNotebooks):
-    """A training process of a job; `rank` is its place in the newest generation."""
+    """A training process of a job; `rank` is its place in the newest generation.
+
+    `stage` is the part of the model that it holds in a pipeline, once it has entered a generation.
+    """
 
     id: str
     node_id: str
@@ -113,6 +118,7 @@ class Worker(ShownInNotebooks):
     rank: int
     ended: bool
     end_reason: str
+    stage: ModelStage | None = None
 
 
 @dataclass(frozen=True)

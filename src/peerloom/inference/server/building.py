@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PeerloomError
-from peerloom.inference.server.layers import IncrementalModel, Layer, layers_of, run_layers
+from peerloom.inference.server.layers import run_layers
 from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
@@ -17,6 +17,7 @@ from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import HEADER_LIMIT_BYTES
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
 from peerloom.worker.description import ModelOrigin, read_origin
+from peerloom.worker.plan.chain import IncrementalModel, Layer, layers_of
 from peerloom.worker.preparing import prepared
 from peerloom.worker.task import load_task
 

@@ -7,14 +7,15 @@ process otherwise), and so must the connections to the trainer and to the agent.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
-from peerloom.worker.group.breaking import open_sockets, shut_down
+from peerloom.worker.group.breaking import is_collective_failure, open_sockets, shut_down
 from peerloom.worker.group.followed import FollowedGroup
 from peerloom.worker.group.meeting import CONNECTED, PeerMeeting, measure_bytes_per_s
 from peerloom.worker.group.relay.relay import Relay, RelayedGeneration
@@ -194,12 +195,27 @@ class Group:
         """Raises GenerationBrokenError if the group was broken, or `step` is the one to leave at."""
         if self._broken:
             raise GenerationBrokenError(self._broken)
-        if step is not None and self._leave_at is not None and step >= self._leave_at[0]:
+        if step is not None and self._leave_at is not None and self.leaves_after(step):
             raise GenerationBrokenError(self._leave_at[1])
+
+    def leaves_after(self, step: int) -> bool:
+        """Whether it was asked to leave at the boundary after `step` committed steps, or before."""
+        return self._leave_at is not None and step >= self._leave_at[0]
 
     def broken(self, error: Exception) -> GenerationBrokenError:
         """What a failed collective means for this generation."""
         return GenerationBrokenError(self._broken or str(error).splitlines()[0][:300])
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """What the network or a peer fails at inside comes as GenerationBrokenError."""
+        try:
+            yield
+        except RuntimeError as error:
+            self.check()
+            if is_collective_failure(error):
+                raise self.broken(error) from error
+            raise
 
     def close(self) -> None:
         """Leaves the group and frees its descriptors and threads, as soon as gloo lets go of them."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.worker.updating.clipping import clip_gradients
+from peerloom.worker.updating.clipping import clip_gradients, gradients_of, sum_of_squares
 from peerloom.worker.updating.named_state import flatten, load_schedule, names_of, unflatten
 from peerloom.worker.updating.precision import FP16, GradientScaler
 
@@ -59,12 +59,19 @@ class Updater:
         """The same loss, to be differentiated: its gradients come with fp16's scale, if there is one."""
         return loss if self._scaler is None else self._scaler.scaled(loss)
 
-    def step(self) -> None:
-        """The next parameters of the gradients in `.grad`, which are cleared; and the next learning rate."""
+    def squares(self) -> float:
+        """The sum of the squares of all gradients, where these are to be clipped; else 0."""
+        return 0.0 if self._clip_norm is None else sum_of_squares(gradients_of(self._updated))
+
+    def step(self, norm: float | None = None) -> None:
+        """The next parameters of the gradients in `.grad`, which are cleared; and the next learning rate.
+
+        `norm` is that of the whole gradient, where others hold parts of it: these are clipped by it.
+        """
         if self._scaler is not None:
             self._scaler.unscale(self.optimiser)
         if self._clip_norm is not None:
-            clip_gradients(self._updated, self._clip_norm)
+            clip_gradients(self._updated, self._clip_norm, norm)
         if self._scaler is not None:
             self._scaler.step(self.optimiser)
         else:

@@ -1,0 +1,69 @@
+"""What a pipeline's generations differ in from others: pure functions of who is there.
+
+Each worker alone holds its stage, so whoever is lost takes a part of the model along. Every generation goes
+on from the newest checkpoint, or begins anew before there is one; those who live keep their processes, and
+their stages. It needs all of its workers, and no more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from peerloom.services.trainer.generations.decisions import (
+    Abort,
+    Decision,
+    Dismiss,
+    Fail,
+    Form,
+    Hold,
+    Wait,
+    decide,
+)
+from peerloom.services.trainer.workers.decisions import Limits, next_deadline
+from peerloom.services.trainer.workers.state import Finished, Idle, Leaving, WorkerState, Working
+
+
+def decide_pipeline(
+    workers: Sequence[WorkerState],
+    generation: int,
+    limits: Limits,
+    now_s: float,
+    checkpoint_step: int | None = None,
+) -> Decision:
+    """As `decide`, for a pipeline: `checkpoint_step` is where the next generation begins, None: anew."""
+    limits = replace(limits, meets_beside=False)
+    is_ending = any(isinstance(w.phase, Finished) for w in workers)
+    busy = any(isinstance(w.phase, Working | Leaving) for w in workers)
+    going = tuple(w.worker_id for w in workers if isinstance(w.phase, Idle) and w.is_departing)
+    if going and not busy:
+        return Dismiss(going, "its node asked it to leave")
+    # A stage's state is of no use without those of its time: what idle workers have made counts for nothing.
+    shown = [replace(w, step=0) if isinstance(w.phase, Idle | Finished) else w for w in workers]
+    match decide(shown, generation, limits, now_s):
+        case Fail() if generation:
+            return Hold("waiting for nodes: no worker is left", next_deadline(workers, limits, now_s))
+        case Abort(is_polite=True) if is_ending:
+            return Wait("the model is being written", next_deadline(workers, limits, now_s))
+        case Form(worker_ids=worker_ids):
+            return begin_pipeline(worker_ids, generation, checkpoint_step)
+        case decision:
+            return decision
+
+
+def begin_pipeline(worker_ids: tuple[str, ...], generation: int, checkpoint_step: int | None) -> Form:
+    """The generation after `generation` of these workers, in the order of their stages."""
+    went_on = f"{len(worker_ids)} stages {'go on' if generation else 'begin'}"
+    if checkpoint_step is None:
+        return Form(worker_ids, 0, 0, f"{went_on} from the beginning")
+    how = f"{went_on} from the checkpoint of step {checkpoint_step}"
+    return Form(worker_ids, checkpoint_step, 0, how, from_checkpoint=True)
+
+
+def by_stage(worker_ids: Sequence[str], former: Mapping[str, int]) -> tuple[str, ...]:
+    """The workers in the order of their stages: each keeps that of `former`, new ones fill the gaps."""
+    stages: dict[int, str] = {}
+    for worker_id in worker_ids:
+        stage = former.get(worker_id)
+        if stage is not None and stage < len(worker_ids) and stage not in stages:
+            stages[stage] = worker_id
+    others = iter([worker_id for worker_id in worker_ids if worker_id not in stages.values()])
+    return tuple(stages[stage] if stage in stages else next(others) for stage in range(len(worker_ids)))

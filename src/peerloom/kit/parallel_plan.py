@@ -1,0 +1,94 @@
+"""How a model spreads over a job's workers: `data`, or `pipeline=K`. Pure functions of what a user wrote."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from peerloom.errors import InvalidArgumentError, nearest
+
+DATA, PIPELINE, MICRO_BATCHES = "data", "pipeline", "micro_batches"
+MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 192
+# With M micro-batches each of K stages idles for (K - 1) / (M + K - 1) of a step: a fifth with four a stage.
+MICRO_BATCHES_A_STAGE = 4
+
+
+@dataclass(frozen=True)
+class ParallelPlan:
+    """`stages` workers with consecutive layers each; 1: each worker holds the whole model.
+
+    `starts` are the layers, from 0, at which all but the first stage begin; empty: chosen by cost. A batch is
+    computed in `micro_batches` parts, as equal as whole samples allow.
+    """
+
+    stages: int = 1
+    starts: tuple[int, ...] = ()
+    micro_batches: int = 1
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether workers hold parts of the model."""
+        return self.stages > 1
+
+    def __str__(self) -> str:
+        if not self.is_pipeline:
+            return DATA
+        how = ":".join(map(str, self.starts)) if self.starts else str(self.stages)
+        # One start alone would read as a number of stages.
+        colon = ":" if len(self.starts) == 1 else ""
+        return f"{PIPELINE}={how}{colon},{MICRO_BATCHES}={self.micro_batches}"
+
+
+def parse_plan(field: str, text: str) -> ParallelPlan:
+    """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…", and "micro_batches=M".
+
+    "pipeline=5:" begins the second of two stages at layer 5. Raises InvalidArgumentError with the limit that
+    was passed, or the nearest word.
+    """
+    if len(text) > MAX_PLAN_CHARACTERS:
+        limit = f"at most {MAX_PLAN_CHARACTERS} characters"
+        raise InvalidArgumentError.of_field(field, text[:77] + "...", limit)
+    if text in ("", DATA):
+        return ParallelPlan()
+    given: dict[str, str] = {}
+    for pair in text.split(","):
+        key, equals, value = pair.partition("=")
+        if key not in (PIPELINE, MICRO_BATCHES) or not equals or key in given:
+            near = nearest(key, (DATA, PIPELINE, MICRO_BATCHES))
+            hint = f", did you mean {near[0]}?" if near else ""
+            limit = f"{DATA}, or {PIPELINE}=K and perhaps {MICRO_BATCHES}=M, with a comma between{hint}"
+            raise InvalidArgumentError.of_field(field, text, limit)
+        given[key] = value
+    if PIPELINE not in given:
+        limit = f"{PIPELINE}=K too: {MICRO_BATCHES} are the parts of a batch that flow through a pipeline"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    starts = _starts(field, text, given[PIPELINE]) if ":" in given[PIPELINE] else ()
+    stages = len(starts) + 1 if starts else _number(field, text, PIPELINE, given[PIPELINE], 2, MAX_STAGES)
+    usual = str(MICRO_BATCHES_A_STAGE * stages)
+    number = given.get(MICRO_BATCHES, usual)
+    return ParallelPlan(stages, starts, _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES))
+
+
+def micro_batch_sizes(samples: int, micro_batches: int, least: int = 1) -> list[int]:
+    """How a batch of `samples` is divided: so many parts, or as many as have `least` samples or more each.
+
+    The first ones have one sample more where it doesn't go evenly.
+    """
+    parts = max(1, min(micro_batches, samples // least))
+    size, more = divmod(samples, parts)
+    return [size + (part < more) for part in range(parts)]
+
+
+def _starts(field: str, text: str, value: str) -> tuple[int, ...]:
+    words = value.removesuffix(":").split(":")
+    starts = tuple(_number(field, text, "a stage's first layer", word, 1, MAX_LAYERS) for word in words)
+    if len(starts) >= MAX_STAGES or any(first >= second for first, second in pairwise(starts)):
+        limit = f"at most {MAX_STAGES - 1} layers in growing order, as in {PIPELINE}=3:7:12"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return starts
+
+
+def _number(field: str, text: str, what: str, number: str, least: int, most: int) -> int:
+    value = int(number) if number.isascii() and number.isdecimal() and len(number) <= 9 else -1
+    if not least <= value <= most:
+        limit = f"{what} with a whole number from {least} to {most:,}"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return value

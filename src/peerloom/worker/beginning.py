@@ -1,0 +1,57 @@
+"""What a worker trains, made of its job's spec and what the job brings; how a generation synchronises it."""
+
+import torch
+
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
+from peerloom.kit.parallel_plan import parse_plan
+from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_auto import first_method
+from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
+from peerloom.worker.agent_artifacts import fetch_artifact
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.elastic.hosting import begin_script
+from peerloom.worker.elastic.script_training import ScriptTraining
+from peerloom.worker.inputs import Inputs
+from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.step_chance import seed_all
+from peerloom.worker.task import load_task
+from peerloom.worker.training import Training
+
+
+def begin_training(
+    spec: JobSpec, inputs: Inputs, assignment: Assignment, device: torch.device
+) -> tuple[JobSpec, Training | PipelineTraining]:
+    """The spec with nothing left open, and a training at its beginning, with the job's first parameters."""
+    arguments = inputs.bring()
+    if spec.task == SCRIPT_TASK:
+        seed_all(device, spec.seed)
+        script = begin_script(arguments, inputs.code, device)
+        spec = fill_in(spec, script)
+        training: Training = ScriptTraining(script, spec, device)
+    else:
+        task = load_task(spec.task, arguments)
+        spec = fill_in(spec, task)
+        if parse_plan("spec.plan", spec.plan).is_pipeline:
+            return spec, PipelineTraining(task, spec, device)
+        training = Training(task, spec, device)
+    if spec.initial_model_digest:
+        training.state.load_model(fetch_artifact(assignment, spec.initial_model_digest))
+    return spec, training
+
+
+def fill_in(spec: JobSpec, task: object) -> JobSpec:
+    """A copy of the spec in which what was left open has the task's own defaults."""
+    filled = JobSpec()
+    filled.CopyFrom(spec)
+    for field in ("epochs", "batch_size", "learning_rate"):
+        if not filled.HasField(field):
+            setattr(filled, field, getattr(task, field))
+    return filled
+
+
+def method_of(config: ConfigureGeneration) -> SyncMethod:
+    """How a generation synchronises its steps."""
+    if config.sync:
+        return parse_sync("sync", config.sync, config.spec.robust or OFF)
+    return first_method(config.spec.sync, config.spec.robust or OFF)

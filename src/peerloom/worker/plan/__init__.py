@@ -1,0 +1,16 @@
+"""How a model spreads over workers: each holds all of it (`data`), or consecutive layers (`pipeline`).
+
+chain              a model as a chain of layers, and why it can't be cut
+balancing          at which layers the stages begin: pure
+blueprint          what the whole model is, of which each worker holds a stage
+stage_model        the own stage of it, with the names of the whole
+pipeline_training  what a worker keeps of a pipeline job, and its stage for a generation
+micro_batch_order  in which order a stage computes its micro-batches: one forward, one backward; pure
+stage_links        tensors from stage to stage over the group's mesh, and numbers among all
+stage_step         one step: forward and backward passes, and one commit of all stages
+stage_loop         a generation of a pipeline, from its first step to the job's end, or until it breaks
+stage_files        its checkpoints and its model, of all stages' parts
+whole_state        these in the one form of all plans, from parts and into parts
+tensor_file        a safetensors file, written a tensor at a time
+stage_run          a worker's part in a generation, as the trainer hears of it
+"""

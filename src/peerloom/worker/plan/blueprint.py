@@ -1,0 +1,160 @@
+"""What the whole model of a pipeline job is, as each worker finds it without holding it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.flop_counter import FlopCounterMode
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.logs import get_logger
+from peerloom.kit.parallel_plan import ParallelPlan
+from peerloom.worker.batches import Nest, call_model, form_of
+from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
+from peerloom.worker.plan.chain import Layer, chain_of
+from peerloom.worker.task import Samples, Task, load_batch
+
+_log = get_logger()
+
+
+@dataclass(frozen=True)
+class PipelineBlueprint:
+    """The chain of layers, where its stages begin, and which stage holds each tensor of the model's state.
+
+    `flops` are a forward pass's operations for one sample, by layer; 0 where they can't be told.
+    `groups` are the names in each of the optimiser's groups; `normalises`: some layer normalises by batch.
+    """
+
+    layers: tuple[LayerFacts, ...]
+    flops: tuple[int, ...]
+    starts: tuple[int, ...]
+    owners: dict[str, int]
+    groups: tuple[tuple[str, ...], ...]
+    normalises: bool
+
+    def bounds(self, stage: int) -> tuple[int, int]:
+        """First and one past the last layer of a stage."""
+        return self.starts[stage], ends_of(self.starts, len(self.layers))[stage]
+
+    def names(self, stage: int) -> frozenset[str]:
+        """What a stage holds of the model's state."""
+        return frozenset(name for name, owner in self.owners.items() if owner == stage)
+
+    def parameters(self, stage: int) -> int:
+        """Numbers that are trained in a stage."""
+        first, end = self.bounds(stage)
+        return sum(layer.parameters for layer in self.layers[first:end])
+
+
+def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -> PipelineBlueprint:
+    """The blueprint of a task's model for a plan; the first sample shows its inputs.
+
+    Raises InvalidArgumentError, saying why, for a model or an optimiser that can't be divided so.
+    """
+    inputs, _ = load_batch(task, train, torch.zeros(1, dtype=torch.int64))
+    name = type(task).__name__
+    if not isinstance(inputs, Tensor):
+        limit = f"data: {name} gives inputs {form_of(inputs)}, and a pipeline takes one tensor"
+        raise InvalidArgumentError.of_field("plan", str(plan), limit)
+    model = _without_memory(task)
+    chain, why_single = chain_of(model)
+    flops = _flops(model, chain, inputs) if next(model.parameters()).is_meta else [0] * len(chain)
+    layers = tuple(_facts(layer, count) for layer, count in zip(chain, flops, strict=True))
+    starts = stage_starts(layers, plan, why_single)
+    names = [name for name, each in model.named_parameters() if each.requires_grad]
+    by_parameter = dict(zip([p for p in model.parameters() if p.requires_grad], names, strict=True))
+    optimiser = task.optimiser(model.parameters(), learning_rate)
+    known = {parameter: name for name, parameter in model.named_parameters()} | by_parameter
+    return PipelineBlueprint(
+        layers,
+        tuple(flops),
+        starts,
+        _owners(model, chain, starts, plan),
+        tuple(tuple(known[each] for each in group["params"]) for group in optimiser.param_groups),
+        any(isinstance(module, _BatchNorm) for module in model.modules()),
+    )
+
+
+def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], stage: int, task: Task) -> None:
+    """Raises InvalidArgumentError unless a stage's optimiser has its part of each group of the whole's."""
+    names = blueprint.names(stage)
+    expected = [[name for name in group if name in names] for group in blueprint.groups]
+    if [list(group) for group in own] != expected:
+        raise InvalidArgumentError(
+            f"{type(task).__name__}.optimiser() divides a stage's parameters into other groups than those of "
+            "the whole model. Have it make the same groups of any parameters, empty ones too, or train with "
+            "plan data.",
+            reason="OPTIMISER_NOT_DIVISIBLE",
+        )
+
+
+def _without_memory(task: Task) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return task.model()
+        except Exception as error:  # the user's constructor may ask for values
+            _log.warning("model_built_whole", reason=f"{type(error).__name__}: {error}")
+            return task.model()
+
+
+def _facts(layer: Layer, flops: int) -> LayerFacts:
+    parameters = sum(each.numel() for each in layer.module.parameters() if each.requires_grad)
+    # An update touches each parameter once a step, whatever the batch.
+    return LayerFacts(layer.name, float(flops + parameters), parameters)
+
+
+@torch.no_grad()
+def _flops(model: nn.Module, chain: Sequence[Layer], inputs: Tensor) -> list[int]:
+    """By layer, of one sample; also tells whether the chain gives what the model gives."""
+    counts, here = list[int](), inputs.to("meta")
+    model.eval()
+    try:
+        whole: Nest = call_model(model, here)
+        for layer in chain:
+            here, count = _counted(layer.module, here)
+            counts.append(count)
+    except Exception as error:  # what needs values can't be run without memory
+        _log.warning("layers_not_measured", reason=f"{type(error).__name__}: {error}")
+        return [0] * len(chain)
+    finally:
+        model.train()
+    if form_of(here) != form_of(whole):
+        raise InvalidArgumentError(
+            f"The layers of {type(model).__name__}, one after the other, give {form_of(here)}, and the model "
+            f"gives {form_of(whole)}. Train with plan data, or give it a forward() that is the chain of its "
+            "layers.",
+            reason="MODEL_NOT_DIVISIBLE",
+        )
+    return counts
+
+
+def _counted(layer: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[Tensor, int]:
+    with FlopCounterMode(display=False) as counter:
+        outputs = layer(inputs)
+    count: int = counter.get_total_flops()
+    return outputs, count
+
+
+def _owners(
+    model: nn.Module, chain: Sequence[Layer], starts: Sequence[int], plan: ParallelPlan
+) -> dict[str, int]:
+    """The stage of each name in the model's state; of what no layer has, the first."""
+    stages: dict[int, set[int]] = {}
+    for stage, (first, end) in enumerate(zip(starts, ends_of(starts, len(chain)), strict=True)):
+        for layer in chain[first:end]:
+            for tensor in [*layer.module.parameters(), *layer.module.buffers()]:
+                stages.setdefault(id(tensor), set()).add(stage)
+    owners = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        found = sorted(stages.get(id(tensor), {0}))
+        if len(found) > 1:
+            limit = (
+                f"another one: {name} belongs to stages {found[0]} and {found[1]}, and workers can't share a "
+                "tensor. Name starts that keep its layers together, or use data"
+            )
+            raise InvalidArgumentError.of_field("plan", str(plan), limit)
+        owners[name] = found[0]
+    return owners

@@ -1,0 +1,110 @@
+"""One worker's part in a generation of a pipeline: its stage's state, the training, and its last word."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.trainer_pb2 import (
+    ConfigureGeneration,
+    JobSpec,
+    WorkerFinished,
+    WorkerReady,
+    WorkerSessionRequest,
+)
+from peerloom.worker.agent_artifacts import fetch_file
+from peerloom.worker.assignment import Assignment
+from peerloom.worker.group.process_group import Group
+from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.stage_files import StageCheckpoints, write_model
+from peerloom.worker.plan.stage_links import MeshLinks, StageLinks
+from peerloom.worker.plan.stage_loop import Hooks, train_stage
+from peerloom.worker.result import PASSES, store_model
+from peerloom.worker.trainer_session import TrainerSession
+
+
+def enter_stage(
+    training: PipelineTraining, config: ConfigureGeneration, spec: JobSpec, assignment: Assignment
+) -> None:
+    """Gives the worker its stage in a generation, with the state that it begins with.
+
+    Raises what `PipelineTraining.enter` raises, and NotFoundError when the agent lacks a file.
+    """
+    digest = config.checkpoint_digest or spec.initial_model_digest
+    if not digest:
+        training.enter(config.rank)
+        return
+    with TemporaryDirectory(prefix="peerloom-") as folder:
+        path = Path(folder) / "state.safetensors"
+        fetch_file(assignment, digest, path)
+        is_checkpoint = bool(config.checkpoint_digest)
+        training.enter(config.rank, path if is_checkpoint else None, None if is_checkpoint else path)
+
+
+def run_stage(
+    training: PipelineTraining,
+    group: Group,
+    config: ConfigureGeneration,
+    spec: JobSpec,
+    assignment: Assignment,
+    session: TrainerSession,
+    checkpoint_interval_s: float,
+) -> None:
+    """Trains this worker's stage in a group that stands, and tells of the model when the job is done.
+
+    Raises GenerationBrokenError when the group breaks. The next generation makes the steps since its
+    checkpoint again, so nothing is told any more of those of this one.
+    """
+    links = MeshLinks(group)
+    ready = WorkerReady(generation=group.generation, stage=training.described())
+    session.set_position(training.state.step, group.generation)
+    session.say(WorkerSessionRequest(ready=ready))
+    session.set_reporting(group.rank == 0)
+    checkpoints = StageCheckpoints(assignment, links, checkpoint_interval_s, session.report_checkpoint)
+
+    def on_step() -> None:
+        session.set_position(training.state.step, group.generation)
+        session.set_work(training.compute_s_per_sample, 0)
+
+    hooks = Hooks(
+        session.report,
+        on_step,
+        checkpoints.is_due,
+        session.is_leaving,
+        lambda writer, at_once: checkpoints.keep(training, writer, at_once=at_once),
+    )
+    try:
+        train_stage(training, group, links, hooks)
+        finished = _finish(training, links, group, spec, assignment)
+    except GenerationBrokenError:
+        session.forget(training.schedule.total_steps, training.schedule.epochs)
+        raise
+    session.say(WorkerSessionRequest(finished=finished))
+
+
+def _finish(
+    training: PipelineTraining, links: StageLinks, group: Group, spec: JobSpec, assignment: Assignment
+) -> WorkerFinished:
+    with TemporaryDirectory(prefix="peerloom-") as folder:
+        path = Path(folder) / "model.safetensors"
+        with group.failures():
+            digest = write_model(training, links, spec, path)
+        model = store_model(assignment, spec, path) if group.rank == 0 else Artifact()
+    steps = max(1, training.steps)
+    return WorkerFinished(
+        generation=group.generation,
+        model=model,
+        parameters_digest=digest,
+        training_s=training.training_s,
+        samples=training.samples,
+        compute_s_per_step=training.compute_s / steps,
+        training_gflops=_gflops(training),
+        communication_s_per_step=training.communication_s / steps,
+        communicated_bytes=training.communicated_bytes,
+    )
+
+
+def _gflops(training: PipelineTraining) -> float:
+    first, end = training.blueprint.bounds(training.stage)
+    seconds = training.compute_s_per_sample
+    return PASSES * sum(training.blueprint.flops[first:end]) / seconds / 1e9 if seconds > 0 else 0.0

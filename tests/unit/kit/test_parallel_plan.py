@@ -1,0 +1,64 @@
+"""The words of a plan, and how a batch is divided into micro-batches."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.parallel_plan import ParallelPlan, micro_batch_sizes, parse_plan
+
+
+@pytest.mark.parametrize(
+    ("text", "plan", "whole"),
+    [
+        ("", ParallelPlan(), "data"),
+        ("data", ParallelPlan(), "data"),
+        ("pipeline=4", ParallelPlan(4, (), 16), "pipeline=4,micro_batches=16"),
+        ("micro_batches=3,pipeline=2", ParallelPlan(2, (), 3), "pipeline=2,micro_batches=3"),
+        ("pipeline=3:7:12", ParallelPlan(4, (3, 7, 12), 16), "pipeline=3:7:12,micro_batches=16"),
+        ("pipeline=5:", ParallelPlan(2, (5,), 8), "pipeline=5:,micro_batches=8"),
+    ],
+)
+def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: ParallelPlan, whole: str) -> None:
+    assert parse_plan("plan", text) == plan
+    assert str(plan) == whole
+    assert parse_plan("plan", whole) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pipelin=2", "did you mean pipeline?"),
+        ("pipeline", "pipeline=K"),
+        ("pipeline=1", "from 2 to 64"),
+        ("pipeline=65", "from 2 to 64"),
+        ("pipeline=two", "from 2 to 64"),
+        ("pipeline=2,pipeline=3", "pipeline=K"),
+        ("micro_batches=4", "pipeline=K too"),
+        ("pipeline=2,micro_batches=0", "from 1 to 4,096"),
+        ("pipeline=7:3", "in growing order"),
+        ("pipeline=0:3", "from 1 to 1,000,000"),
+        ("pipeline=3::4", "from 1 to 1,000,000"),
+        ("data,micro_batches=2", "pipeline=K"),
+        ("p" * 193, "at most 192 characters"),
+    ],
+)
+def test_what_is_no_plan_is_refused_with_what_would_be_one(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        parse_plan("plan", text)
+
+
+def test_a_batch_that_does_not_divide_gives_the_first_ones_more() -> None:
+    assert micro_batch_sizes(10, 4) == [3, 3, 2, 2]
+    assert micro_batch_sizes(3, 8) == [1, 1, 1], "no micro-batch is empty"
+    assert micro_batch_sizes(7, 8, least=2) == [3, 2, 2], "batch normalisation needs two"
+    assert micro_batch_sizes(1, 4, least=2) == [1], "there is no more"
+
+
+@given(st.integers(1, 500), st.integers(1, 64), st.integers(1, 2))
+def test_each_sample_is_in_one_micro_batch_of_about_equal_size(samples: int, parts: int, least: int) -> None:
+    sizes = micro_batch_sizes(samples, parts, least)
+    assert sum(sizes) == samples
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) <= parts
+    assert min(sizes) >= min(least, samples)

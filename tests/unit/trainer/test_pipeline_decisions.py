@@ -1,0 +1,98 @@
+"""When a pipeline's stages begin, go on from a checkpoint, and leave. Workers are invented."""
+
+from dataclasses import replace
+
+from peerloom.services.trainer.generations import decisions as g
+from peerloom.services.trainer.generations.pipeline_decisions import (
+    begin_pipeline,
+    by_stage,
+    decide_pipeline,
+)
+from peerloom.services.trainer.workers.decisions import Limits
+from peerloom.services.trainer.workers.state import (
+    Departure,
+    Finished,
+    Idle,
+    Leaving,
+    Lost,
+    Phase,
+    Starting,
+    WorkerState,
+    Working,
+)
+from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.trainer_pb2 import WorkerFinished
+
+LIMITS = Limits(60, 15, 1, min_workers=2, max_workers=2)
+STOPPED, GONE = Idle(is_member=True), Lost(is_member=True)
+DONE = Finished(WorkerFinished())
+WITH_MODEL = Finished(WorkerFinished(model=Artifact(digest="a" * 64)))
+
+
+def workers(*phases: Phase, step: int = 0) -> list[WorkerState]:
+    """w0, w1, ... in these phases, with so many steps."""
+    return [WorkerState(f"w{i}", phase, step=step) for i, phase in enumerate(phases)]
+
+
+def decide(*states: WorkerState, generation: int = 1, checkpoint: int | None = None) -> g.Decision:
+    return decide_pipeline(states, generation, LIMITS, 0.0, checkpoint)
+
+
+def test_it_begins_when_all_of_its_stages_are_there() -> None:
+    assert isinstance(decide(*workers(Idle(), Starting(0.0)), generation=0), g.Wait)
+    assert isinstance(decide(*workers(Idle()), generation=0), g.Hold)
+    began = decide(*workers(Idle(), Idle()), generation=0)
+    assert began == g.Form(("w0", "w1"), 0, 0, "2 stages begin from the beginning")
+
+
+def test_a_stage_that_is_lost_ends_the_generation_and_its_place_is_waited_for() -> None:
+    assert isinstance(decide(*workers(Working(), GONE, step=9)), g.Abort)
+    held = decide(*workers(STOPPED, GONE, step=9), checkpoint=5)
+    assert isinstance(held, g.Hold)
+    assert "1 of at least 2" in held.reason
+
+
+def test_with_the_replacement_all_go_on_from_the_checkpoint_or_begin_anew() -> None:
+    """What the living one has made counts for nothing: the other stage's part of it is lost."""
+    states = [replace(workers(STOPPED, step=9)[0], left_at_step=3), workers(GONE, Idle())[1]]
+    went_on = decide(*states, checkpoint=5)
+    assert went_on == g.Form(
+        ("w0", "w1"), 5, 0, "2 stages go on from the checkpoint of step 5", from_checkpoint=True
+    )
+    assert decide(*states) == g.Form(("w0", "w1"), 0, 0, "2 stages go on from the beginning")
+
+
+def test_a_job_that_loses_all_of_its_workers_waits_for_others() -> None:
+    assert isinstance(decide(*workers(GONE, GONE)), g.Hold)
+    assert isinstance(decide(*workers(Lost(), Lost()), generation=0), g.Fail)
+
+
+def test_who_has_to_go_leaves_at_a_boundary_with_all_and_is_let_go_then() -> None:
+    leaves = Departure(leave_by_s=None)
+    going, staying = workers(Working(), Working(), step=9)
+    said = decide(replace(going, departure=leaves), staying)
+    assert isinstance(said, g.Abort)
+    assert said.is_polite
+    idle = [replace(each, departure=leaves) for each in workers(STOPPED, step=9)]
+    other = replace(workers(STOPPED, step=9)[0], worker_id="w1")
+    assert isinstance(decide(*idle, replace(other, phase=Leaving(0.0)), checkpoint=9), g.Wait)
+    assert decide(*idle, other, checkpoint=9) == g.Dismiss(("w0",), "its node asked it to leave")
+
+
+def test_a_spare_worker_is_let_go() -> None:
+    assert isinstance(decide(*workers(Working(), Working(), Idle())), g.Dismiss)
+    assert isinstance(decide(*workers(STOPPED, STOPPED, Idle())), g.Dismiss)
+
+
+def test_it_is_complete_when_all_stages_have_finished() -> None:
+    assert isinstance(decide(*workers(WITH_MODEL, Working())), g.Wait)
+    assert decide(*workers(WITH_MODEL, DONE)) == g.Complete("w0", "all workers have finished")
+    made_again = decide(*workers(GONE, DONE, Idle()), checkpoint=4)
+    assert isinstance(made_again, g.Form), "the model was lost with the one that had it"
+
+
+def test_who_lives_keeps_its_stage() -> None:
+    assert by_stage(("a", "b", "c"), {"c": 0, "a": 1}) == ("c", "a", "b")
+    assert by_stage(("a", "b"), {"a": 5, "b": 1}) == ("a", "b"), "stage 5 is none of two"
+    assert by_stage(("a", "b"), {}) == ("a", "b")
+    assert begin_pipeline(("a",), 1, 0).from_checkpoint, "a checkpoint of step 0 is one"

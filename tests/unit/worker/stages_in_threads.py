@@ -1,0 +1,148 @@
+"""The stages of a pipeline as threads of one process, and the same training in one piece."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.stage_links import StageTensor
+from peerloom.worker.step_share import share_of
+from peerloom.worker.sync import SyncTraffic
+from peerloom.worker.sync.alone import Alone
+from peerloom.worker.task import Split, Task
+from peerloom.worker.training import Training
+
+LIMIT_S = 60.0
+CPU = torch.device("cpu")
+T = TypeVar("T")
+
+
+class Lines:
+    """What lies between the stages: queues, and a place where all give their numbers."""
+
+    def __init__(self, stages: int) -> None:
+        self.queues = {
+            (sender, receiver): queue.Queue[StageTensor]()
+            for sender in range(stages)
+            for receiver in range(stages)
+        }
+        self.rows: list[Sequence[float]] = [()] * stages
+        self.barrier = threading.Barrier(stages, timeout=LIMIT_S)
+
+
+class QueueLinks:
+    """The links of one stage."""
+
+    def __init__(self, lines: Lines, stage: int) -> None:
+        self.traffic = SyncTraffic()
+        self.stage, self.stages = stage, len(lines.rows)
+        self._lines = lines
+
+    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False) -> None:
+        self._lines.queues[self.stage, stage].put(StageTensor(tensor.detach().clone(), wants_gradient))
+
+    def receive(self, stage: int) -> StageTensor:
+        return self._lines.queues[stage, self.stage].get(timeout=LIMIT_S)
+
+    def flush(self, at_most: int = 0) -> None:
+        pass
+
+    def gather(self, row: Sequence[float]) -> list[list[float]]:
+        self._lines.rows[self.stage] = row
+        self._lines.barrier.wait()
+        rows = [list(each) for each in self._lines.rows]
+        self._lines.barrier.wait()  # nobody says the next before all have heard this
+        return rows
+
+    @contextmanager
+    def patient(self, size_bytes: int) -> Iterator[None]:
+        yield
+
+
+class Waves(Task):
+    """Four layers with parameters, a schedule, moments and a clipped norm, on 70 samples."""
+
+    batch_size = 20
+    epochs = 13
+    learning_rate = 0.05
+    clip_norm = 0.05
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(6, 16),
+            nn.Tanh(),
+            nn.Sequential(nn.Linear(16, 12), nn.GELU(), nn.LayerNorm(12)),
+            nn.Linear(12, 3),
+        )
+
+    def data(self) -> tuple[Split, Split]:
+        inputs = torch.rand(90, 6, generator=torch.Generator().manual_seed(3))
+        targets = (inputs.sum(1) * 2).long() % 3
+        return Split(inputs[:70], targets[:70]), Split(inputs[70:], targets[70:])
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(parameters, lr=learning_rate)
+
+    def scheduler(
+        self, optimiser: torch.optim.Optimizer, total_steps: int
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, total_steps)
+
+
+def spec_of(task: Task, plan: str = "") -> JobSpec:
+    return JobSpec(
+        task="test:Task",
+        plan=plan,
+        seed=7,
+        epochs=task.epochs,
+        batch_size=task.batch_size,
+        learning_rate=task.learning_rate,
+    )
+
+
+class Pipeline:
+    """The stages' trainings; each of `work` runs in a thread for each of them."""
+
+    def __init__(self, task: Task, plan: str, checkpoint: Path | None = None) -> None:
+        stages = PipelineTraining(task, spec_of(task, plan), CPU).plan.stages
+        self.trainings = [PipelineTraining(task, spec_of(task, plan), CPU) for _ in range(stages)]
+        for stage, training in enumerate(self.trainings):  # in turn: all draw from one generator
+            training.enter(stage, checkpoint)
+
+    def work(self, function: Callable[[PipelineTraining, QueueLinks], T]) -> list[T]:
+        lines = Lines(len(self.trainings))
+        with ThreadPoolExecutor(len(self.trainings)) as pool:
+            begun = [
+                pool.submit(function, training, QueueLinks(lines, stage))
+                for stage, training in enumerate(self.trainings)
+            ]
+            return [each.result(LIMIT_S) for each in begun]
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {
+            name: tensor.detach()
+            for training in self.trainings
+            for name, tensor in training.stage_model.state_dict().items()
+        }
+
+
+def in_one_piece(task: Task, steps: int, training: Training | None = None) -> tuple[Training, list[float]]:
+    """One worker's training after so many more steps, and their losses."""
+    training = training or Training(task, spec_of(task), CPU)
+    state, alone, losses = training.state, Alone(training.state.model), []
+    for _ in range(steps):
+        first, end = training.schedule.bounds(state.step)
+        share = share_of(training, state.step, [end - first], 0)
+        losses.append(alone.backward(share.walk(training, alone.forward, state.updater), [end - first]))
+        state.updater.step()
+        state.step += 1
+        state.epoch_loss_sum += losses[-1] * (end - first)
+    return training, losses
