@@ -12,8 +12,8 @@ from plan_samples import FAST, layer, slot
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.plan_model.known_models import known_model
 from peerloom.kit.plan_model.model_layers import layers_of_document
-from peerloom.kit.plan_model.parallel_plan import DATA, HYBRID, PIPELINE, SINGLE, ParallelPlan, PlanStage
 from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
+from peerloom.kit.plan_model.placed_plan import DATA, HYBRID, PIPELINE, SINGLE, PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting, PlanSlot
 from peerloom.kit.plan_model.plan_value import PlanPrediction, costed_plan, predict_plan
 from peerloom.kit.plan_model.stage_costs import StageCosts, shares_by_speed
@@ -27,7 +27,7 @@ def setting(layers: int = 2, slots: int = 2, batch: int = 4) -> PlanSetting:
 def predicted(
     chosen: PlanSetting, *stages: PlanStage, micro_batches: int = 1, order: str = ONE_F_ONE_B
 ) -> PlanPrediction:
-    costed = costed_plan(ParallelPlan(stages, micro_batches, order), chosen, StageCosts(chosen))
+    costed = costed_plan(PlacedPlan(stages, micro_batches, order), chosen, StageCosts(chosen))
     assert costed is not None
     return predict_plan(costed, chosen)
 
@@ -36,7 +36,7 @@ def test_a_plan_has_a_kind() -> None:
     one, wide = PlanStage(0, 2, (0,)), PlanStage(0, 2, (0, 1))
     first, second = PlanStage(0, 1, (0,)), PlanStage(1, 2, (1, 2))
     kinds = [
-        ParallelPlan(stages, 1, GPIPE).kind
+        PlacedPlan(stages, 1, GPIPE).kind
         for stages in ((one,), (wide,), (first, PlanStage(1, 2, (1,))), (first, second))
     ]
     assert kinds == [SINGLE, DATA, PIPELINE, HYBRID]
@@ -92,7 +92,7 @@ def test_rates_and_delays_are_of_the_way_that_a_message_takes() -> None:
 
 def test_a_slot_without_a_sample_is_no_plan() -> None:
     chosen = replace(setting(batch=2), slots=(slot(), slot(speed=0.25)))
-    plan = ParallelPlan((PlanStage(0, 2, (0, 1)),), 1, GPIPE)
+    plan = PlacedPlan((PlanStage(0, 2, (0, 1)),), 1, GPIPE)
     assert costed_plan(plan, chosen, StageCosts(chosen)) is None
 
 
@@ -113,7 +113,7 @@ def test_what_is_missing_is_told_of_the_slot_that_lacks_most() -> None:
         layers=(layer(parameters=100, kept_bytes=10),),
         slots=(slot(memory_bytes=1500), slot(memory_bytes=1610)),
     )
-    costed = costed_plan(ParallelPlan((PlanStage(0, 1, (0, 1)),), 1, GPIPE), chosen, StageCosts(chosen))
+    costed = costed_plan(PlacedPlan((PlanStage(0, 1, (0, 1)),), 1, GPIPE), chosen, StageCosts(chosen))
     assert costed is not None
     assert costed.memory[0] == (0, 1620, 120)
     assert costed.missing_bytes == 120

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 from plan_samples import FAST, ROOM, drawn_setting, layer, slot
 
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
-from peerloom.kit.plan_model.parallel_plan import DATA, HYBRID, PIPELINE, SINGLE, ParallelPlan, PlanStage
 from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PIPELINE_ORDERS
+from peerloom.kit.plan_model.placed_plan import DATA, HYBRID, PIPELINE, SINGLE, PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_search import MOST_EVALUATED, MOST_SIMULATED, PlanChoice, choose_plan
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting
 from peerloom.kit.plan_model.plan_space import all_plans
@@ -23,7 +23,7 @@ from peerloom.kit.plan_model.stage_costs import StageCosts
 ROUNDING = 1 + 1e-9
 
 
-def every_plan(setting: PlanSetting) -> Iterator[ParallelPlan]:
+def every_plan(setting: PlanSetting) -> Iterator[PlacedPlan]:
     """All there are, listed without regard to slots that are alike: each slot has a stage or none."""
     layers, slots = len(setting.layers), range(len(setting.slots))
     for stages in range(1, min(layers, len(slots)) + 1):
@@ -36,7 +36,7 @@ def every_plan(setting: PlanSetting) -> Iterator[ParallelPlan]:
                 cut = tuple(PlanStage(edges[one], edges[one + 1], groups[one]) for one in range(stages))
                 for count in range(1, setting.batch + 1):
                     if setting.batch % count == 0:
-                        yield from (ParallelPlan(cut, count, order) for order in PIPELINE_ORDERS)
+                        yield from (PlacedPlan(cut, count, order) for order in PIPELINE_ORDERS)
 
 
 def best_of_all(setting: PlanSetting) -> float:

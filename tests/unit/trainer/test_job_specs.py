@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.services.trainer.jobs.specs import complete_spec, slots_wanted
 from peerloom.services.trainer.nodes.offers import (
     Offer,
@@ -166,6 +167,7 @@ def test_a_pipeline_has_as_many_workers_as_stages_and_asks_as_many_nodes() -> No
         ({"equal_shares": True}, "spec.equal_shares"),
         ({"backend": Backend.BACKEND_NCCL}, "spec.backend"),
         ({"batch_size": 1}, "spec.batch_size"),
+        ({"task": SCRIPT_TASK, "code_digest": "a" * 64}, "spec.plan"),
     ],
 )
 def test_what_makes_no_sense_with_a_pipeline_is_named(asked: dict[str, Any], field: str) -> None:

@@ -12,8 +12,8 @@ from peerloom.cli.output import Column, print_document, print_fields, say, table
 from peerloom.cli.plan_timeline import LEGEND, timeline_rows
 from peerloom.cli.planning import plan_options, plan_setting_of
 from peerloom.cli.units import plural
-from peerloom.kit.plan_model.parallel_plan import PLAN_KINDS
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
+from peerloom.kit.plan_model.placed_plan import PLAN_KINDS
 from peerloom.kit.plan_model.plan_reasons import (
     report_of,
     why_chosen,

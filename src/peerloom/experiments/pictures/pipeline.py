@@ -3,7 +3,7 @@
 from typing import Any
 
 from peerloom.experiments.pictures.canvas import canvas, label
-from peerloom.kit.plan_model.parallel_plan import PlanStage
+from peerloom.kit.plan_model.placed_plan import PlanStage
 from peerloom.kit.plan_model.plan_value import PlanPrediction
 
 _FORWARD, _BACKWARD, _SUM = "#5fa8a0", "#0b3c5d", "#c25b12"

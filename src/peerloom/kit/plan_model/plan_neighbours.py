@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from peerloom.kit.plan_model.parallel_plan import ParallelPlan, PlanStage
+from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_space import micro_batch_counts
 
 _SHIFTS = (1, -1, 2, -2, 4, -4, 8, -8)
 
 
-def neighbours(plan: ParallelPlan, setting: PlanSetting, orders: Sequence[str]) -> Iterator[ParallelPlan]:
+def neighbours(plan: PlacedPlan, setting: PlanSetting, orders: Sequence[str]) -> Iterator[PlacedPlan]:
     """Each of them once, as far as it is a plan: no stage without layers or slots."""
     seen = {plan}
     for one in _changed(plan, setting, orders):
@@ -18,10 +18,10 @@ def neighbours(plan: ParallelPlan, setting: PlanSetting, orders: Sequence[str]) 
             yield one
 
 
-def _changed(plan: ParallelPlan, setting: PlanSetting, orders: Sequence[str]) -> Iterator[ParallelPlan]:
+def _changed(plan: PlacedPlan, setting: PlanSetting, orders: Sequence[str]) -> Iterator[PlacedPlan]:
     for order in orders:
         for count in micro_batch_counts(setting.batch):
-            yield ParallelPlan(plan.stages, count, order)
+            yield PlacedPlan(plan.stages, count, order)
     stages = plan.stages
     unused = tuple(slot for slot in range(len(setting.slots)) if slot not in set(plan.slots))
     for changed in (
@@ -31,7 +31,7 @@ def _changed(plan: ParallelPlan, setting: PlanSetting, orders: Sequence[str]) ->
         *_merged(stages),
         *_split(stages, unused),
     ):
-        yield ParallelPlan(changed, plan.micro_batches, plan.order)
+        yield PlacedPlan(changed, plan.micro_batches, plan.order)
 
 
 _Stages = tuple[PlanStage, ...]

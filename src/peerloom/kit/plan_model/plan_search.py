@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from peerloom.kit.plan_model.parallel_plan import PLAN_KINDS, ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS, check_order
+from peerloom.kit.plan_model.placed_plan import PLAN_KINDS, PlacedPlan
 from peerloom.kit.plan_model.plan_neighbours import neighbours
 from peerloom.kit.plan_model.plan_seeds import seed_plans
 from peerloom.kit.plan_model.plan_setting import PlanSetting
@@ -72,8 +72,8 @@ class _Search:
         self._setting = setting
         self._orders = orders
         self._costs = StageCosts(setting)
-        self._evaluated: dict[ParallelPlan, CostedPlan | None] = {}
-        self._predicted: dict[ParallelPlan, PlanPrediction] = {}
+        self._evaluated: dict[PlacedPlan, CostedPlan | None] = {}
+        self._predicted: dict[PlacedPlan, PlanPrediction] = {}
         self._best: PlanPrediction | None = None
 
     def choice(self, most_listed: int) -> PlanChoice:
@@ -98,12 +98,12 @@ class _Search:
             simulated=len(self._predicted),
         )
 
-    def _evaluate(self, plan: ParallelPlan) -> CostedPlan | None:
+    def _evaluate(self, plan: PlacedPlan) -> CostedPlan | None:
         if plan not in self._evaluated:
             self._evaluated[plan] = costed_plan(plan, self._setting, self._costs)
         return self._evaluated[plan]
 
-    def _evaluate_all(self, plans: Iterable[ParallelPlan]) -> list[CostedPlan]:
+    def _evaluate_all(self, plans: Iterable[PlacedPlan]) -> list[CostedPlan]:
         return [one for plan in plans if (one := self._evaluate(plan)) is not None]
 
     def _simulate(self, costed: CostedPlan) -> PlanPrediction:
@@ -205,11 +205,11 @@ def _rank(one: PlanPrediction) -> tuple[float, int, int, int]:
     return (-float(f"{one.finished_per_s:.9e}"), *_plainness(one.plan))
 
 
-def _plainness(plan: ParallelPlan) -> tuple[int, int, int]:
+def _plainness(plan: PlacedPlan) -> tuple[int, int, int]:
     return len(plan.slots), len(plan.stages), plan.micro_batches
 
 
-def _shape(plan: ParallelPlan) -> tuple[int, ...]:
+def _shape(plan: PlacedPlan) -> tuple[int, ...]:
     """How many slots each stage has: what tells plans from each other at a glance."""
     return tuple(len(stage.slots) for stage in plan.stages)
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.parallel_plan import ParallelPlan, PlanStage
 from peerloom.kit.plan_model.pipeline_order import held_micro_batches
+from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_space import micro_batch_counts
 from peerloom.kit.plan_model.stage_costs import StageCosts
@@ -16,7 +16,7 @@ _PERMUTED = 4  # slots, whose orders are 24
 _PER_STAGE = (1, 2, 4)  # micro-batches for each stage, about
 
 
-def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -> Iterator[ParallelPlan]:
+def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -> Iterator[PlacedPlan]:
     """Each slot alone, the first slots of each order as one stage, and pipelines of all lengths."""
     counts = micro_batch_counts(setting.batch)
     seen = set()
@@ -26,7 +26,7 @@ def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -
             for groups in _groupings(sequence, stages):
                 for count in dict.fromkeys(wanted):
                     cut = _balanced(setting, costs, groups, count, orders[0])
-                    plan = ParallelPlan(cut, count, orders[0])
+                    plan = PlacedPlan(cut, count, orders[0])
                     if plan not in seen:
                         seen.add(plan)
                         yield plan

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from peerloom.kit.plan_model.parallel_plan import ParallelPlan, PlanStage
+from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 
 MOST_MICRO_BATCHES = 64
@@ -14,7 +14,7 @@ def micro_batch_counts(batch: int) -> tuple[int, ...]:
     return tuple(count for count in range(1, min(batch, MOST_MICRO_BATCHES) + 1) if batch % count == 0)
 
 
-def all_plans(setting: PlanSetting, orders: Sequence[str]) -> Iterator[ParallelPlan]:
+def all_plans(setting: PlanSetting, orders: Sequence[str]) -> Iterator[PlacedPlan]:
     """Each plan once, those with few stages first; slots that can't be told apart aren't exchanged."""
     layers, counts = len(setting.layers), micro_batch_counts(setting.batch)
     alike = like_before(setting)
@@ -28,7 +28,7 @@ def all_plans(setting: PlanSetting, orders: Sequence[str]) -> Iterator[ParallelP
                 )
                 for count in counts:
                     for order in orders:
-                        yield ParallelPlan(cut, count, order)
+                        yield PlacedPlan(cut, count, order)
 
 
 def slot_groups(slots: int, stages: int, alike: Sequence[bool]) -> Iterator[tuple[tuple[int, ...], ...]]:

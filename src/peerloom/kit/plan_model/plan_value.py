@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.parallel_plan import ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import held_micro_batches
 from peerloom.kit.plan_model.pipeline_simulation import (
     SimulatedPipeline,
     least_step_s,
     simulate_pipeline,
 )
+from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost, StageCosts, StageMemory
 
@@ -24,7 +24,7 @@ class CostedPlan(NamedTuple):
     than `most_per_s` samples a second.
     """
 
-    plan: ParallelPlan
+    plan: PlacedPlan
     stages: tuple[StageCost, ...]
     boundaries: tuple[BoundaryCost, ...]
     memory: tuple[StageMemory, ...]
@@ -40,7 +40,7 @@ class PlanPrediction(NamedTuple):
     simulated: SimulatedPipeline
 
     @property
-    def plan(self) -> ParallelPlan:
+    def plan(self) -> PlacedPlan:
         """Whose prediction this is."""
         return self.costed.plan
 
@@ -50,7 +50,7 @@ class PlanPrediction(NamedTuple):
         return self.simulated.step_s
 
 
-def costed_plan(plan: ParallelPlan, setting: PlanSetting, costs: StageCosts) -> CostedPlan | None:
+def costed_plan(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> CostedPlan | None:
     """A plan's costs; None where a slot would have no sample of a micro-batch."""
     samples = setting.batch // plan.micro_batches
     stages: list[StageCost] = []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.parallel_plan import PlanStage
+from peerloom.kit.plan_model.placed_plan import PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
 from peerloom.kit.sync_model.buckets import GradientBucket

@@ -21,7 +21,7 @@ class PlanStage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParallelPlan:
+class PlacedPlan:
     """Stages in the order of their layers; a batch goes through in equal `micro_batches`, by `order`."""
 
     stages: tuple[PlanStage, ...]
