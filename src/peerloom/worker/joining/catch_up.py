@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
-import psutil
 import torch
 
 from peerloom.errors import DataLossError
@@ -135,6 +134,8 @@ class CatchUp:
 
 
 def _free_bytes(state: TrainingState) -> int:
+    import psutil  # here, as a loop that runs alone needs neither it nor what it needs of the system
+
     device = next(state.model.parameters()).device
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     return int(MEMORY_PART * free)
