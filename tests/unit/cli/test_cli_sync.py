@@ -47,6 +47,12 @@ def test_a_way_to_synchronise_that_is_not_there_is_told_the_nearest() -> None:
     assert "did you mean bsp-a2a" in result.stderr
 
 
+def test_auto_is_no_method_to_explain_and_one_is_told_where_its_choice_stands() -> None:
+    result = run("sync", "explain", "auto,quality=near")
+    assert result.exit_code == 2
+    assert "'peerloom jobs show' explains" in result.stderr
+
+
 def test_a_job_tells_how_it_is_synchronised() -> None:
     client = ClientDouble()
     run("train", "digits", "--sync", "codec=int8", client=client)
