@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_bytes
 from peerloom.kit.local_rounds import AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
-from peerloom.kit.sync_method import CHOICES, NONE, RING, SyncMethod
+from peerloom.kit.sync_auto import is_auto
+from peerloom.kit.sync_method import CHOICES, NONE, RING, SyncMethod, parse_sync
 
 _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 
@@ -28,6 +30,14 @@ class SyncExplanation:
     is_exact: bool
     sums: str
     ranks: str
+
+
+def method_to_explain(field: str, text: str) -> SyncMethod:
+    """The method that `text` names. Raises InvalidArgumentError as `parse_sync` does, and for "auto"."""
+    if is_auto(text):
+        what = "a method: auto takes one by what a job's workers measure, which 'peerloom jobs show' explains"
+        raise InvalidArgumentError.of_field(field, text, f"{what}; 'sync list' ranks them for a network")
+    return parse_sync(field, text)
 
 
 def explained(method: SyncMethod) -> SyncExplanation:

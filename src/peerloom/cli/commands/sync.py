@@ -9,11 +9,9 @@ from peerloom.cli.invocation import Invocation, output_option
 from peerloom.cli.output import Column, print_document, print_fields, say, table_lines, to_plain
 from peerloom.cli.predicting import parts_of, setting_of, setting_options
 from peerloom.cli.units import human_bytes
-from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import VALUE_BYTES
-from peerloom.kit.sync_auto import is_auto
-from peerloom.kit.sync_explained import explained
-from peerloom.kit.sync_method import CHOICES, PRESETS, SyncMethod, parse_sync
+from peerloom.kit.sync_explained import explained, method_to_explain
+from peerloom.kit.sync_method import CHOICES, PRESETS, SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction, predict
 from peerloom.kit.sync_model.scheme import scheme_of
 from peerloom.kit.sync_model.sync_choice import RELAXED, choose_sync
@@ -119,14 +117,7 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
 
     With --workers, --rate, --parameters and --compute also what a step would take, and of what parts.
     """
-    if is_auto(method):
-        limit = (
-            "a method: auto takes one by what a job's workers measure, which 'peerloom jobs show' explains"
-        )
-        raise InvalidArgumentError.of_field(
-            "METHOD", method, f"{limit}; 'sync list' ranks them for a network"
-        )
-    parsed, setting = parse_sync("METHOD", method), setting_of(chosen)
+    parsed, setting = method_to_explain("METHOD", method), setting_of(chosen)
     found = explained(parsed)
     prediction = predict(scheme_of(parsed), setting) if setting else None
     if invocation.output != "table":
