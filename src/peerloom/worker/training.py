@@ -19,7 +19,7 @@ from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Task, load_batch, load_data, sample_losses, sample_scores
 from peerloom.worker.task_checks import check_method
 from peerloom.worker.training_state import TrainingState
-from peerloom.worker.updating.precision import autocast
+from peerloom.worker.updating.precision import autocast, summable
 from peerloom.worker.updating.updater import Updater, updater_of
 
 # Batch normalisation can't train on the mean and deviation of one sample.
@@ -86,9 +86,7 @@ class Training:
         inputs, targets = load_batch(self.task, self.train, indices, self.device)
         with autocast(self.task.autocast, self.device):
             losses = sample_losses(self.task, forward(inputs), targets)
-        if losses.dtype in (torch.bfloat16, torch.float16):
-            losses = losses.float()  # a sum in half precision would lose the small ones
-        return losses.sum() * (weight / batch)
+        return summable(losses).sum() * (weight / batch)
 
     def scores(self, indices: torch.Tensor) -> torch.Tensor:
         """The scores of test samples, [n] float32."""

@@ -26,7 +26,7 @@ from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows
 from peerloom.worker.elastic.script_task import ScriptEvaluation, ScriptLoop
 from peerloom.worker.training_state import Registered
 from peerloom.worker.updating.plain_state import taken_to_pieces
-from peerloom.worker.updating.precision import TYPES, autocast
+from peerloom.worker.updating.precision import TYPES, autocast, summable
 
 BATCH_SIZE = 32
 
@@ -188,8 +188,7 @@ class ElasticRun:
             raise InvalidArgumentError.of_field("loss", "without a gradient", limit)
         self._check_gradients()
         self._end_batch()
-        is_half = loss.dtype in (torch.bfloat16, torch.float16)
-        is_whole = self._conversation.offer(loss.float() if is_half else loss)
+        is_whole = self._conversation.offer(summable(loss))
         self._adds_up = not is_whole
         return is_whole
 

@@ -21,23 +21,12 @@ from peerloom.worker.evaluator.evaluation_order import (
     Unfit,
 )
 from peerloom.worker.task import Samples, Task, load_batch, load_data, load_task, sample_scores
+from peerloom.worker.tensor_types import TENSOR_TYPE_NAMES
 
 # Of what a row of outputs spans, as far as one output may be off on another machine: sums in another order
 # differ by 1e-6 to 1e-4 in float32, by 1e-3 to 1e-2 in TF32 and half precision.
 ROUNDING = 0.02
 SAMPLES_A_THREAD = 1000  # with fewer a further thread costs more than it brings
-_TYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 
 
 def score(order: EvaluationOrder) -> EvaluationAnswer:
@@ -86,7 +75,7 @@ def _arguments(order: EvaluationOrder) -> Mapping[str, str]:
 
 def _load(order: EvaluationOrder, task: Task, model: torch.nn.Module) -> str:
     """Puts the file's parameters into the model; "" or why they don't fit."""
-    wanted = {name: (_TYPES.get(t.dtype), list(t.shape)) for name, t in model.state_dict().items()}
+    wanted = {name: (TENSOR_TYPE_NAMES.get(t.dtype), list(t.shape)) for name, t in model.state_dict().items()}
     try:
         # The header is compared first: what fits takes no more memory than the model.
         with safe_open(order.model_path, framework="pt") as file:

@@ -17,21 +17,9 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.worker.group.process_group import Group, all_gather_rows
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.sync import SyncTraffic
+from peerloom.worker.tensor_types import TENSOR_TYPES
 
-# By their place here types are told; names are those of safetensors files.
-TYPES: dict[str, torch.dtype] = {
-    "F32": torch.float32,
-    "F64": torch.float64,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-_ORDER = list(TYPES.values())
+_ORDER = list(TENSOR_TYPES.values())
 MOST_DIMENSIONS = 12
 # A state on its way holds the training up, and one that never comes would for ever.
 POOR_LINK_BYTES_PER_S = 1 << 16
@@ -153,7 +141,7 @@ def form_of_tensor(tensor: Tensor, wants_gradient: bool) -> Tensor:
     """A tensor's type and shape as numbers, int64 [14]. Raises InvalidArgumentError for an unusual one."""
     if tensor.dtype not in _ORDER or tensor.dim() > MOST_DIMENSIONS:
         found = f"{str(tensor.dtype).removeprefix('torch.')} of {tensor.dim()} dimensions"
-        limit = f"a tensor of {', '.join(TYPES)} of at most {MOST_DIMENSIONS} dimensions"
+        limit = f"a tensor of {', '.join(TENSOR_TYPES)} of at most {MOST_DIMENSIONS} dimensions"
         raise InvalidArgumentError.of_field("what goes from stage to stage", found, limit)
     numbers = [2 * _ORDER.index(tensor.dtype) + wants_gradient, tensor.dim(), *tensor.shape]
     return torch.tensor(numbers + [0] * (2 + MOST_DIMENSIONS - len(numbers)))

@@ -17,7 +17,7 @@ from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.step_chance import seed_torch
 from peerloom.worker.task import load_batch, sample_losses
 from peerloom.worker.task_checks import check_all_used
-from peerloom.worker.updating.precision import autocast
+from peerloom.worker.updating.precision import autocast, summable
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _forward(
         left = training.stage_model(entered)
         if is_last:
             losses = sample_losses(training.task, left, parts.targets[number])
-            return losses.float().sum() if losses.dtype in (torch.bfloat16, torch.float16) else losses.sum()
+            return summable(losses).sum()
     return one_tensor(left, training)
 
 

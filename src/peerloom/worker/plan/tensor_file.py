@@ -9,9 +9,7 @@ from typing import BinaryIO
 import torch
 from torch import Tensor
 
-from peerloom.worker.plan.stage_links import TYPES
-
-_NAMES = {dtype: name for name, dtype in TYPES.items()}
+from peerloom.worker.tensor_types import TENSOR_TYPE_NAMES, TENSOR_TYPES
 
 
 @dataclass(frozen=True)
@@ -25,18 +23,18 @@ class TensorEntry:
     @property
     def size_bytes(self) -> int:
         """Bytes of its values."""
-        size: int = torch.Size(self.shape).numel() * TYPES[self.dtype].itemsize
+        size: int = torch.Size(self.shape).numel() * TENSOR_TYPES[self.dtype].itemsize
         return size
 
 
 def entry_of(name: str, tensor: Tensor) -> TensorEntry:
     """The entry of a tensor. Raises KeyError for a type that no safetensors file has."""
-    return TensorEntry(name, _NAMES[tensor.dtype], tuple(tensor.shape))
+    return TensorEntry(name, TENSOR_TYPE_NAMES[tensor.dtype], tuple(tensor.shape))
 
 
 def in_file_order(entries: Iterable[TensorEntry]) -> list[TensorEntry]:
     """As the library writes them: the widest types first, so that all are aligned, then by name."""
-    return sorted(entries, key=lambda entry: (-TYPES[entry.dtype].itemsize, entry.dtype, entry.name))
+    return sorted(entries, key=lambda entry: (-TENSOR_TYPES[entry.dtype].itemsize, entry.dtype, entry.name))
 
 
 class TensorFile:

@@ -15,6 +15,11 @@ def autocast(name: str | None, device: torch.device) -> AbstractContextManager[A
     return nullcontext() if name is None else torch.autocast(device.type, TYPES[name])
 
 
+def summable(values: Tensor) -> Tensor:
+    """The values, half precision widened to single: a sum of the narrow ones would lose the small."""
+    return values.float() if values.dtype in TYPES.values() else values
+
+
 class GradientScaler:
     """torch's GradScaler: fp16's gradients are computed times a scale, that they don't vanish.
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from peerloom.worker.updating.precision import summable
+
 
 @dataclass(frozen=True)
 class Votes:
@@ -33,7 +35,7 @@ def collect(gradients: torch.Tensor, owners: Sequence[str], counts: Sequence[int
     A rank is refused when a value isn't finite, or all are so large that their sum isn't: it is left out of
     its owner's vote. Who had no samples isn't heard.
     """
-    wide = gradients.float() if gradients.dtype in (torch.float16, torch.bfloat16) else gradients
+    wide = summable(gradients)
     finite = wide.sum(1).isfinite().tolist()
     heard = [rank for rank, count in enumerate(counts) if count]
     kept = [rank for rank in heard if finite[rank]]
