@@ -120,7 +120,6 @@ DECISIONS = (
     "src/peerloom/sandbox/process_environment.py",
     "src/peerloom/sandbox/system_calls.py",
     "src/peerloom/worker/plan/balancing.py",
-    "src/peerloom/worker/plan/micro_batch_order.py",
     "src/peerloom/worker/script/environment.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.

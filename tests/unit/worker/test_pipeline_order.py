@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import ParallelPlan
+from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, PipelinePass, passes_of
 from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
-from peerloom.worker.plan.micro_batch_order import passes
+
+
+def passes(stage: int, stages: int, micro_batches: int) -> list[PipelinePass]:
+    """In the order that workers compute in."""
+    return list(passes_of(ONE_F_ONE_B, stage, stages, micro_batches))
 
 
 def test_the_first_of_three_stages_is_two_forward_passes_ahead() -> None:

@@ -5,7 +5,6 @@ balancing          at which layers the stages begin: pure
 blueprint          what the whole model is, of which each worker holds a stage
 stage_model        the own stage of it, with the names of the whole
 pipeline_training  what a worker keeps of a pipeline job, and its stage for a generation
-micro_batch_order  in which order a stage computes its micro-batches: one forward, one backward; pure
 stage_links        tensors from stage to stage over the group's mesh, and numbers among all
 stage_step         one step: forward and backward passes, and one commit of all stages
 stage_loop         a generation of a pipeline, from its first step to the job's end, or until it breaks

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import micro_batch_sizes
+from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, passes_of
 from peerloom.worker.batches import Nest, each_tensor, form_of
-from peerloom.worker.plan.micro_batch_order import passes
 from peerloom.worker.plan.pipeline_training import PipelineTraining, seed_of
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.step_chance import seed_torch
@@ -102,7 +102,7 @@ def _compute(
     stage, stages, batch = links.stage, links.stages, sum(parts.sizes)
     under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out, by micro-batch
     losses: list[Tensor] = []
-    for one in passes(stage, stages, len(parts.sizes)):
+    for one in passes_of(ONE_F_ONE_B, stage, stages, len(parts.sizes)):
         check()
         if one.is_forward:
             entered = _entering(training, links, parts, one.micro_batch)
