@@ -227,7 +227,8 @@ class TrainingWorker:
                 agree_on_beginning(training.state, group)
             return Joining(group, training.state)
         host = self._assignment.agent_address.rpartition(":")[0]
-        step_s = training.training_s / training.steps if training.steps else 0.0
+        figures = training.figures
+        step_s = figures.training_s / figures.steps if figures.steps else 0.0
         try:
             return begin_joining(
                 training.state,
@@ -256,7 +257,7 @@ class TrainingWorker:
 
         def on_step(step: int) -> None:
             session.set_position(step, group.generation)
-            session.set_work(training.compute_s_per_sample, self._auditor.made)
+            session.set_work(training.figures.compute_s_per_sample, self._auditor.made)
             checkpoints.after_step(training.state)
             if measuring is not None:
                 share = balance.shares[group.rank] / sum(balance.shares)

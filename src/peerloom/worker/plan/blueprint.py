@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from peerloom.errors import InvalidArgumentError
@@ -15,6 +14,8 @@ from peerloom.worker.batches import Nest, call_model, form_of
 from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
 from peerloom.worker.plan.chain import Layer, chain_of
 from peerloom.worker.task import Samples, Task, load_batch
+from peerloom.worker.training import least_samples
+from peerloom.worker.updating.named_state import flatten, names_of
 
 _log = get_logger()
 
@@ -24,7 +25,7 @@ class PipelineBlueprint:
     """The chain of layers, where its stages begin, and which stage holds each tensor of the model's state.
 
     `flops` are a forward pass's operations for one sample, by layer; 0 where they can't be told.
-    `groups` are the names in each of the optimiser's groups; `normalises`: some layer normalises by batch.
+    `groups` are the names in each of the optimiser's groups; `least_samples` the fewest of a micro-batch.
     """
 
     layers: tuple[LayerFacts, ...]
@@ -32,7 +33,7 @@ class PipelineBlueprint:
     starts: tuple[int, ...]
     owners: dict[str, int]
     groups: tuple[tuple[str, ...], ...]
-    normalises: bool
+    least_samples: int
 
     def bounds(self, stage: int) -> tuple[int, int]:
         """First and one past the last layer of a stage."""
@@ -63,17 +64,15 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     flops = _flops(model, chain, inputs) if next(model.parameters()).is_meta else [0] * len(chain)
     layers = tuple(_facts(layer, count) for layer, count in zip(chain, flops, strict=True))
     starts = stage_starts(layers, plan, why_single)
-    names = [name for name, each in model.named_parameters() if each.requires_grad]
-    by_parameter = dict(zip([p for p in model.parameters() if p.requires_grad], names, strict=True))
     optimiser = task.optimiser(model.parameters(), learning_rate)
-    known = {parameter: name for name, parameter in model.named_parameters()} | by_parameter
+    groups = flatten(optimiser, names_of(optimiser, model))[0]["groups"]
     return PipelineBlueprint(
         layers,
         tuple(flops),
         starts,
         _owners(model, chain, starts, plan),
-        tuple(tuple(known[each] for each in group["params"]) for group in optimiser.param_groups),
-        any(isinstance(module, _BatchNorm) for module in model.modules()),
+        tuple(tuple(group["params"]) for group in groups),
+        least_samples(model),
     )
 
 

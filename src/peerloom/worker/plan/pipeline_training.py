@@ -17,7 +17,7 @@ from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_m
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.task import Task, load_data
-from peerloom.worker.training import LEAST_NORMALISED, SPEED_GAIN
+from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import FP16
 from peerloom.worker.updating.updater import updater_of
@@ -45,13 +45,11 @@ class PipelineTraining:
         _check_task(task)
         self.train, self.test = load_data(task)
         self.blueprint: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
-        self.least_samples = LEAST_NORMALISED if self.blueprint.normalises else 1
-        if self.blueprint.normalises:
+        self.least_samples = self.blueprint.least_samples
+        if self.least_samples > 1:
             _log.warning("normalised_by_micro_batch", micro_batches=self.plan.micro_batches)
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
-        self.training_s = self.compute_s = self.communication_s = 0.0
-        self.steps = self.samples = self.communicated_bytes = 0
-        self.compute_s_per_sample = 0.0
+        self.figures = TrainingFigures()
         self._order: tuple[int, Tensor] | None = None
 
     def enter(self, stage: int, checkpoint: Path | None = None, initial: Path | None = None) -> None:
@@ -94,17 +92,6 @@ class PipelineTraining:
         first, end = self.schedule.bounds(step)
         return self._order[1][first:end]
 
-    def note_step(self, samples: int, step_s: float, computed_s: float, sent_bytes: int) -> None:
-        """Adds up a step for the result, and to the running mean of what a sample takes here."""
-        self.steps += 1
-        self.samples += samples
-        self.training_s += step_s
-        self.compute_s += computed_s
-        self.communication_s += step_s - computed_s
-        self.communicated_bytes += sent_bytes
-        past = self.compute_s_per_sample or computed_s / samples
-        self.compute_s_per_sample = past + SPEED_GAIN * (computed_s / samples - past)
-
     def _build(self, stage: int, names: frozenset[str]) -> StageModel:
         # The whole is here for a moment: a seed gives the parameters of a stage only with those before it.
         torch.manual_seed(self.seed)
@@ -128,11 +115,6 @@ class PipelineTraining:
             self.stage_model.load_state_dict(tensors)
         except (SafetensorError, RuntimeError) as error:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
-
-
-def seed_of(seed: int, step: int, stage: int) -> int:
-    """Of all chance in a step of a stage: the first one's is that of a worker that holds all."""
-    return hash((seed, step, stage)) & 0x7FFF_FFFF_FFFF_FFFF
 
 
 def _check_task(task: Task) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.trainer_pb2 import (
     ConfigureGeneration,
     JobSpec,
@@ -64,7 +63,7 @@ def run_stage(
 
     def on_step() -> None:
         session.set_position(training.state.step, group.generation)
-        session.set_work(training.compute_s_per_sample, 0)
+        session.set_work(training.figures.compute_s_per_sample, 0)
 
     hooks = Hooks(
         session.report,
@@ -89,22 +88,15 @@ def _finish(
         path = Path(folder) / "model.safetensors"
         with group.failures():
             digest = write_model(training, links, spec, path)
-        model = store_model(assignment, spec, path) if group.rank == 0 else Artifact()
-    steps = max(1, training.steps)
-    return WorkerFinished(
-        generation=group.generation,
-        model=model,
-        parameters_digest=digest,
-        training_s=training.training_s,
-        samples=training.samples,
-        compute_s_per_step=training.compute_s / steps,
-        training_gflops=_gflops(training),
-        communication_s_per_step=training.communication_s / steps,
-        communicated_bytes=training.communicated_bytes,
-    )
+        finished = training.figures.finished()
+        if group.rank == 0:
+            finished.model.CopyFrom(store_model(assignment, spec, path))
+    finished.generation, finished.parameters_digest = group.generation, digest
+    finished.training_gflops = _gflops(training)
+    return finished
 
 
 def _gflops(training: PipelineTraining) -> float:
     first, end = training.blueprint.bounds(training.stage)
-    seconds = training.compute_s_per_sample
+    seconds = training.figures.compute_s_per_sample
     return PASSES * sum(training.blueprint.flops[first:end]) / seconds / 1e9 if seconds > 0 else 0.0

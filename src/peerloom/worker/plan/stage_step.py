@@ -12,9 +12,9 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, passes_of
 from peerloom.worker.batches import Nest, each_tensor, form_of
-from peerloom.worker.plan.pipeline_training import PipelineTraining, seed_of
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageLinks
-from peerloom.worker.step_chance import seed_torch
+from peerloom.worker.step_chance import seed_of, seed_torch
 from peerloom.worker.task import load_batch, sample_losses
 from peerloom.worker.task_checks import check_all_used
 from peerloom.worker.updating.precision import autocast, summable
