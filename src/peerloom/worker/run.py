@@ -131,11 +131,15 @@ class TrainingWorker:
             writer.write_now(self._training.state)
 
     def _say_prepared(self, training: Training | PipelineTraining) -> None:
+        speed_gflops = training.speed_gflops if isinstance(training, PipelineTraining) else 0.0
+        if speed_gflops:
+            self.session.set_work(1 / speed_gflops, 0)
         prepared = WorkerPrepared(
             training_samples=training.schedule.samples,
             epochs=self._spec.epochs,
             batch_size=self._spec.batch_size,
             learning_rate=self._spec.learning_rate,
+            speed_gflops=speed_gflops,
         )
         self.session.answer(WorkerSessionRequest(prepared=prepared))
 

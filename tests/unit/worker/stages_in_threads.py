@@ -116,11 +116,13 @@ def spec_of(task: Task, plan: str = "") -> JobSpec:
 class Pipeline:
     """The stages' trainings; each of `work` runs in a thread for each of them."""
 
-    def __init__(self, task: Task, plan: str, checkpoint: Path | None = None) -> None:
+    def __init__(
+        self, task: Task, plan: str, checkpoint: Path | None = None, shares: Sequence[int] = ()
+    ) -> None:
         stages = PipelineTraining(task, spec_of(task, plan), CPU).plan.stages
         self.trainings = [PipelineTraining(task, spec_of(task, plan), CPU) for _ in range(stages)]
         for stage, training in enumerate(self.trainings):  # in turn: all draw from one generator
-            training.enter(stage, checkpoint)
+            training.enter(stage, shares, checkpoint=checkpoint)
 
     def work(self, function: Callable[[PipelineTraining, QueueLinks], T]) -> list[T]:
         lines = Lines(len(self.trainings))

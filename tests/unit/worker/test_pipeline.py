@@ -57,6 +57,15 @@ def test_a_pipeline_trains_what_one_worker_trains(plan: str) -> None:
     assert rates == {expected.state.updater.learning_rate}
 
 
+def test_stages_by_unequal_shares_train_the_same() -> None:
+    expected, losses = in_one_piece(Waves(), 8)
+    pipeline = Pipeline(Waves(), "pipeline=2", shares=[20, 1])
+    assert pipeline.trainings[1].blueprint.bounds(1) == (5, 6), "evenly it would begin at 2"
+    told = pipeline.work(steps(8))
+    assert torch.allclose(torch.tensor(told[0]), torch.tensor(losses), rtol=0, atol=1e-5)
+    check_equal(pipeline.parameters(), expected.state.model.state_dict())
+
+
 class Wide(Waves):
     """Activations of 512 values a sample, which are worth a codec."""
 

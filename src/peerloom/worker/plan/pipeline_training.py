@@ -1,6 +1,6 @@
 """What a worker keeps of a pipeline job: task, data and blueprint, and its stage for a generation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.speed import slot_gflops
 from peerloom.worker.task import Task, load_data
 from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
@@ -41,10 +42,13 @@ class PipelineTraining:
         self.plan: ParallelPlan = parse_plan("plan", spec.plan)
         self.device = device
         self.seed: int = spec.seed
+        # A stage's time would say as much of its layers as of the slot.
+        self.speed_gflops = 0.0 if self.plan.starts else slot_gflops(device)
         self._learning_rate: float = spec.learning_rate
         _check_task(task)
         self.train, self.test = load_data(task)
-        self.blueprint: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
+        self._even: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
+        self.blueprint = self._even
         self.least_samples = self.blueprint.least_samples
         if self.least_samples > 1:
             _log.warning("normalised_by_micro_batch", micro_batches=self.plan.micro_batches)
@@ -52,12 +56,25 @@ class PipelineTraining:
         self.figures = TrainingFigures()
         self._order: tuple[int, Tensor] | None = None
 
-    def enter(self, stage: int, checkpoint: Path | None = None, initial: Path | None = None) -> None:
+    def enter(
+        self,
+        stage: int,
+        shares: Sequence[int] = (),
+        *,
+        checkpoint: Path | None = None,
+        initial: Path | None = None,
+    ) -> None:
         """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
-        Raises DataLossError for a file of another model, InvalidArgumentError for an optimiser that a stage
-        can't have.
+        `shares` say how the model is divided (`PipelineBlueprint.cut`); it is cut evenly where layers with a
+        tensor in common would come apart. Raises DataLossError for a file of
+        another model, InvalidArgumentError for an optimiser that a stage can't have.
         """
+        try:
+            self.blueprint = self._even.cut(shares)
+        except InvalidArgumentError as error:  # the same on all workers
+            _log.warning("cut_evenly", reason=error.message)
+            self.blueprint = self._even
         names = self.blueprint.names(stage)
         self.stage, self.stage_model = stage, self._build(stage, names)
         total = self.schedule.total_batches

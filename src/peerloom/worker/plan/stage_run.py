@@ -29,15 +29,17 @@ def enter_stage(
 
     Raises what `PipelineTraining.enter` raises, and NotFoundError when the agent lacks a file.
     """
-    digest = config.checkpoint_digest or spec.initial_model_digest
+    digest, shares = config.checkpoint_digest or spec.initial_model_digest, list(config.stage_shares)
     if not digest:
-        training.enter(config.rank)
+        training.enter(config.rank, shares)
         return
     with TemporaryDirectory(prefix="peerloom-") as folder:
         path = Path(folder) / "state.safetensors"
         fetch_file(assignment, digest, path)
-        is_checkpoint = bool(config.checkpoint_digest)
-        training.enter(config.rank, path if is_checkpoint else None, None if is_checkpoint else path)
+        if config.checkpoint_digest:
+            training.enter(config.rank, shares, checkpoint=path)
+        else:
+            training.enter(config.rank, shares, initial=path)
 
 
 def run_stage(
@@ -61,13 +63,9 @@ def run_stage(
     session.set_reporting(group.rank == 0)
     checkpoints = StageCheckpoints(assignment, links, checkpoint_interval_s, session.report_checkpoint)
 
-    def on_step() -> None:
-        session.set_position(training.state.step, group.generation)
-        session.set_work(training.figures.compute_s_per_sample, 0)
-
     hooks = Hooks(
         session.report,
-        on_step,
+        lambda: session.set_position(training.state.step, group.generation),
         checkpoints.is_due,
         session.is_leaving,
         lambda writer, at_once: checkpoints.keep(training, writer, at_once=at_once),
