@@ -79,7 +79,7 @@ class WorkerPool:
         return voter(self._record.worker(worker_id).node_id, state.owner if state is not None else "")
 
     def speeds(self) -> dict[str, float]:
-        """Seconds of computing a sample, or 1e9 operations with a pipeline, by worker that has measured it."""
+        """Seconds of computing a sample, with a pipeline 1e9 operations, by worker that has measured it."""
         return {i: t.compute_s_per_sample for i, t in self._tracked.items() if t.compute_s_per_sample > 0}
 
     def count(self) -> int:
