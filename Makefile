@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network bench-sync bench-quality chaos attack ns3 images base-image clean
+.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -75,6 +75,11 @@ bench-network: $(READY)
 # A batch by each way to synchronise, over slow emulated links; needs root and ns-3 (make ns3). Some 13 minutes.
 bench-sync: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" sync
+
+# A step of a pipeline beside torch's own schedules, on loopback and over slow emulated links; needs root and ns-3 (make
+# ns3). Some 15 minutes.
+bench-pipeline: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline
 
 # What is lost by sending less, beside the bytes: MNIST=DIR names a folder of its files. Nothing is timed. Some 40 minutes.
 bench-quality: $(READY)

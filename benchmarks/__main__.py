@@ -20,8 +20,8 @@ NAMES = (
     "audits",
 )
 
-# Only when named: the first two need root and ns-3, the first iperf3 too, the last a folder of MNIST's files.
-NAMED = ("network", "sync", "quality")
+# Only when named: the first three need root and ns-3, the first iperf3 too, the last a folder of MNIST.
+NAMED = ("network", "sync", "pipeline", "quality")
 
 
 def main() -> None:
