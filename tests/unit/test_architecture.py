@@ -234,6 +234,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "kit.codec_sizes",
         "kit.linux",
         "kit.listening",
+        "kit.parallel_plan",
         "kit.plan_model",
         "kit.printable",
         "kit.sync_explained",

@@ -1,6 +1,7 @@
 """How a model spreads over workers: each holds all of it (`data`), or consecutive layers (`pipeline`).
 
 chain              a model as a chain of layers, and why it can't be cut
+task_layers        what a task's layers cost, for a search on another machine
 balancing          at which layers the stages begin: pure
 blueprint          what the whole model is, of which each worker holds a stage
 stage_model        the own stage of it, with the names of the whole
