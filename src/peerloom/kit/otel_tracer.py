@@ -273,7 +273,7 @@ def _rpc(method: str) -> dict[str, str]:
 
 def _end_with(ended: Span, code: str, message: str) -> None:
     ended.set_attribute("rpc.grpc.status_code", _NUMBERS.get(code, 2))
-    if code != "OK":
+    if code not in ("OK", "CANCELLED"):  # who asked needs no answer any more: nothing went wrong
         ended.set_status(Status(StatusCode.ERROR, f"{code}: {message}" if message else code))
 
 
