@@ -1,4 +1,4 @@
-"""`peerloom service`: units are written, shown and removed; somebody else's stay, and bad settings are refused.
+"""`peerloom service`: units are written, shown and removed; those of others stay.
 
 systemd itself needn't run: what it is told is tried where a program takes its place.
 """
