@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
@@ -20,8 +20,8 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -53,7 +53,8 @@ class OtelTracer:
         self._provider = TracerProvider(
             resource=_resource(service), id_generator=_Ids(), shutdown_on_exit=False
         )
-        self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
+        self._sending = _Sending(exporter or OTLPSpanExporter())
+        self._provider.add_span_processor(BatchSpanProcessor(self._sending))
         self._tracer = self._provider.get_tracer("peerloom", version("peerloom"))
         self._adopted: Context | None = None
         self._counted: OrderedDict[int, int] = OrderedDict()
@@ -183,7 +184,9 @@ class OtelTracer:
         return f"{context.trace_id:032x}" if context.is_valid else ""
 
     def close(self, limit_s: float) -> None:
-        """Sends what is left, for at most `limit_s` seconds."""
+        """Sends what is left, for at most `limit_s` seconds; not where the collector was away just now."""
+        if self._sending.is_vain(limit_s):
+            return
         # Its own shutdown waits for 30 s, which a collector that is away isn't worth.
         sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         sending.start()
@@ -201,6 +204,28 @@ class OtelTracer:
         if len(self._counted) > TRACES_COUNTED:
             self._counted.popitem(last=False)
         return not trace or count <= SPANS_A_TRACE
+
+
+class _Sending(SpanExporter):
+    """Knows how the collector fares: nobody waits at the end for one that is away."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._begun_s = 0.0
+        self._is_away = False
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._begun_s = time.monotonic()
+        result = self._exporter.export(spans)
+        self._begun_s, self._is_away = 0.0, result is not SpanExportResult.SUCCESS
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def is_vain(self, limit_s: float) -> bool:
+        """Whether the last spans couldn't be sent, or are being sent for longer than that."""
+        return self._is_away or 0.0 < self._begun_s < time.monotonic() - limit_s
 
 
 class _Ids(RandomIdGenerator):

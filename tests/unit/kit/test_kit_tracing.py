@@ -241,6 +241,38 @@ def test_a_collector_that_hangs_holds_up_neither_work_nor_the_end() -> None:
         stuck.is_over.set()
 
 
+class FirstAwayThenStuck(Stuck):
+    """A collector that can't be reached, and then hangs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked_again = threading.Event()
+        self._answers = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._answers += 1
+        if self._answers > 1:
+            self.is_asked_again.set()
+            return super().export(spans)
+        return SpanExportResult.FAILURE
+
+
+def test_nobody_waits_at_the_end_for_a_collector_that_was_away() -> None:
+    """Two full batches are sent at once; the wait of an hour isn't begun, or this test would see it out."""
+    exporter = FirstAwayThenStuck()
+    tracer = OtelTracer("tested", exporter, complains=False)
+    before = tracing.use(tracer)
+    try:
+        for _ in range(1100):
+            with tracing.begin("train"):
+                pass
+        assert exporter.is_asked_again.wait(60.0)
+        tracer.close(3600.0)
+    finally:
+        tracing.use(before)
+        exporter.is_over.set()
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
