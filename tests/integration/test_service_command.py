@@ -94,6 +94,14 @@ def test_what_can_not_be_meant_is_refused_before_anything_is_written(
     assert not units.exists()
 
 
+def test_who_runs_it_has_to_be_somebody() -> None:
+    done = service("install", "trainer", "--print", "--as", "nobody-at-all")
+    assert (done.exit_code, "a user of this machine" in done.output) == (2, True), done.output
+    done = service("install", "trainer", "--print", "--as", "root", "--state", "/data/trainer")
+    assert "User=root" in done.output
+    assert "ReadWritePaths=/data/trainer" in done.output
+
+
 def test_a_folder_that_a_made_up_user_can_not_own_is_refused() -> None:
     done = service("install", "trainer", "--print", "--state", "/data/trainer")
     assert (done.exit_code, "--as USER" in done.output) == (2, True), done.output

@@ -134,7 +134,8 @@ def split_state(
 ) -> tuple[tuple[str, ...], str]:
     """The service's flags without --state, and that folder as an absolute path; empty: systemd's own.
 
-    Raises InvalidArgumentError for a secret, which everybody could read in a unit.
+    Raises InvalidArgumentError for a secret, which everybody could read in a unit, for an unknown user,
+    and for a folder that whoever runs the service couldn't own.
     """
     for word in arguments:
         if "\n" in word:
@@ -147,6 +148,8 @@ def split_state(
             )
     if is_of_user and run_as:
         raise InvalidArgumentError("--as is for the machine's systemd; your own runs everything as you.")
+    if run_as and not _is_user(run_as):
+        raise InvalidArgumentError.of_field("as", run_as, "a user of this machine")
     rest, state = _without(arguments, "--state")
     if state and kind == "dashboard":
         raise InvalidArgumentError("The dashboard has no --state: it keeps nothing.")
@@ -156,6 +159,16 @@ def split_state(
             "leave --state out, and systemd keeps a folder below /var/lib/peerloom."
         )
     return rest, str(Path(state).absolute()) if state else ""
+
+
+def _is_user(name: str) -> bool:
+    import pwd  # here, because only Linux has it, and --help works everywhere
+
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def _without(arguments: Sequence[str], flag: str) -> tuple[tuple[str, ...], str]:
