@@ -4,7 +4,6 @@ It is set up by OpenTelemetry's own environment variables. Spans are sent by a t
 queue that forgets the newest when it is full: a collector that is slow or away costs nobody anything else.
 """
 
-import logging
 import os
 import threading
 import time
@@ -28,16 +27,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.call_metrics import code_of
-from peerloom.kit.logs import get_logger
+from peerloom.kit.library_logs import hear_library
 from peerloom.kit.tracing import BEGINNING, Attributes, Carried, PastSpan
 
 SPANS_A_TRACE = 1000  # of one process: what a job of weeks goes on to do is in its events
 TRACES_COUNTED = 1000
-COMPLAINT_INTERVAL_S = 60.0
 _MUTED = otel_context.create_key("peerloom-muted")
 _NUMBERS: dict[str, int] = {code.name: code.value[0] for code in grpc.StatusCode}
 _propagator = TraceContextTextMapPropagator()
-_log = get_logger()
 _next_span_id: ContextVar[int] = ContextVar("next_span_id", default=0)
 
 
@@ -48,7 +45,7 @@ class OtelTracer:
     """
 
     def __init__(self, service: str, exporter: SpanExporter | None = None, *, complains: bool = True) -> None:
-        _listen_to_library(_Complaints() if complains else logging.NullHandler())
+        hear_library("opentelemetry", "traces_not_sent" if complains else "")
         # A provider of our own: what an application that uses the SDK, or a job's code, set up stays theirs.
         self._provider = TracerProvider(
             resource=_resource(service), id_generator=_Ids(), shutdown_on_exit=False
@@ -242,27 +239,6 @@ def _numbered(span_id: int) -> Iterator[None]:
         yield
     finally:
         _next_span_id.reset(token)
-
-
-class _Complaints(logging.Handler):
-    """What the library says of a collector that is away: one line of our log a minute at most."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._next_s = 0.0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        now_s = time.monotonic()
-        if now_s >= self._next_s:
-            self._next_s = now_s + COMPLAINT_INTERVAL_S
-            _log.warning("traces_not_sent", reason=record.getMessage())
-
-
-def _listen_to_library(handler: logging.Handler) -> None:
-    library = logging.getLogger("opentelemetry")
-    if not library.handlers:  # else the application has its own
-        library.addHandler(handler)
-        library.propagate = False
 
 
 def _resource(service: str) -> Resource:

@@ -1,5 +1,6 @@
 """Which spans there are: below whom, how many, of which calls; and that nothing waits for a collector."""
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from peerloom.errors import NotFoundError
 from peerloom.kit import tracing, tracing_setup
+from peerloom.kit.library_logs import hear_library
 from peerloom.kit.otel_tracer import SPANS_A_TRACE, OtelTracer
 from peerloom.kit.tracing import BEGINNING, UNTRACED, PastSpan
 from peerloom.v1 import (
@@ -321,3 +323,12 @@ def test_each_stream_is_known_as_short_or_as_long() -> None:
     }
     assert streams == UNTRACED | SHORT_STREAMS
     assert set() == UNTRACED & SHORT_STREAMS
+
+
+def test_a_library_that_complains_fills_no_log() -> None:
+    name = "tests.library"
+    hear_library(name, "traces_not_sent")
+    with structlog.testing.capture_logs() as logs:
+        for number in range(3):
+            logging.getLogger(f"{name}.exporter").warning("away: %d", number)
+    assert logs == [{"event": "traces_not_sent", "reason": "away: 0", "log_level": "warning"}]
