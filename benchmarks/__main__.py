@@ -8,6 +8,7 @@ from benchmarks.measure import MET, print_measurements
 
 NAMES = (
     "heartbeats",
+    "watching",
     "selection",
     "training",
     "policies",

@@ -11,6 +11,7 @@ from grpc import aio
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.kit import tracing
 from peerloom.kit.checks import (
     check_address,
     check_name,
@@ -137,6 +138,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             work,
         )
         decision = decide(wanted, self._view(request.job_id, task_known, foreign, trainer_doubt, now_s))
+        tracing.note(node=self._agent.spec.name, accepted_slots=decision.slots, reason=decision.reason)
         _log.info("work_answered", job_id=request.job_id, accepted=decision.slots, reason=decision.reason)
         if not decision.slots:
             return RequestWorkResponse(refusal=decision.refusal, reason=decision.reason)

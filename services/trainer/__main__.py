@@ -21,6 +21,7 @@ from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.event_pruning import prune_forever
@@ -50,6 +51,7 @@ async def main() -> None:
     """Serves while this process holds its database's lease, until it is told to stop."""
     config = load_config(TrainerConfig, "trainer", sys.argv[1:])
     configure_logs("trainer", config.log_level)
+    start_tracing("trainer")
     state, clock = Path(config.state), SystemClock()
     make_private(state)
     runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))

@@ -297,18 +297,22 @@ def test_torch_is_used_only_where_processes_train() -> None:
     assert broken == [], listed(broken)
 
 
-def test_what_serves_metrics_is_loaded_only_where_they_are_asked_for() -> None:
-    """One module uses the library, and one function imports that."""
+@pytest.mark.parametrize(
+    ("library", "user", "opener"),
+    [
+        ("prometheus_client", "metrics_server", "metrics_port"),
+        ("opentelemetry", "otel_tracer", "tracing_setup"),
+    ],
+)
+def test_what_watches_us_is_loaded_only_where_it_is_asked_for(library: str, user: str, opener: str) -> None:
+    """One module uses the library, and one imports that where it is asked for."""
     users = {
-        (source.name, name.split(".")[0])
+        (source.path.stem, name.split(".")[0])
         for source in package()
         for name, _ in imports_of(source)
-        if inside(name, "prometheus_client") or inside(name, "peerloom.kit.metrics_server")
+        if inside(name, library) or inside(name, f"peerloom.kit.{user}")
     }
-    assert users == {
-        ("src/peerloom/kit/metrics_server.py", "prometheus_client"),
-        ("src/peerloom/kit/metrics_port.py", "peerloom"),
-    }
+    assert users == {(user, library), (opener, "peerloom")}
 
 
 def test_nothing_is_unpickled() -> None:

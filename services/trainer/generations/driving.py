@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from peerloom.errors import DataLossError, PeerloomError
+from peerloom.kit import tracing
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.config import TrainerConfig
@@ -181,7 +182,8 @@ class GenerationDriver:
         assert holder is not None, "it was decided upon just now"
         assert isinstance(holder.phase, Finished), "only who has finished holds the model"
         try:
-            await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
+            with tracing.span("collect model"):
+                await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
         except (PeerloomError, TimeoutError) as error:
             evaluation = self._record.job.evaluation
             if evaluation.verdict == EvaluationVerdict.EVALUATION_VERDICT_DIFFERS:

@@ -269,8 +269,12 @@ class JobRecord(RecordedJob):
         self._job.end_time.CopyFrom(to_timestamp(self._clock.wall_s()))
         self.state_changed(state, reason)
 
-    def resumed(self) -> None:
-        """A job that had ended goes on from its checkpoint: what was found at its end is void."""
+    def resumed(self, traceparent: str = "") -> None:
+        """A job that had ended goes on from its checkpoint: what was found at its end is void.
+
+        From now on it is part of the trace that `traceparent` names.
+        """
+        self._job.traceparent = traceparent
         for name in ("end_time", "evaluation", "script_run"):
             self._job.ClearField(name)
         self.state_changed(JobState.JOB_STATE_QUEUED, "resumed from its checkpoint")

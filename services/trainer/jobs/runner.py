@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit import tracing
 from peerloom.kit.clock import Clock
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import get_logger
@@ -18,6 +19,7 @@ from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations.driving import GenerationDriver, JobEndedError
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
+from peerloom.services.trainer.jobs.job_spans import job_traceparent
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
@@ -90,7 +92,10 @@ class JobRunner:
 
     async def run(self) -> None:
         """Runs the job to its end; an unexpected failure of the trainer's ends it too, with a clear state."""
-        await self._end(await self._until_ended())
+        with tracing.continuing(job_traceparent(self.record.job)):
+            end = await self._until_ended()
+            with tracing.span("end job"):
+                await self._end(end)
 
     async def _until_ended(self) -> JobEndedError:
         try:
@@ -119,7 +124,8 @@ class JobRunner:
         """Runs a task for as long as the job lives: if it ends before, the job fails."""
 
         async def run() -> None:
-            await task()
+            with tracing.muted():  # as long as the job: what it calls now and then would hide all else
+                await task()
             raise RuntimeError(f"{task.__qualname__} ended before its job")
 
         tasks.create_task(run(), name=f"{self.record.job_id} {task.__qualname__}")
@@ -170,7 +176,8 @@ class JobRunner:
     async def _recruit(self) -> None:
         # A trainer that died in the middle of a round leaves slots reserved: free them, ask again.
         await self._free_slots()
-        reason = await self._nodes.recruit()
+        with tracing.span("find nodes"):
+            reason = await self._nodes.recruit()
         if reason:
             raise JobEndedError(JobState.JOB_STATE_NO_COMPUTE, reason)
 

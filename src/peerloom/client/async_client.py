@@ -22,7 +22,9 @@ from peerloom.client.types.inference import Combination, Inference, Mode, Opinio
 from peerloom.client.types.jobs import Job, JobSpec, Model
 from peerloom.client.types.scripts import ScriptSpec
 from peerloom.client.types.shown import Listing
+from peerloom.kit import tracing
 from peerloom.kit.ids import new_request_id
+from peerloom.kit.tracing_setup import start_client_tracing
 from peerloom.v1 import selector_pb2, trainer_pb2
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class AsyncClient(AsyncNetwork):
     ) -> None:
         super().__init__(Services(find_address(address, identity, profile=profile), as_node), patience_s)
         self._router: InferenceRouter | None = None
+        start_client_tracing()
         self.artifacts = AsyncArtifacts(self._services)
         self.door = AsyncDoor(self._services)
 
@@ -129,7 +132,8 @@ class AsyncClient(AsyncNetwork):
         `code` that it lies in, and gets `script_arguments`; epochs, batch size and rate are its own.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """
-        return await self._submit(await job_spec(spec, self.artifacts))
+        with tracing.begin("train", task=spec.task):
+            return await self._submit(await job_spec(spec, self.artifacts))
 
     @taking(ScriptSpec)
     async def run_script(self, spec: ScriptSpec) -> AsyncJobHandle:
@@ -140,7 +144,8 @@ class AsyncClient(AsyncNetwork):
         times (0 to 1000, 3 when None), or when workers are lost or join, in the folder as rank 0 left it. The
         other arguments are those of `train`. Raises InvalidArgumentError, NotFoundError.
         """
-        return await self._submit(await script_spec(spec, self.artifacts))
+        with tracing.begin("run script", script=str(spec.script)):
+            return await self._submit(await script_spec(spec, self.artifacts))
 
     async def _submit(self, spec: trainer_pb2.JobSpec) -> AsyncJobHandle:
         request = trainer_pb2.SubmitJobRequest(spec=spec, request_id=new_request_id())
@@ -206,18 +211,19 @@ class AsyncClient(AsyncNetwork):
         of most; "auto": "background" behind a door, else "off". Raises InvalidArgumentError, NotFoundError,
         ResourceExhaustedError for a model that fits no nodes, DeadlineError after `timeout_s`.
         """
-        return await self._inference().infer(
-            model,
-            inputs,
-            mode,
-            timeout_s,
-            nodes=nodes,
-            aggregate=aggregate,
-            stages=stages,
-            micro_batches=micro_batches,
-            hedge=hedge,
-            second_opinion=second_opinion,
-        )
+        with tracing.begin("infer", model=model):
+            return await self._inference().infer(
+                model,
+                inputs,
+                mode,
+                timeout_s,
+                nodes=nodes,
+                aggregate=aggregate,
+                stages=stages,
+                micro_batches=micro_batches,
+                hedge=hedge,
+                second_opinion=second_opinion,
+            )
 
     async def generate(
         self,

@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import difflib
 import os
+import sys
 import tomllib
 import types
 import typing
@@ -29,11 +30,14 @@ def knob(default: Any, help: str) -> Any:
 def load_config(
     cls: type[C], section: str, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> C:
-    """Builds a service's configuration. Raises ConfigurationError for unknown names and bad values."""
+    """Builds a service's configuration. Raises ConfigurationError for unknown names and bad values.
+
+    With the flag --check-settings that is all: it ends the process, with status 0.
+    """
     parser = _parser(cls, section)
     flags, unknown = parser.parse_known_args(list(arguments))
     if unknown:
-        known = [f"--{f.name.replace('_', '-')}" for f in _fields(cls)]
+        known = ["--check-settings", *(f"--{f.name.replace('_', '-')}" for f in _fields(cls))]
         raise ConfigurationError(_unknown("flag", unknown[0].split("=")[0], known))
     file = flags.config or environment.get("PEERLOOM_CONFIG", "")
     values = {**_from_file(cls, section, file), **_from_environment(cls, section, environment)}
@@ -41,7 +45,10 @@ def load_config(
         given = getattr(flags, field.name)
         if given is not None:
             values[field.name] = _convert(field, given, f"--{field.name.replace('_', '-')}")
-    return cls(**values)
+    made = cls(**values)
+    if flags.check_settings:
+        sys.exit(0)
+    return made
 
 
 def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
@@ -57,6 +64,7 @@ def _parser(cls: type[Any], section: str) -> argparse.ArgumentParser:
         prog=f"peerloom {section.replace('_', '-')}", description=cls.__doc__, allow_abbrev=False
     )
     parser.add_argument("--config", metavar="FILE", help=f"TOML file with a table [{section}]")
+    parser.add_argument("--check-settings", action="store_true", help="look at the settings, and do no more")
     for field in _fields(cls):
         text = f"{field.metadata.get('help', '')} (default: {field.default!r})".replace("%", "%%")
         metavar = getattr(field.type, "__name__", str(field.type)).upper()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -16,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
+from peerloom.kit import service_manager
 from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.identity import Identity
@@ -156,6 +158,7 @@ class Server:
     async def serve_until_stopped(self) -> None:
         """Serves until SIGTERM, SIGINT, `stop`, or the end of the lifeline or of a task; then drains."""
         await self._stopping.wait()
+        service_manager.tell(service_manager.STOPPING)
         await self._health.enter_graceful_shutdown()
         await self._grpc.stop(STOP_GRACE_S)
         _log.info("service_stopped")
@@ -190,6 +193,7 @@ class Server:
             self._has_said_address = True
             metrics = f" metrics={self.metrics_address}" if self.metrics_address else ""
             print(f"address={self.address}{metrics}", flush=True)
+            service_manager.tell(service_manager.READY)
 
     async def _listen(self) -> None:
         if self._is_listening:
@@ -198,6 +202,8 @@ class Server:
         await self._grpc.start()
         if self._metrics is not None:
             self._metrics.start()
+        if (interval_s := service_manager.watchdog_interval_s(os.environ, os.getpid())) > 0:
+            self.start_task("watchdog", partial(service_manager.feed_watchdog, interval_s))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)

@@ -648,6 +648,7 @@ class Job(_message.Message):
     CHOICE_FIELD_NUMBER: _builtins.int
     SCRIPT_RUN_FIELD_NUMBER: _builtins.int
     SYNC_IN_USE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -664,6 +665,8 @@ class Job(_message.Message):
     """Why that state, a sentence."""
     owner: _builtins.str
     """Who submitted it: the owner in the certificate; empty where there are none."""
+    traceparent: _builtins.str
+    """W3C traceparent of the call that handed it in; empty: it isn't traced."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What was asked, with all defaults filled in."""
@@ -760,10 +763,11 @@ class Job(_message.Message):
         choice: Global___NodeChoice | None = ...,
         script_run: Global___ScriptRun | None = ...,
         sync_in_use: Global___JobSync | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -169,6 +169,7 @@ def _print_job(job: Job) -> None:
             ("files", f"peerloom artifacts get {job.files[:12]} FILE.tar" if job.files else ""),
             ("evaluation", str(job.evaluation) if job.evaluation else ""),
             ("network", _network(job)),
+            ("trace", job.trace_id),
             ("submitted", human_age(job.submit_time)),
             ("first step", _after(job.submit_time, first)),
             ("ended", _after(job.submit_time, end)),

@@ -33,6 +33,7 @@ from peerloom.client.types import (
 from peerloom.kit.elastic_scripts import SCRIPT_TASK, script_and_arguments
 from peerloom.kit.raw_input import raw_input_in
 from peerloom.kit.script_output import script_line
+from peerloom.kit.tracing import trace_id_in
 from peerloom.v1 import artifact_pb2, trainer_pb2
 
 
@@ -62,6 +63,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
         files=message.checkpoint.artifact.digest if message.spec.HasField("script") else "",
         script_run=_script_run(message.script_run) if message.HasField("script_run") else None,
         sync=sync_of(message.sync_in_use) if message.HasField("sync_in_use") else None,
+        trace_id=trace_id_in(message.traceparent),
     )
 
 

@@ -3,6 +3,7 @@
 import threading
 
 from peerloom.errors import DataLossError, PermissionDeniedError
+from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
@@ -20,6 +21,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.checkpoint_writer import refuse_checkpoint
+from peerloom.worker.generation_spans import generation_span
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.script.attempt import ScriptAttempt
 from peerloom.worker.script.periodic_calls import PeriodicCalls
@@ -57,7 +59,8 @@ class ScriptWorker:
                 self._prepare(command.spec)
                 self.session.answer(WorkerSessionRequest(prepared=WorkerPrepared()))
             elif isinstance(command, ConfigureGeneration):
-                self._work(command)
+                with generation_span(command):
+                    self._work(command)
 
     def ask_to_leave(self, reason: str, grace_s: float = 0.0) -> None:
         """The node wants its slot back: the others go on without this worker, or with a replacement.
@@ -81,8 +84,9 @@ class ScriptWorker:
     def _prepare(self, spec: JobSpec) -> None:
         if why_not := self._assignment.work.why_not(spec):
             raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-        self._folder.lay_out()
-        self._folder.script(spec.task)
+        with tracing.span("prepare", task=spec.task):
+            self._folder.lay_out()
+            self._folder.script(spec.task)
 
     def _work(self, config: ConfigureGeneration) -> None:
         check_may_be_plain(self._is_tls, config.world_size)
