@@ -164,6 +164,7 @@ def _step(
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
+        batch_shares=balance.news(shares),
     )
 
 
