@@ -66,7 +66,13 @@ def _raw_input(model: Model) -> dict[str, Any] | None:
     raw = model.raw_input
     if raw is None:
         return None
-    return {"shape": raw.shape, "low": raw.low, "high": raw.high, "is_text": raw.vocabulary is not None}
+    return {
+        "shape": raw.shape,
+        "low": raw.low,
+        "high": raw.high,
+        "is_whole": "int" in raw.dtype,
+        "is_text": raw.vocabulary is not None,
+    }
 
 
 def artifact_rows(artifacts: Iterable[KeptArtifact]) -> list[dict[str, Any]]:

@@ -112,7 +112,7 @@ async def _news(board: Board, names: Sequence[str]) -> AsyncGenerator[str, None]
             yield ": nothing new\n\n"
 
 
-class _WebServer(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """Ends the streams, which would never end by themselves, when it is told to stop."""
 
     def __init__(self, config: uvicorn.Config, board: Board) -> None:
@@ -159,7 +159,7 @@ async def serve_window(
         posts = [questions_route(client), *([actions_route(client, token)] if token else [])]
         app = web_application(board, followed.follower.close_ups.looking, base_path, hosts, posts)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-        server = _WebServer(config, board)
+        server = WebServer(config, board)
         followed.task.add_done_callback(lambda _: server.end())
         loop = asyncio.get_running_loop()
         watch_lifeline(lambda: loop.call_soon_threadsafe(server.end))
