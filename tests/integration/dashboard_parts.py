@@ -5,8 +5,10 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +83,10 @@ class Look:
         assert [url for url in self.asked if not url.startswith(place)] == []
         assert self.asked
 
-    def check_accessible(self) -> None:
-        """axe-core finds nothing serious in what is seen now."""
-        found = Axe().run(self.page).response["violations"]
+    def check_accessible(self, *rules: str) -> None:
+        """axe-core finds nothing serious in what is seen now, by these rules or all."""
+        only = {"runOnly": {"type": "rule", "values": list(rules)}} if rules else None
+        found = Axe().run(self.page, options=only).response["violations"]
         serious = [
             f"{one['id']}: {one['help']}: {[node['html'][:160] for node in one['nodes'][:3]]}"
             for one in found
@@ -230,7 +233,7 @@ def testbed_row() -> dict[str, Any]:
 def filled_board(nodes: int) -> Board:
     """A system of so many nodes, of which three are lost; every third one works on a job."""
     board, network = Board(), NetworkPage()
-    states = {5: "dead", 17: "dead", 60: "suspect"}
+    states = {5: "dead", 6: "suspect", 17: "dead"}
     network.refresh((node(number, state=states.get(number, "alive")) for number in range(1, nodes + 1)), 0)
     jobs = [job([worker(number) for number in range(1, nodes + 1, 3)]), script_page_job()]
     working = jobs_by_node(jobs)
@@ -256,7 +259,7 @@ def filled_board(nodes: int) -> Board:
         "job:job-2": script_page().page(),
     }
     for name, value in sections.items():
-        board.pin(name, lambda value=value: value)
+        board.pin(name, partial(deepcopy, value))
     return board
 
 

@@ -3,6 +3,9 @@
 import asyncio
 import re
 import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -35,6 +38,12 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 @click.option(
     "--actions", is_flag=True, help="Let who has the token that is printed drain nodes and cancel jobs."
 )
+@click.option(
+    "--testbed",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Watch the testbed that is up on this folder, from outside, with the counters of its network.",
+)
 @system_options
 @click.pass_context
 def dashboard(
@@ -44,6 +53,7 @@ def dashboard(
     hosts: tuple[str, ...],
     allow_plain: bool,
     actions: bool,
+    testbed: Path | None,
 ) -> None:
     """Watch the network and its jobs in a browser, until Ctrl-C.
 
@@ -67,15 +77,32 @@ def dashboard(
     token = secrets.token_urlsafe(16) if actions else ""
     with listening_socket(host, port) as listener:
         shown = f"[{host}]" if ":" in host else host
-        say(f"http://{shown}:{listener.getsockname()[1]}{base_path}/")
+        url = f"http://{shown}:{listener.getsockname()[1]}{base_path}/"
+        beside = _enter_testbed(asked, testbed.expanduser().absolute()) if testbed else None
+        say(url)
         if token:
             say(f"token for actions: {token}")
         try:
             with stop_signals():
                 names = {*_LOOPBACK, shown, *hosts}
-                asyncio.run(serve_window(asked.patient_client, listener, base_path, names, token))
+                asyncio.run(
+                    serve_window(asked.patient_client, listener, base_path, names, token, look_beside=beside)
+                )
         except KeyboardInterrupt:
             say("stopped", err=True)
+
+
+def _enter_testbed(asked: Invocation, state: Path) -> Callable[[], dict[str, Any]]:
+    """Goes where the testbed's control plane can be reached; the listener stays outside. Its counters' look."""
+    from peerloom.cli.testbed_window import look_beside
+    from peerloom.testbed import standing
+
+    if asked.address or asked.profile:
+        raise InvalidArgumentError("--testbed says which system: leave --address and --profile out.")
+    plan = standing.plan_on(state)
+    asked.address, identity = standing.enter(state, plan)
+    asked.identity = str(identity or "")
+    return look_beside(state, plan)
 
 
 def _place(listen: str, allow_plain: bool) -> tuple[str, int]:

@@ -3,7 +3,10 @@
 import { facts, h, table } from "./dom.js";
 import { bytes, figure, whole } from "./words.js";
 
-const ms = (value) => (value === null || value === undefined ? null : `${figure(value, 1)} ms`);
+const ms = (value) => {
+  if (value === null || value === undefined) return null;
+  return `${value >= 0.1 || !value ? figure(value, 1) : value.toPrecision(1)} ms`;
+};
 
 export function testbedPart(testbed) {
   if (!testbed) return [];
