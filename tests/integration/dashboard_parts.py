@@ -67,7 +67,9 @@ class Look:
 
     def __init__(self, browser: Browser, url: str, scheme: str = "light", width: int = 1200) -> None:
         self.page: Page = browser.new_page(
-            color_scheme="dark" if scheme == "dark" else "light", viewport={"width": width, "height": 800}
+            color_scheme="dark" if scheme == "dark" else "light",
+            viewport={"width": width, "height": 800},
+            reduced_motion="reduce",
         )
         self.page.set_default_timeout(LIMIT_MS)
         self.errors, self.asked, self.url = list[str](), list[str](), url
@@ -220,7 +222,7 @@ def model(version: int, began_with: str = "") -> Model:
     )
 
 
-def testbed_row() -> dict[str, Any]:
+def testbed() -> dict[str, Any]:
     """One host behind ns-3, as the command line hands it on."""
     host = {"name": node(1).name, "node": 1, "up": True, "delay_ms": 5.0, "rate": "100 Mbit/s"}
     counts = {"sent_bytes": 1_200_000, "received_bytes": 800_000, "dropped_packets": 3}
@@ -249,7 +251,7 @@ def filled_board(nodes: int) -> Board:
         "jobs": job_rows(jobs),
         "models": model_rows(models),
         "beliefs": belief_rows([belief(3)]),
-        "testbed": testbed_row(),
+        "testbed": testbed(),
         "artifacts": {"rows": artifact_rows([kept])},
         f"node:{rows[0]['name']}": {
             "name": rows[0]["name"],

@@ -52,7 +52,7 @@ def url(asked: list[Mapping[str, Any]]) -> Iterator[str]:
         return {
             "answers": [answer],
             "inputs": 1,
-            "way": "remote: it is fast",
+            "mode": "remote",
             "nodes": [FIRST],
             "seconds": 0.02,
         }

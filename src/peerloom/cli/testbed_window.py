@@ -11,10 +11,10 @@ from peerloom.testbed.quantities import shown_rate
 
 def look_beside(state: Path, plan: Plan) -> Callable[[], dict[str, Any]]:
     """What looks at the testbed on a state folder; it raises a PeerloomError once that is down."""
-    return lambda: testbed_row(plan, standing.count(state, plan))
+    return lambda: row_of(plan, standing.count(state, plan))
 
 
-def testbed_row(plan: Plan, stats: Stats) -> dict[str, Any]:
+def row_of(plan: Plan, stats: Stats) -> dict[str, Any]:
     """The network with its hosts; times in milliseconds, delays and rates as the file gives them."""
     return {
         "name": plan.name,

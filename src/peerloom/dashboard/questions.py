@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 from peerloom.client.async_client import AsyncClient
-from peerloom.client.types import RawInput
+from peerloom.client.types import Model, RawInput
 from peerloom.dashboard.posted import posted_route, text_field
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
 
@@ -49,16 +49,23 @@ async def _ask(client: AsyncClient, posted: Mapping[str, Any]) -> dict[str, Any]
     model = await client.model(name)
     file_name = text_field(posted, "file_name")
     if not file_name:
-        values = values_of(text_field(posted, "text"), model.raw_input)
-        return shown(await client.infer(model.digest, values))
+        return shown(await _infer(client, model, values_of(text_field(posted, "text"), model.raw_input)))
     with TemporaryDirectory(prefix="peerloom-") as folder:
         file = Path(folder) / f"question{_kind(file_name)}"
         content = _decoded(text_field(posted, "file"))
         await asyncio.to_thread(file.write_bytes, content)
         try:
-            return shown(await client.infer(model.digest, file))
+            return shown(await _infer(client, model, file))
         except InvalidArgumentError as error:  # the name of ours says nothing to who asked
             raise InvalidArgumentError(error.message.replace(str(file), file_name)) from error
+
+
+async def _infer(client: AsyncClient, model: Model, inputs: Any) -> "Inference":
+    """One node answers, or several where the model fits none; never this process, which holds no models."""
+    try:
+        return await client.infer(model.digest, inputs, "remote")
+    except ResourceExhaustedError:
+        return await client.infer(model.digest, inputs, "split")
 
 
 def values_of(text: str, raw: RawInput | None) -> Any:
@@ -91,7 +98,7 @@ def shown(answer: "Inference") -> dict[str, Any]:
     return {
         "answers": [_answer(answer, row) for row in range(min(SHOWN, len(answer.outputs)))],
         "inputs": len(answer.outputs),
-        "way": f"{answer.mode}: {answer.reason}",
+        "mode": answer.mode,
         "nodes": answer.nodes,
         "seconds": answer.seconds,
     }

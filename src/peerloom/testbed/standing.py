@@ -1,4 +1,4 @@
-"""A testbed that is up, seen from another process: for `status`, `exec`, `do`, `show`, `down`, a dashboard."""
+"""A testbed that is up, from another process: for `status`, `exec`, `do`, `show`, `down`, the dashboard."""
 
 import json
 import os

@@ -93,7 +93,7 @@ def dashboard(
 
 
 def _enter_testbed(asked: Invocation, state: Path) -> Callable[[], dict[str, Any]]:
-    """Goes where the testbed's control plane can be reached; the listener stays outside. Its counters' look."""
+    """Goes where the testbed's services are reached, the listener stays outside; what reads its counters."""
     from peerloom.cli.testbed_window import look_beside
     from peerloom.testbed import standing
 

@@ -84,7 +84,7 @@ def _run(
         try:
             show_system(system.address, system.addresses, system.metrics, slots, state)
             if dashboard:
-                _show_dashboard(system.dashboard.url if system.dashboard else "", state)
+                show_dashboard(system.dashboard.url if system.dashboard else "", state)
             say("Ctrl-C stops it all.", err=True)
             system.wait()
         except KeyboardInterrupt:
@@ -111,7 +111,7 @@ def show_system(
     say(f"address  {address}    (export PEERLOOM_ADDRESS={address})")
 
 
-def _show_dashboard(url: str, state: Path) -> None:
+def show_dashboard(url: str, state: Path) -> None:
     """Where it is, or why there is none."""
     if url:
         say(f"browser  {url}")
@@ -163,7 +163,7 @@ def _start_detached(
     assert note is not None, "it was there a moment ago"
     show_system(note.registry, note.services, note.metrics, slots, state)
     if dashboard:
-        _show_dashboard(note.dashboard, state)
+        show_dashboard(note.dashboard, state)
     say(f"running in the background; stop it with: peerloom down --state {folder.path}", err=True)
 
 

@@ -70,7 +70,8 @@ function fill(place, model) {
     ),
   );
   if (canvas)
-    followPointer(canvas, () => {
+    followPointer(canvas, picture, () => {
+      file.value = "";
       text.value = JSON.stringify(inputOf(brightness(canvas, picture), picture, model.input));
       form.requestSubmit();
     });
@@ -115,15 +116,15 @@ function showAnswer(place, found) {
   const several = found.answers.length > 1;
   const parts = found.answers.map((one, row) => oneAnswer(one, several ? row : null));
   const left = found.inputs - found.answers.length;
-  const who = found.nodes.length ? ` by ${found.nodes.join(", ")}` : " in the dashboard's process";
+  const stages = found.mode === "split" ? ", each with a part of the model" : "";
   place.replaceChildren(
     h("h2", null, several ? "Answers" : "Answer"),
     ...parts,
     h(
       "p",
       { class: "quiet" },
-      `${figure(found.seconds * 1000, 0)} ms${who}; ${found.way}`,
-      left > 0 ? `. ${plural(left, "more answer")}: ask with peerloom infer.` : "",
+      `Answered by ${found.nodes.join(", ")}${stages}, in ${figure(found.seconds * 1000, 0)} ms. `,
+      left > 0 ? `There are ${plural(left, "more answer")}: ask with peerloom infer.` : "",
     ),
   );
 }

@@ -1,10 +1,12 @@
 // A canvas to draw on, and what a model of small pictures gets of it: a white line on black.
 
 const SIDE = 280;
-const MARGINS = [
-  [16, 0], // pictures of up to so many pixels a side, and the part of it that stays empty around the drawing
-  [Infinity, 4 / 28],
+// By the pixels of a side, at most: which part of it stays empty around the drawing, and how many pixels a line covers.
+const STYLES = [
+  { most: 16, margin: 0, pen: 1.1 },
+  { most: Infinity, margin: 4 / 28, pen: 2 },
 ];
+const styleOf = ({ width, height }) => STYLES.find(({ most }) => Math.max(width, height) <= most);
 
 // The height and width of a model's pictures, and their channels; null where it doesn't take pictures.
 export function pictureOf(input) {
@@ -37,7 +39,8 @@ export function wipe(canvas) {
 }
 
 // Draws while a pointer is down; `changed` is called after each line.
-export function followPointer(canvas, changed) {
+export function followPointer(canvas, picture, changed) {
+  const lineWidth = (SIDE * styleOf(picture).pen) / picture.width;
   const context = canvas.getContext("2d", { willReadFrequently: true });
   let last = null;
   const place = (event) => {
@@ -48,7 +51,7 @@ export function followPointer(canvas, changed) {
     ];
   };
   const lineTo = (to) => {
-    Object.assign(context, { strokeStyle: "white", lineWidth: SIDE / 11, lineCap: "round", lineJoin: "round" });
+    Object.assign(context, { strokeStyle: "white", lineWidth, lineCap: "round", lineJoin: "round" });
     context.beginPath();
     context.moveTo(...last);
     context.lineTo(...to);
@@ -79,8 +82,7 @@ export function brightness(canvas, picture) {
   const { data } = context.getImageData(0, 0, width, height);
   const lit = (x, y) => data[4 * (y * width + x)] / 255;
   const cut = picture.channels === 3 ? { left: 0, top: 0, width, height } : bounds(lit, width, height);
-  const [, margin] = MARGINS.find(([side]) => Math.max(picture.width, picture.height) <= side);
-  const most = picture.channels === 3 ? 1 : 1 - 2 * margin;
+  const most = picture.channels === 3 ? 1 : 1 - 2 * styleOf(picture).margin;
   const scale = Math.min((picture.width * most) / cut.width, (picture.height * most) / cut.height);
   const small = document.createElement("canvas");
   small.width = picture.width * 8;

@@ -84,7 +84,8 @@ function shareColumns(job) {
   const nodes = [...workers.values()];
   const lines = [...workers].map(([id, node], place) => {
     columns[id] = all.map(({ parts }) => (parts[id] ? 100 * parts[id].part : null));
-    const label = nodes.indexOf(node) === nodes.lastIndexOf(node) ? node : `${node} ${id}`;
+    const before = nodes.slice(0, place).filter((other) => other === node).length;
+    const label = nodes.indexOf(node) === nodes.lastIndexOf(node) ? node : `${node} (${before + 1})`;
     return [id, label, COLOURS[place % COLOURS.length]];
   });
   return { lines, columns };
