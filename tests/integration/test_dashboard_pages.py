@@ -160,7 +160,7 @@ def test_a_job_s_page_tells_of_shares_methods_and_what_was_logged(browser: Brows
     expect(methods).to_have_text(["codec=none2020.0 kB1.0 kB", "codec=int82020.0 kB1.0 kB"])
     expect(page.get_by_text("it is the fastest")).to_be_visible()
     page.goto(f"{url}#/jobs/job-2")
-    expect(page.get_by_text("was killed by signal 9; 2 restarts for such ends.")).to_be_visible()
+    expect(page.get_by_text("was killed by signal 9. For such ends it was started again 2 times.")).to_be_visible()
     look.check()
     page.close()
 

@@ -16,8 +16,13 @@ export function artifactsPage(seen) {
       head,
       empty(
         "Nobody keeps an artifact yet.",
-        h("span", null, "Data and code that jobs use, and the models they leave, lie on the nodes. Give some with ",
-          code("peerloom artifacts put"), "."),
+        h(
+          "span",
+          null,
+          "Data and code that jobs use, and the models they leave, lie on the nodes. Give some with ",
+          code("peerloom artifacts put"),
+          ".",
+        ),
       ),
     ];
   }
@@ -36,7 +41,11 @@ export function artifactsPage(seen) {
   return [
     head,
     trouble,
-    h("p", { class: "quiet" }, `${plural(rows.length, "artifact")}, asked of all who answer, every few seconds.`),
+    h(
+      "p",
+      { class: "quiet" },
+      `${plural(rows.length, "artifact")}, asked of all who answer, every few seconds.`,
+    ),
     table(
       ["name", "kind", "#size", "lies on", "pinned on", "made by", "used by", "digest"],
       rows,

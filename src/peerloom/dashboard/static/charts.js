@@ -8,11 +8,12 @@ const drawn = new Map(); // by the chart's name: { plot, about, place, shape }
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// A figure that stays in the page while the page is patched; its newest values stand below as text. `lines` are
+// A figure that stays in the page while that is patched; its newest values stand beside its title. `lines` are
 // [column, label, colour]; `about` may name the axis and have `until`, `generations`, `marks` and `stepped`.
 export function chart(key, title, lines, columns, about = {}) {
   const axis = about.axis ?? "step";
-  const newest = lines.length > 6 ? [] : lines.map(([field, label]) => `${label} ${short(columns[field].at(-1))}`);
+  const newest =
+    lines.length > 6 ? [] : lines.map(([field, label]) => `${label} ${short(columns[field].at(-1))}`);
   queueMicrotask(() => draw(key, lines, columns, { ...about, axis }));
   return h(
     "figure",
@@ -86,7 +87,10 @@ function options(state, lines, width) {
         value: (_, value) => (value === null || value === undefined ? "–" : short(value)),
       })),
     ],
-    hooks: { drawClear: [(plot) => bands(plot, state.about.generations ?? [])], draw: [(plot) => marks(plot, state.about.marks ?? [])] },
+    hooks: {
+      drawClear: [(plot) => bands(plot, state.about.generations ?? [])],
+      draw: [(plot) => marks(plot, state.about.marks ?? [])],
+    },
   };
 }
 

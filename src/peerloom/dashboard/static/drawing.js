@@ -1,7 +1,7 @@
 // A canvas to draw on, and what a model of small pictures gets of it: a white line on black.
 
 const SIDE = 280;
-// By the pixels of a side, at most: which part of it stays empty around the drawing, and how many pixels a line covers.
+// By the pixels of a side, at most: which part stays empty around a drawing, how many pixels a line covers.
 const STYLES = [
   { most: 16, margin: 0, pen: 1.1 },
   { most: Infinity, margin: 4 / 28, pen: 2 },
@@ -74,8 +74,8 @@ export function followPointer(canvas, picture, changed) {
     });
 }
 
-// Rows of brightness, 0 to 1: what was drawn is cut out and scaled to fill the picture, as the digits that models
-// learn from are. A picture with colours is taken as it stands.
+// Rows of brightness, 0 to 1: what was drawn is cut out and scaled to fill the picture, as the digits are that
+// models learn from. A picture with colours is taken as it stands.
 export function brightness(canvas, picture) {
   const context = canvas.getContext("2d", { willReadFrequently: true });
   const { width, height } = canvas;
@@ -90,7 +90,17 @@ export function brightness(canvas, picture) {
   const into = small.getContext("2d", { willReadFrequently: true });
   const [w, h] = [cut.width * scale * 8, cut.height * scale * 8];
   into.fillRect(0, 0, small.width, small.height);
-  into.drawImage(canvas, cut.left, cut.top, cut.width, cut.height, (small.width - w) / 2, (small.height - h) / 2, w, h);
+  into.drawImage(
+    canvas,
+    cut.left,
+    cut.top,
+    cut.width,
+    cut.height,
+    (small.width - w) / 2,
+    (small.height - h) / 2,
+    w,
+    h,
+  );
   return means(into.getImageData(0, 0, small.width, small.height).data, small.width, picture);
 }
 

@@ -67,7 +67,10 @@ function jobFacts(job) {
 function carried(traffic) {
   if (!traffic) return null;
   const sent = traffic.links.reduce((sum, link) => sum + link.sent_bytes, 0);
-  const lag = traffic.lag_worst_s === null ? "" : `, ${traffic.backend} at worst ${(1000 * traffic.lag_worst_s).toFixed(1)} ms behind`;
+  const lag =
+    traffic.lag_worst_s === null
+      ? ""
+      : `, ${traffic.backend} at worst ${(1000 * traffic.lag_worst_s).toFixed(1)} ms behind`;
   return `${bytes(sent)}${lag}`;
 }
 
@@ -76,38 +79,64 @@ function script(job) {
   if (!job.is_script) return [];
   const parts = [h("h2", null, "Script")];
   const failed = job.script_run;
-  if (job.exit_status !== null) parts.push(h("p", null, `It ended with status ${job.exit_status}.`));
-  if (!failed && job.exit_status === null)
-    parts.push(h("p", { class: "quiet" }, "None of its processes has failed."));
+  if (!failed) {
+    const ended =
+      job.exit_status === null
+        ? "None of its processes has failed."
+        : `It ended with status ${job.exit_status}.`;
+    parts.push(h("p", { class: "quiet" }, ended));
+  }
   if (failed) {
-    const how = failed.exit_status < 0 ? `was killed by signal ${-failed.exit_status}` : `ended with status ${failed.exit_status}`;
+    const how =
+      failed.exit_status < 0
+        ? `was killed by signal ${-failed.exit_status}`
+        : `ended with status ${failed.exit_status}`;
     parts.push(
-      h("p", { class: "bad" }, `Rank ${failed.rank} on ${failed.node_name} ${how}; ${plural(failed.restarts, "restart")} for such ends.`),
-      h("pre", { class: "lines", tabindex: "0", "aria-label": "the end of its standard error" }, failed.last_lines),
+      h(
+        "p",
+        { class: "bad" },
+        `Rank ${failed.rank} on ${failed.node_name} ${how}. For such ends it was started again ${plural(failed.restarts, "time")}.`,
+      ),
+      h(
+        "pre",
+        { class: "lines", tabindex: "0", "aria-label": "the end of its standard error" },
+        failed.last_lines,
+      ),
     );
   }
   return parts;
 }
 
-// The way its workers' gradients become their sum: what is used, why, and what it sends.
+// The way its workers' gradients become their sum: what is used, why, and what it sends. Stages of a model send
+// each other something else.
 function synchronised(job) {
-  const parts = [h("h2", null, "How its workers are synchronised")];
   const inUse = job.sync?.method || job.generations.at(-1)?.sync || job.asked_sync;
   if (!inUse && !job.traffic.length) return [];
-  parts.push(h("p", null, h("strong", null, inUse || "all-reduce"), job.sync ? ` (asked: ${job.asked_sync}): ${job.sync.reason}` : ""));
+  const isCut = job.plan.startsWith("pipeline");
+  const method = (name) => (isCut ? job.plan : name || "all-reduce");
+  const asked = job.sync ? ` (asked: ${job.asked_sync}): ${job.sync.reason}` : "";
+  const parts = [
+    h("h2", null, isCut ? "What its stages send each other" : "How its workers are synchronised"),
+    h("p", null, h("strong", null, method(inUse)), asked),
+  ];
   if (job.sync) {
     const took = (value) => (value === null ? null : `${figure(value, 1)} ms`);
     parts.push(
       facts([
         ["a step, as predicted", took(job.sync.predicted_ms)],
         ["a step, as measured", took(job.sync.measured_ms)],
-        ["next best", job.sync.runner_up_method ? `${job.sync.runner_up_method}, ${took(job.sync.runner_up_ms) ?? "?"}` : null],
+        [
+          "next best",
+          job.sync.runner_up_method
+            ? `${job.sync.runner_up_method}, ${took(job.sync.runner_up_ms) ?? "?"}`
+            : null,
+        ],
         ["changed", job.sync.changes ? plural(job.sync.changes, "time") : "never"],
       ]),
     );
   }
   const rows = job.traffic.map((one) => ({
-    cells: [one.method || "all-reduce", whole(one.steps), bytes(one.bytes), bytes(one.bytes / one.steps)],
+    cells: [method(one.method), whole(one.steps), bytes(one.bytes), bytes(one.bytes / one.steps)],
   }));
   if (rows.length)
     parts.push(table(["method", "#steps", "#sent by one worker", "#in a step"], rows, "Bytes by method"));
@@ -119,7 +148,9 @@ function workers(job) {
   const staged = job.workers.some((worker) => worker.stage);
   const parts = job.divisions.at(-1)?.parts ?? {};
   const divided = Object.keys(parts).length > 1;
-  const share = (worker) => (worker.ended || !parts[worker.id] ? "–" : `${(100 * parts[worker.id].part).toFixed(1)} %`);
+  const works = (worker) => job.ended || !worker.ended; // of a job that ended: until then
+  const share = (worker) =>
+    works(worker) && parts[worker.id] ? `${(100 * parts[worker.id].part).toFixed(1)} %` : "–";
   const rows = job.workers.map((worker) => ({
     kind: worker.ended && !job.ended ? "bad" : null,
     cells: [
@@ -127,7 +158,7 @@ function workers(job) {
       h("a", { href: `#/nodes/${encodeURIComponent(worker.node_name)}` }, worker.node_name),
       worker.ended ? "–" : worker.rank,
       ...(divided ? [share(worker)] : []),
-      ...(staged ? [worker.stage && !worker.ended ? `${worker.stage.number}: ${worker.holds}` : "–"] : []),
+      ...(staged ? [worker.stage && works(worker) ? `${worker.stage.number}: ${worker.holds}` : "–"] : []),
       worker.ended ? "ended" : "works",
       worker.end_reason,
     ],

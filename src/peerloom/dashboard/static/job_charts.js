@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 const COLOURS = ["--blue", "--orange", "--green", "--purple", "--red", "--accent"];
 
 export function charts(job) {
+  if (!job.steps?.step.length && job.is_script && job.ended) return []; // it was no elastic one
   if (!job.steps?.step.length) {
     return [
       h(
@@ -40,7 +41,10 @@ export function charts(job) {
     );
   }
   const shares = shareColumns(job);
-  if (shares) figures.push(draw("shares", "Each worker's share of a batch, %", shares.lines, shares.columns, { stepped: true }));
+  if (shares)
+    figures.push(
+      draw("shares", "Each worker's share of a batch, %", shares.lines, shares.columns, { stepped: true }),
+    );
   Object.entries(job.logged).forEach(([name, columns], place) => {
     const named = { step: columns.step, logged: columns[name] };
     figures.push(draw(`logged-${place}`, `Logged: ${name}`, [["logged", name, "--green"]], named));

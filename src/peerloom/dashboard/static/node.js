@@ -39,7 +39,10 @@ function nodeFacts(node) {
   return facts([
     ["slots", node.used === null ? whole(node.slots) : `${node.used} of ${node.slots} in use`],
     ["owner", node.owner],
-    ["works on", node.jobs.length ? node.jobs.map((job) => [h("a", { href: `#/jobs/${job}` }, job), " "]) : null],
+    [
+      "works on",
+      node.jobs.length ? node.jobs.map((job) => [h("a", { href: `#/jobs/${job}` }, job), " "]) : null,
+    ],
     ["address", node.via ? `${node.address} through ${node.via}` : node.address],
     ["devices", node.accelerators.join(", ")],
     ["one slot", node.gflops ? `${whole(node.gflops)} GFLOP/s` : null],

@@ -127,6 +127,12 @@ function linkTable(nodes, links) {
       ],
     };
   });
-  const heads = ["node", "state", "works on", "#registry answers in", ...(counted ? ["#sent", "#received"] : [])];
+  const heads = [
+    "node",
+    "state",
+    "works on",
+    "#registry answers in",
+    ...(counted ? ["#sent", "#received"] : []),
+  ];
   return table(heads, rows, "The nodes' links");
 }
