@@ -136,6 +136,7 @@ def test_a_hundred_names_are_readable_in_the_tiles_and_around_the_ring(
     )
     assert size >= 11, "pixels a letter is high"
     expect(page.locator(".topology line")).to_have_count(34 + 1)
+    expect(page.get_by_text("1.5 ms: faithful, the bound is 10.0 ms")).to_be_visible()
     look.check()
     page.close()
 
@@ -160,7 +161,9 @@ def test_a_job_s_page_tells_of_shares_methods_and_what_was_logged(browser: Brows
     expect(methods).to_have_text(["codec=none2020.0 kB1.0 kB", "codec=int82020.0 kB1.0 kB"])
     expect(page.get_by_text("it is the fastest")).to_be_visible()
     page.goto(f"{url}#/jobs/job-2")
-    expect(page.get_by_text("was killed by signal 9. For such ends it was started again 2 times.")).to_be_visible()
+    expect(
+        page.get_by_text("was killed by signal 9. For such ends it was started again 2 times.")
+    ).to_be_visible()
     look.check()
     page.close()
 

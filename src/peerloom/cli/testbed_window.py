@@ -2,19 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from peerloom.testbed import Plan, standing
-from peerloom.testbed.backends import Stats
 from peerloom.testbed.quantities import shown_rate
 
+if TYPE_CHECKING:
+    from peerloom.testbed import Plan
+    from peerloom.testbed.backends import Stats
 
-def look_beside(state: Path, plan: Plan) -> Callable[[], dict[str, Any]]:
+
+def look_beside(state: Path, plan: "Plan") -> Callable[[], dict[str, Any]]:
     """What looks at the testbed on a state folder; it raises a PeerloomError once that is down."""
+    from peerloom.testbed import standing  # here, as only Linux has what it stands on
+
     return lambda: row_of(plan, standing.count(state, plan))
 
 
-def row_of(plan: Plan, stats: Stats) -> dict[str, Any]:
+def row_of(plan: "Plan", stats: "Stats") -> dict[str, Any]:
     """The network with its hosts; times in milliseconds, delays and rates as the file gives them."""
     return {
         "name": plan.name,

@@ -20,6 +20,7 @@ from peerloom.client.types import (
 from peerloom.dashboard.job_facts import job_facts
 
 MARK_LIMIT = 500  # of each kind of list: generations, epochs, marks, divisions, events
+PART_LIMIT = 2000  # of all divisions together: with more workers fewer divisions are kept
 LOGGED_LIMIT = 32  # as many names as a script may log numbers by
 FIGURES = ("loss", "samples_per_s", "compute_ms", "communication_ms", "kilobytes")
 
@@ -34,6 +35,7 @@ class JobPage:
         self._generations: list[dict[str, Any]] = []
         self._marks: list[dict[str, Any]] = []
         self._divisions: list[dict[str, Any]] = []
+        self._homes: dict[str, str] = {}  # the nodes of the workers that the divisions name
         self._members: dict[str, str] = {}
         self._traffic: dict[str, dict[str, Any]] = {}
         self._method = ""
@@ -77,6 +79,7 @@ class JobPage:
             "generations": self._generations,
             "marks": self._marks,
             "divisions": self._divisions,
+            "homes": self._homes,
             "traffic": list(self._traffic.values()),
             "log": _lines(told)[::-1],
         }
@@ -106,11 +109,13 @@ class JobPage:
     def _divide(self, event: StepCommitted) -> None:
         """Notes which part of a batch each worker takes from this step on, 0 to 1."""
         whole = sum(event.batch_shares) or 1
-        parts = {
-            worker: {"node": node, "part": share / whole}
-            for (worker, node), share in zip(self._members.items(), event.batch_shares, strict=False)
-        }
+        shares = zip(self._members, event.batch_shares, strict=False)
+        parts = {worker: round(share / whole, 4) for worker, share in shares}
         _keep(self._divisions, {"step": event.step, "parts": parts})
+        del self._divisions[: -max(2, PART_LIMIT // max(1, len(parts)))]
+        self._homes |= self._members
+        shown = {worker for division in self._divisions for worker in division["parts"]}
+        self._homes = {worker: node for worker, node in self._homes.items() if worker in shown}
 
     def _epoch(self, event: EpochFinished) -> None:
         self._epochs = [one for one in self._epochs if one["epoch"] < event.epoch]

@@ -19,7 +19,7 @@ from peerloom import (
     WorkerLost,
 )
 from peerloom.client.curves import Curves
-from peerloom.dashboard.job_page import LOGGED_LIMIT, JobPage
+from peerloom.dashboard.job_page import LOGGED_LIMIT, PART_LIMIT, JobPage
 from peerloom.dashboard.listings import jobs_by_node
 
 TIME = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -93,9 +93,20 @@ def test_each_worker_s_share_is_told_where_it_changed() -> None:
     page.apply(step(2))
     page.apply(step(3, batch_shares=(3, 1)))
     assert page.page()["divisions"] == [
-        {"step": 1, "parts": {"w1": {"node": "anna", "part": 0.5}, "w2": {"node": "berta", "part": 0.5}}},
-        {"step": 3, "parts": {"w1": {"node": "anna", "part": 0.75}, "w2": {"node": "berta", "part": 0.25}}},
+        {"step": 1, "parts": {"w1": 0.5, "w2": 0.5}},
+        {"step": 3, "parts": {"w1": 0.75, "w2": 0.25}},
     ]
+    assert page.page()["homes"] == {"w1": "anna", "w2": "berta"}
+
+
+def test_of_many_workers_only_the_newest_divisions_are_kept() -> None:
+    page, workers = JobPage(), [worker(f"w{number}", "anna") for number in range(PART_LIMIT // 4)]
+    page.apply(formed(1, 1, *workers))
+    for number in range(1, 8):
+        page.apply(step(number, batch_shares=(number,) * len(workers)))
+    shown = page.page()
+    assert [one["step"] for one in shown["divisions"]] == [4, 5, 6, 7]
+    assert len(shown["homes"]) == len(workers)
 
 
 def test_bytes_are_summed_by_the_method_that_sent_them() -> None:

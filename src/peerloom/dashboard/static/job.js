@@ -150,7 +150,7 @@ function workers(job) {
   const divided = Object.keys(parts).length > 1;
   const works = (worker) => job.ended || !worker.ended; // of a job that ended: until then
   const share = (worker) =>
-    works(worker) && parts[worker.id] ? `${(100 * parts[worker.id].part).toFixed(1)} %` : "–";
+    works(worker) && worker.id in parts ? `${(100 * parts[worker.id]).toFixed(1)} %` : "–";
   const rows = job.workers.map((worker) => ({
     kind: worker.ended && !job.ended ? "bad" : null,
     cells: [

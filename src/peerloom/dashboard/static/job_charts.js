@@ -78,16 +78,14 @@ function legend(job) {
 
 // The part of a batch that each worker takes, as steps; null where nobody told of a division.
 function shareColumns(job) {
-  const workers = new Map();
-  for (const { parts } of job.divisions)
-    for (const [id, { node }] of Object.entries(parts)) workers.set(id, node);
-  if (workers.size < 2) return null;
+  const workers = Object.entries(job.homes);
+  if (workers.length < 2) return null;
   const last = job.divisions.at(-1);
   const all = [...job.divisions, { ...last, step: Math.max(job.steps.step.at(-1), last.step) }];
   const columns = { step: all.map((one) => one.step) };
-  const nodes = [...workers.values()];
-  const lines = [...workers].map(([id, node], place) => {
-    columns[id] = all.map(({ parts }) => (parts[id] ? 100 * parts[id].part : null));
+  const nodes = workers.map(([, node]) => node);
+  const lines = workers.map(([id, node], place) => {
+    columns[id] = all.map(({ parts }) => (id in parts ? 100 * parts[id] : null));
     const before = nodes.slice(0, place).filter((other) => other === node).length;
     const label = nodes.indexOf(node) === nodes.lastIndexOf(node) ? node : `${node} (${before + 1})`;
     return [id, label, COLOURS[place % COLOURS.length]];
