@@ -1,5 +1,6 @@
 """The dashboard beside a system: the system goes on without it."""
 
+import signal
 import socket
 import sys
 import threading
@@ -17,30 +18,27 @@ USUAL_PORT = 8080
 class DashboardProcess(SupervisedProcess):
     """`peerloom dashboard` at port 8080 of loopback, or a free one where that is taken; at `url` once ready.
 
-    It is started again when it ends, at its old address, until that is hopeless; then `trouble` says why.
+    `url` is empty where it didn't come up. It is started again when it ends, at its old address, until that
+    is hopeless; its log says why.
     """
 
     def __init__(self, log: Path) -> None:
         super().__init__("dashboard", log, says="http://")
-        self.url = self.trouble = ""
-        self._listen = ""
+        self.url = ""
 
     def launch(self, registry: str, lifeline: int, inherited: Sequence[int]) -> None:
         """Starts the process; `lifeline` is the read end of the pipe that ends it with its starter."""
-        self._listen = self._listen or f"127.0.0.1:{_port()}"
+        where = self.url.removeprefix("http://").rstrip("/") or f"127.0.0.1:{_port()}"
         command = [sys.executable, "-m", "peerloom.cli", "dashboard", "--address", registry]
         # An identity in the environment is for another system: this one is plain.
-        self.start([*command, "--listen", self._listen], lifeline, inherited, {"PEERLOOM_IDENTITY": ""})
+        self.start([*command, "--listen", where], lifeline, inherited, {"PEERLOOM_IDENTITY": ""})
 
     def wait_for_url(self) -> None:
         """Waits until it can be looked at, or until it is clear that it can't."""
         try:
-            place = self.wait_until_ready()
-        except UnavailableError as error:
-            self.trouble = error.message
-            return
-        self.url, self.trouble = f"http://{place}", ""
-        self._listen = place.rstrip("/")
+            self.url = f"http://{self.wait_until_ready()}"
+        except UnavailableError:
+            self.send_signal(signal.SIGKILL)  # it ended, or hangs: either way it is started again
 
     def keep(
         self,
@@ -57,7 +55,6 @@ class DashboardProcess(SupervisedProcess):
             ends_s.append(time.monotonic())
             decision = decide_restart(ends_s, ends_s[-1], exit_code)
             if isinstance(decision, GiveUp):
-                self.trouble = f"The dashboard keeps failing: {decision.reason}. Its log: {self.log}"
                 return
             if stopping.wait(decision.delay_s):
                 return

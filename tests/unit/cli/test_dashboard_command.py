@@ -22,7 +22,10 @@ def run(*arguments: str) -> Result:
         (("--base-path", "x y"), "base-path is 'x y', but must be like /peerloom"),
         (("--listen", "0.0.0.0:8080"), "is not loopback, and the dashboard has no login"),
         (("--testbed", "/nowhere"), "No testbed is up on /nowhere"),
-        (("--testbed", "/nowhere", "--address", "127.0.0.1:1"), "leave --address and --profile out"),
+        (
+            ("--testbed", "/nowhere", "--address", "127.0.0.1:1"),
+            "leave --address, --profile and --identity out",
+        ),
     ],
 )
 def test_what_can_t_be_is_refused(arguments: tuple[str, ...], words: str) -> None:

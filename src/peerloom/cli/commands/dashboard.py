@@ -97,8 +97,10 @@ def _enter_testbed(asked: Invocation, state: Path) -> Callable[[], dict[str, Any
     from peerloom.cli.testbed_window import look_beside
     from peerloom.testbed import standing
 
-    if asked.address or asked.profile:
-        raise InvalidArgumentError("--testbed says which system: leave --address and --profile out.")
+    if asked.address or asked.profile or asked.identity:
+        raise InvalidArgumentError(
+            "--testbed says which system, and who asks: leave --address, --profile and --identity out."
+        )
     plan = standing.plan_on(state)
     asked.address, identity = standing.enter(state, plan)
     asked.identity = str(identity or "")
