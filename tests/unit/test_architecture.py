@@ -92,6 +92,7 @@ DECISIONS = (
     "src/peerloom/client/notebook/job_picture.py",
     "src/peerloom/client/tracking/track_entries.py",
     "src/peerloom/client/curves.py",
+    "src/peerloom/dashboard/job_facts.py",
     "src/peerloom/dashboard/job_page.py",
     "src/peerloom/dashboard/listings.py",
     "src/peerloom/dashboard/network_page.py",
@@ -224,7 +225,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "testbed",
         "worker.tasks.layer_shapes",
     ),
-    "peerloom.dashboard": ("client", "errors", "kit.clock", "kit.printable"),
+    "peerloom.dashboard": ("client", "errors", "kit.clock", "kit.printable", "kit.server"),
     "peerloom.cli": (
         "errors",
         "client",

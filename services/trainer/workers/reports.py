@@ -171,6 +171,8 @@ def _why_not_step(job: Job, step: StepProgress) -> str:
         )
     if not 1 <= step.generation <= job.generation:
         return f"it reports a step of generation {step.generation} of {job.generation}"
+    if len(step.batch_shares) > len(job.workers):
+        return f"it divides batches among {len(step.batch_shares)} of {len(job.workers)} workers"
     logged = {*job.progress.metrics, *step.metrics}
     if len(logged) > METRICS_MOST or any(not 1 <= len(name) <= METRIC_NAME_LONGEST for name in logged):
         return (

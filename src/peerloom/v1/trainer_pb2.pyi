@@ -2023,6 +2023,7 @@ class StepProgress(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    BATCH_SHARES_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """From 1."""
     total_steps: _builtins.int
@@ -2053,6 +2054,12 @@ class StepProgress(_message.Message):
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What a script logged of the step, of its rank 0; at most 32, their names 1 to 63 characters long."""
 
+    @_builtins.property
+    def batch_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How batches are divided from this step on: whole numbers in proportion to the samples of each rank. Empty: as before
+        in the generation, or, in a pipeline, not at all.
+        """
+
     def __init__(
         self,
         *,
@@ -2070,10 +2077,11 @@ class StepProgress(_message.Message):
         generation: _builtins.int = ...,
         workers: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        batch_shares: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

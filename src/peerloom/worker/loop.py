@@ -158,6 +158,7 @@ def _step(
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
+        batch_shares=balance.news(shares),
     )
     training.figures.add(progress)
     return progress

@@ -328,6 +328,17 @@ def test_only_a_script_s_worker_tells_of_a_script_and_it_brings_no_model() -> No
     assert why_not_finished(job, Worker(generation=2), word()).startswith("it says that it has finished")
 
 
+@pytest.mark.parametrize(("workers", "shares", "is_right"), [(2, 2, True), (2, 0, True), (2, 3, False)])
+def test_a_batch_is_divided_among_the_job_s_workers_only(workers: int, shares: int, is_right: bool) -> None:
+    """The list is stored with each step: it mustn't be longer than the truth."""
+    job = job_at(0)
+    job.workers.extend(Worker(worker_id=f"w{number}") for number in range(workers - len(job.workers)))
+    told = StepProgress(step=1, epoch=1, samples=10, generation=3, step_s=1, compute_s=1, samples_per_s=10)
+    told.batch_shares.extend([1] * shares)
+    reason = why_not_said(job, WorkerSessionRequest(step=told))
+    assert (reason == "") is is_right, reason
+
+
 @pytest.mark.parametrize(
     ("known", "logged", "is_right"),
     [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.worker.balance import BATCHES_MAX, BATCHES_MIN, batches_until_next
+from peerloom.worker.balance import BATCHES_MAX, BATCHES_MIN, Balance, batches_until_next
 from peerloom.worker.schedule import split_batch
 from peerloom.worker.shares import GAIN_WORTH, first_shares, shares_for, stage_shares, why_divide_anew
 
@@ -85,3 +85,9 @@ def test_the_next_look_comes_after_two_seconds_of_steps() -> None:
     assert batches_until_next(10, 0.001) == BATCHES_MAX
     assert batches_until_next(10, 100.0) == BATCHES_MIN
     assert batches_until_next(10, 0.0) == BATCHES_MAX
+
+
+def test_shares_are_told_with_the_first_step_and_where_they_changed() -> None:
+    balance = Balance([1, 1], is_fixed=True)
+    told = [balance.news(shares) for shares in ([1, 1], [1, 1], [3, 1], [3, 1], [1, 1])]
+    assert told == [[1, 1], [], [3, 1], [], [1, 1]]
