@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.history import History
-from tests.simulation.loop import OrderedTask, VirtualLoop, current_run
-from tests.simulation.network import Network
+from peerloom.testing.memory_network import MemoryNetwork
+from peerloom.testing.observer import Observer
+from peerloom.testing.told_history import History
+from peerloom.testing.training_script import Scripts
+from peerloom.testing.virtual_loop import OrderedTask, VirtualLoop, current_run
 
-Main = Callable[["Run"], Coroutine[Any, Any, None]]
+Main = Callable[["ProcessRun"], Coroutine[Any, Any, None]]
 RESTART_S = 1.0  # a supervisor starts a service again that ended by itself
 
 
@@ -33,10 +35,10 @@ class Disk:
             connection.forget()
 
 
-class Run:
+class ProcessRun:
     """One life of a process, from its start to its death."""
 
-    def __init__(self, world: "World", process: "Process", number: int) -> None:
+    def __init__(self, world: "MemoryWorld", process: "Process", number: int) -> None:
         self.world, self.process, self.number = world, process, number
         self.name, self.host = process.name, process.host
         self.is_dead = self.is_frozen = False
@@ -96,10 +98,10 @@ class Run:
 class Process:
     """One program on one machine, over all its lives."""
 
-    def __init__(self, world: "World", name: str, host: str, disk: Disk, main: Main) -> None:
+    def __init__(self, world: "MemoryWorld", name: str, host: str, disk: Disk, main: Main) -> None:
         self.world, self.name, self.host, self.disk = world, name, host, disk
         self._main = main
-        self.run: Run | None = None
+        self.run: ProcessRun | None = None
         self.lives = 0
         self.restarts = True
         self.restart_s = RESTART_S
@@ -115,7 +117,7 @@ class Process:
         if self.run is not None:
             return
         self.lives += 1
-        run = self.run = Run(self.world, self, self.lives)
+        run = self.run = ProcessRun(self.world, self, self.lives)
         self.world.history.note(f"{self.name} starts")
         task = run.spawn(self._main(run))
         task.add_done_callback(lambda done: self._ended(run, done), context=contextvars.Context())
@@ -126,13 +128,13 @@ class Process:
             self.world.history.note(f"{self.name} is killed: {reason}")
             self._end(self.run, reason)
 
-    def _end(self, run: Run, reason: str) -> None:
+    def _end(self, run: ProcessRun, reason: str) -> None:
         self.run = None
         run.end()
         self.world.dead.append(run)  # its tasks stay where they were
         self.on_end(reason)
 
-    def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
+    def _ended(self, run: ProcessRun, task: "asyncio.Task[Any]") -> None:
         if run.is_dead:
             return
         error = None if task.cancelled() else task.exception()
@@ -146,27 +148,34 @@ class Process:
 
 
 @dataclass
-class World:
+class MemoryWorld:
     """Everything of one history. The dice are apart, so that one more roll here changes nothing there."""
 
     seed: int
     folder: Path
     loop: VirtualLoop
     history: History
-    network: Network
+    network: MemoryNetwork
     chance: random.Random
     disk_chance: random.Random
     processes: dict[str, Process] = field(default_factory=dict)
-    dead: list[Run] = field(default_factory=list)
+    dead: list[ProcessRun] = field(default_factory=list)
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
-    observed: Any = None
+    scripts: Scripts = field(default_factory=Scripts)
+    evaluator_dies: float = 0.0  # so often; no reason for a job to fail
+    observed: Observer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.observed = Observer(self.network, f"{self.seed}/collectives")
 
     @classmethod
-    def create(cls, seed: int, folder: Path, history: History) -> "World":
+    def create(
+        cls, seed: int, folder: Path, history: History, loop: VirtualLoop | None = None
+    ) -> "MemoryWorld":
         """An empty world whose time is 0."""
-        loop = VirtualLoop()
+        loop = loop or VirtualLoop()
         history.clock = loop.time
-        network = Network(loop, random.Random(f"{seed}/network"))
+        network = MemoryNetwork(loop, random.Random(f"{seed}/network"))
         network.on_message = history.message
         world = cls(
             seed,
@@ -197,7 +206,7 @@ class World:
         living = [process.run for process in self.processes.values() if process.run is not None]
         for run in [*self.dead, *living]:
             for task in run.tasks:
-                if task.done() and task._log_traceback:  # type: ignore[attr-defined]  # asyncio's own note
+                if task.done() and task._log_traceback:  # asyncio's own note
                     error = task.exception()
                     if error is not None:
                         self.crashes.append((f"a task of {run.name}, which nobody awaits", error))
