@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from peerloom.errors import FailedPreconditionError
 from peerloom.kit.dialing import Dialer
 from peerloom.testing.memory_call import ClientCall
 from peerloom.testing.memory_network import CONNECT_LIMIT_S, Connection, MemoryNetwork
@@ -29,6 +31,11 @@ class MemoryChannel:
         name = path.rpartition("/")[2]
 
         def begin(request: Any = None, *, timeout: float | None = None, **_: object) -> ClientCall:
+            if asyncio.get_running_loop() is not self.network.loop:
+                raise FailedPreconditionError(
+                    "a client of a system in memory keeps the system's own time: run the coroutine that "
+                    "uses it with system.run(...), or use system.client()."
+                )
             call = ClientCall(self, path, name, to_bytes, from_bytes, streams, timeout)
             self._calls[call.number] = call
             call.begin(request)

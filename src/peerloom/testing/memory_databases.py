@@ -70,7 +70,9 @@ class KeptConnection(sqlite3.Connection):
 def open_in_memory(disk: Disk, service: str, migrations: str) -> sa.Engine:
     """An engine over what the disk holds of a service's database, which is empty at first."""
     if service not in disk.databases:
-        connection = sqlite3.connect(":memory:", isolation_level=None, factory=KeptConnection)
+        connection = sqlite3.connect(
+            ":memory:", isolation_level=None, factory=KeptConnection, check_same_thread=False
+        )
         connection.deserialize(_migrated(service, migrations))
         connection.execute("PRAGMA foreign_keys=ON")
         disk.databases[service] = connection

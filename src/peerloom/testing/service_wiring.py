@@ -5,6 +5,7 @@ All that the simulation knows of the inside of a service stands here.
 
 import dataclasses
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from peerloom.artifacts.store import ArtifactStore
@@ -149,11 +150,16 @@ async def trainer(run: ProcessRun) -> None:
     await _serve(run, server, database, runtime, trainer_main.MIGRATIONS, serve)
 
 
-async def node_agent(run: ProcessRun, slots: int) -> None:
+async def node_agent(
+    run: ProcessRun, slots: int, address: str = "", labels: Mapping[str, str] | None = None
+) -> None:
     """As the agent's main."""
-    address, state = f"{run.host}:7403", run.process.disk.folder
+    address, state = address or f"{run.host}:7403", run.process.disk.folder
     state.mkdir(parents=True, exist_ok=True)
-    config = dataclasses.replace(NODE_CONFIG, listen=address, state=str(state), name=run.name, slots=slots)
+    told = tuple(f"{name}={value}" for name, value in (labels or {}).items())
+    config = dataclasses.replace(
+        NODE_CONFIG, listen=address, state=str(state), name=run.name, slots=slots, labels=told
+    )
 
     async def measure_speed() -> MachineSpeed:
         return MachineSpeed(matmul_gflops=10.0)

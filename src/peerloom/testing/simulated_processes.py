@@ -15,6 +15,7 @@ from peerloom.testing.training_script import Scripts
 from peerloom.testing.virtual_loop import OrderedTask, VirtualLoop, current_run
 
 Main = Callable[["ProcessRun"], Coroutine[Any, Any, None]]
+_UNWINDINGS = 20  # some take a cancellation for the end of a call, and go on
 RESTART_S = 1.0  # a supervisor starts a service again that ended by itself
 
 
@@ -52,7 +53,7 @@ class ProcessRun:
 
     def admits(self, handle: asyncio.Handle) -> bool:
         """Whether a callback may run now."""
-        if self.is_frozen:
+        if self.is_frozen or self.is_dead:
             self._waiting.append(handle)
         return not (self.is_dead or self.is_frozen)
 
@@ -81,6 +82,16 @@ class ProcessRun:
     def thaw(self) -> None:
         """Goes on; what came meanwhile is there at once."""
         self.is_frozen = False
+        if self.is_dead:
+            return
+        self._catch_up()
+
+    def revive(self) -> None:
+        """At the end of a world its dead get what they missed, so that their coroutines can end, too."""
+        self.is_dead = self.is_frozen = False
+        self._catch_up()
+
+    def _catch_up(self) -> None:
         waiting, self._waiting = self._waiting, []
         for handle in waiting:
             if not handle._cancelled:
@@ -89,7 +100,6 @@ class ProcessRun:
     def end(self) -> None:
         """From now on nothing of it happens; what it had started ends a moment later."""
         self.is_dead = True
-        self._waiting.clear()
         self.world.network.process_died(self)
         for child in self.children:
             self.world.loop.later(self.world.chance.uniform(0.001, 0.05), child.kill, "its parent is gone")
@@ -114,7 +124,7 @@ class Process:
 
     def start(self) -> None:
         """Begins a new life with what the disk holds; nothing happens while it lives."""
-        if self.run is not None:
+        if self.run is not None or self.world.is_ending:
             return
         self.lives += 1
         run = self.run = ProcessRun(self.world, self, self.lives)
@@ -161,6 +171,7 @@ class MemoryWorld:
     processes: dict[str, Process] = field(default_factory=dict)
     dead: list[ProcessRun] = field(default_factory=list)
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
+    is_ending: bool = False
     scripts: Scripts = field(default_factory=Scripts)
     evaluator_dies: float = 0.0  # so often; no reason for a job to fail
     observed: Observer = field(init=False)
@@ -210,6 +221,21 @@ class MemoryWorld:
                     error = task.exception()
                     if error is not None:
                         self.crashes.append((f"a task of {run.name}, which nobody awaits", error))
+
+    async def unwind(self) -> None:
+        """Lets all coroutines end, those of the dead too: the garbage collector would complain of them."""
+        self.is_ending = True
+        living = [process.run for process in self.processes.values() if process.run is not None]
+        for run in [*self.dead, *living]:
+            run.revive()
+        for _ in range(_UNWINDINGS):
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if not others:
+                break
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=1.0)
+        await self.loop.shutdown_asyncgens()
 
     def close(self) -> None:
         """Ends the history: nothing that was still to come happens."""
