@@ -164,10 +164,11 @@ async def node_agent(
     async def measure_speed() -> MachineSpeed:
         return MachineSpeed(matmul_gflops=10.0)
 
+    accelerators = (Accelerator(kind="cpu", model="simulated", count=1),)
     runtime = AgentRuntime(
         clock=VirtualClock(run.world.loop),
         dialer=dialer_of(run),
-        machine=LentMachine(slots, "cpu", (Accelerator(kind="cpu", model="simulated", count=1),), 10**9, 1),
+        machine=LentMachine(slots, "cpu", accelerators, 10**9, 1, lambda: True),
         starter=ScriptedStarter(run),
         meter=QuietMachine(),
         measure_speed=measure_speed,

@@ -48,8 +48,8 @@ def infer(
     """Ask MODEL (a name, a digest, its beginning, or a job) about the inputs in FILES.
 
     These are .npy arrays [n, ...], .json with nested lists of numbers, .csv with an input's numbers in each
-    row, .png with a picture each (needs Pillow: pip install 'peerloom[images]'), or .txt with a text each. What
-    they have to be `peerloom models show MODEL` says. Prints the answers, which way was taken, and why.
+    row, .png with a picture each (needs Pillow: pip install 'peerloom[images]'), or .txt with a text each.
+    What they have to be `peerloom models show MODEL` says. Prints the answers, which way was taken, and why.
     """
     with invocation.client() as client:
         answer = client.infer(model, list(files), **settings)
