@@ -8,8 +8,9 @@ import numpy as np
 
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import MODEL
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
+from peerloom.cli.output import print_document, print_fields, say, table_lines
 from peerloom.client.types.inference import Inference, Mode, OpinionMode
+from peerloom.kit.printable import Column
 
 _SHOWN = 20
 _COLUMNS = (
