@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality chaos attack ns3 images base-image clean
+.PHONY: simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -58,6 +58,10 @@ check-proto: $(READY)
 # Builds the wheel, installs it into an empty environment and starts each service from there.
 wheel-test: $(READY)
 	@$(BIN)/python -m pytest tests/integration/test_wheel.py
+
+# Whether pip finds versions that suit Peerloom and Ray, MLflow, Prefect or Flower at once; installs nothing.
+check-extras: $(READY)
+	@$(BIN)/python deploy/beside_others.py
 
 # Each benchmark writes benchmarks/results/NAME.json, from a clean tree. NAMES="selection" runs some, QUICK=1 a small
 # size for trying; WHY="..." says why a result replaces the one that there is.

@@ -186,6 +186,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.sandbox": (),
     "peerloom.worker": ("artifacts", "errors", "kit", "sandbox", "v1"),
     "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client"),
+    # All services on one loop, with the worker's own session: who tests with it meets the real ones.
+    "peerloom.testing": (
+        *("artifacts", "client", "errors", "kit", "sandbox.kernel_support", "services", "v1"),
+        *("worker.assignment", "worker.evaluator.evaluation_order"),
+        *("worker.session_ground", "worker.trainer_session"),
+    ),
     "peerloom.embedded": ("errors", "kit", "v1", "client"),
     "peerloom.testbed": ("admission", "errors", "kit", "sandbox", "v1", "client", "embedded"),
     "peerloom.inference.server": (

@@ -1,12 +1,10 @@
 """What can be asked of a Peerloom system, as coroutines."""
 
-import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from peerloom.client.address import find_address
 from peerloom.client.artifacts import AsyncArtifacts, fetch_model
 from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_of
 from peerloom.client.conversions.jobs import job_of
@@ -17,6 +15,7 @@ from peerloom.client.network import AsyncNetwork
 from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, script_spec
 from peerloom.client.signatures import taking
+from peerloom.client.transport_seam import TransportSeam, transport_in_use
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.client.types.jobs import Job, JobSpec, Model
@@ -40,6 +39,7 @@ class AsyncClient(AsyncNetwork):
     the profile in use, of the embedded system that runs, of the login, or 127.0.0.1:7400. `identity` is a PEM
     file; without one PEERLOOM_IDENTITY, or the profile's or login's for that address; else all is plain. A
     watch tries for `patience_s` while the trainer is away; `as_node` names the node that asks, if one does.
+    `transport` is for tests against a system in memory (`peerloom.testing`).
     Nothing connects before the first call. All methods raise subclasses of PeerloomError;
     UnavailableError names the service, its address and what to start.
     """
@@ -52,8 +52,11 @@ class AsyncClient(AsyncNetwork):
         profile: str = "",
         patience_s: float = 60.0,
         as_node: str = "",
+        transport: TransportSeam | None = None,
     ) -> None:
-        super().__init__(Services(find_address(address, identity, profile=profile), as_node), patience_s)
+        transport = transport or transport_in_use()
+        found = transport.find_address(address, identity, profile)
+        super().__init__(Services(found, as_node, transport), patience_s)
         self._router: InferenceRouter | None = None
         start_client_tracing()
         self.artifacts = AsyncArtifacts(self._services)
@@ -258,5 +261,5 @@ class AsyncClient(AsyncNetwork):
         if self._router is None:
             from peerloom.inference.client.router import InferenceRouter  # here, because it brings numpy
 
-            self._router = InferenceRouter(self._services, self._clock, random.Random())
+            self._router = InferenceRouter(self._services, self._clock, self._services.transport.chance)
         return self._router

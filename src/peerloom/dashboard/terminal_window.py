@@ -21,7 +21,6 @@ from peerloom.dashboard.terminal_rows import (
     JOB_COLUMNS,
     NODE_COLUMNS,
     TROUBLED,
-    TerminalColumn,
     TerminalTable,
     event_line,
     job_line,
@@ -29,6 +28,7 @@ from peerloom.dashboard.terminal_rows import (
     table_within,
     trouble_lines,
 )
+from peerloom.kit.printable import Column
 
 PAUSE_S = 0.25  # between two looks at the board: what changes more often is shown together
 _SCROLLBAR = 2
@@ -39,7 +39,7 @@ class PageTable(DataTable[Text]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "What happened")]
 
-    def __init__(self, id: str, columns: Sequence[TerminalColumn]) -> None:
+    def __init__(self, id: str, columns: Sequence[Column]) -> None:
         super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
         self._all, self._shown = columns, TerminalTable((), (), (), ())
 

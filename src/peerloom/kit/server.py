@@ -77,10 +77,18 @@ class Server:
 
     It has its port, thus `address` (host:port), from the beginning; callers wait until it starts, or are
     refused while it stands by. Constructing it raises UnavailableError if the port is taken,
-    ConfigurationError for an address that can't be used.
+    ConfigurationError for an address that can't be used. `open_` makes gRPC's server, and `say` prints the
+    address for whoever started the process: what a system in memory hands in.
     """
 
-    def __init__(self, endpoint: Endpoint, services: Sequence[str]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        services: Sequence[str],
+        open_: Callable[..., aio.Server] = aio.server,
+        say: Callable[..., object] = print,
+    ) -> None:
+        self._say = say
         self._endpoint = endpoint
         self._services = ["", *services]
         self._probes: Mapping[str, Probe] = {}
@@ -91,7 +99,7 @@ class Server:
         self._tasks = BackgroundTasks(self.stop)
         self._added = _Services()
         calls = CallMetrics() if endpoint.metrics else None
-        self._grpc = aio.server(
+        self._grpc = open_(
             interceptors=[CallInterceptor(self._gate, endpoint.identity, calls)],
             options=[*KEEPALIVE, *server_options(), ("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=CALLS_AT_ONCE,
@@ -192,7 +200,7 @@ class Server:
         if not self._has_said_address:
             self._has_said_address = True
             metrics = f" metrics={self.metrics_address}" if self.metrics_address else ""
-            print(f"address={self.address}{metrics}", flush=True)
+            self._say(f"address={self.address}{metrics}", flush=True)
             service_manager.tell(service_manager.READY)
 
     async def _listen(self) -> None:

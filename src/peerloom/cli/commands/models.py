@@ -8,8 +8,9 @@ from peerloom import RawInput, ScaleShift, Standardise, Vocabulary
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import MODEL
-from peerloom.cli.output import Column, print_document, print_fields, print_list, say
+from peerloom.cli.output import print_document, print_fields, print_list, say
 from peerloom.cli.units import human_age, human_bytes, metric_of
+from peerloom.kit.printable import Column
 
 _HERE = "peerloom.cli.commands.models"
 

@@ -11,7 +11,7 @@ import click
 from peerloom.cli.exits import FAILED, NOT_FOUND, OK, WRONG_USE
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, output_option
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines, to_plain
+from peerloom.cli.output import print_document, print_fields, say, table_lines, to_plain
 from peerloom.cli.parameters import Pair
 from peerloom.cli.plan_timeline import LEGEND, timeline_rows
 from peerloom.cli.planning import plan_options, plan_setting_of
@@ -29,6 +29,7 @@ from peerloom.kit.plan_model.plan_reasons import (
 )
 from peerloom.kit.plan_model.plan_search import PlanChoice, choose_plan
 from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
+from peerloom.kit.printable import Column
 
 if TYPE_CHECKING:
     from peerloom.kit.plan_model.plan_setting import PlanSetting

@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 
 from peerloom.cli.extras import GET_DASHBOARD, has_dashboard
-from peerloom.cli.output import Column, say, table_lines
+from peerloom.cli.output import say, table_lines
 from peerloom.cli.parameters import nodes_option, state_option
 from peerloom.cli.stopping import stop_signals
 from peerloom.cli.units import plural
 from peerloom.kit.linux import check_linux
+from peerloom.kit.printable import Column
 
 _DETACH_LIMIT_S = 120.0
 _POLL_S = 0.05

@@ -5,12 +5,11 @@ All that the simulation knows of the inside of a service stands here.
 
 import dataclasses
 import random
+from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.database import Database
-from peerloom.kit.dialing import Dialer
 from peerloom.kit.lease import Lease
 from peerloom.kit.liveness import ProcessIdentity
 from peerloom.kit.runtime import Runtime
@@ -29,15 +28,15 @@ from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.trainer import __main__ as trainer_main
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.sample_ledger import judge
+from peerloom.testing.memory_channel import dialer_of
+from peerloom.testing.memory_databases import MigratedDatabase, open_in_memory, prepare
+from peerloom.testing.memory_server import MemoryServer
+from peerloom.testing.scripted_evaluator import ScriptedEvaluator
+from peerloom.testing.scripted_starter import ScriptedStarter
+from peerloom.testing.simulated_processes import ProcessRun
+from peerloom.testing.virtual_loop import VirtualLoop, current_run
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
 from peerloom.v1.trainer_pb2 import Job
-from tests.simulation.channels import SimulatedChannel
-from tests.simulation.databases import open_simulated, prepare
-from tests.simulation.evaluating import ScriptedEvaluator
-from tests.simulation.loop import VirtualLoop, current_run
-from tests.simulation.processes import Run
-from tests.simulation.servers import SimulatedServer
-from tests.simulation.starter import ScriptedStarter
 
 REGISTRY, SELECTOR, TRAINER = "10.0.0.1:7400", "10.0.0.2:7401", "10.0.0.3:7402"
 STANDBY = "10.0.0.4:7401"  # a second selector on the same database
@@ -105,19 +104,7 @@ def prepare_databases() -> None:
         prepare(name, main.MIGRATIONS)
 
 
-def dialer_of(run: Run, retries: bool = True) -> Dialer:
-    """Opens channels in memory, as this process; `retries` as in kit/channel."""
-
-    def open_(address: str, identity: object, host_name: str) -> Any:
-        return SimulatedChannel(run.world.network, run, address, retries)
-
-    async def speaks_tls(_: str) -> bool:
-        return False  # its network is in memory
-
-    return Dialer(open_=open_, probe=speaks_tls)
-
-
-async def registry(run: Run) -> None:
+async def registry(run: ProcessRun) -> None:
     """As the registry's main."""
     server, runtime, database = _parts(
         run, REGISTRY, registry_main.SERVICES, "registry", registry_main.MIGRATIONS
@@ -132,7 +119,7 @@ async def registry(run: Run) -> None:
     )
 
 
-async def selector(run: Run, listen: str = SELECTOR) -> None:
+async def selector(run: ProcessRun, listen: str = SELECTOR) -> None:
     """As the selector's main."""
     config = dataclasses.replace(SELECTOR_CONFIG, listen=listen)
     server, runtime, database = _parts(
@@ -148,7 +135,7 @@ async def selector(run: Run, listen: str = SELECTOR) -> None:
     )
 
 
-async def trainer(run: Run) -> None:
+async def trainer(run: ProcessRun) -> None:
     """As the trainer's main."""
     server, runtime, database = _parts(
         run, TRAINER, trainer_main.SERVICES, "trainer", trainer_main.MIGRATIONS
@@ -163,20 +150,26 @@ async def trainer(run: Run) -> None:
     await _serve(run, server, database, runtime, trainer_main.MIGRATIONS, serve)
 
 
-async def node_agent(run: Run, slots: int) -> None:
+async def node_agent(
+    run: ProcessRun, slots: int, address: str = "", labels: Mapping[str, str] | None = None
+) -> None:
     """As the agent's main."""
-    address, state = f"{run.host}:7403", run.process.disk.folder
+    address, state = address or f"{run.host}:7403", run.process.disk.folder
     state.mkdir(parents=True, exist_ok=True)
-    config = dataclasses.replace(NODE_CONFIG, listen=address, state=str(state), name=run.name, slots=slots)
+    told = tuple(f"{name}={value}" for name, value in (labels or {}).items())
+    config = dataclasses.replace(
+        NODE_CONFIG, listen=address, state=str(state), name=run.name, slots=slots, labels=told
+    )
 
     async def measure_speed() -> MachineSpeed:
         return MachineSpeed(matmul_gflops=10.0)
 
+    accelerators = (Accelerator(kind="cpu", model="simulated", count=1),)
     runtime = AgentRuntime(
         clock=VirtualClock(run.world.loop),
         dialer=dialer_of(run),
-        machine=LentMachine(slots, "cpu", (Accelerator(kind="cpu", model="simulated", count=1),), 10**9, 1),
-        starter=ScriptedStarter(run, dialer_of),
+        machine=LentMachine(slots, "cpu", accelerators, 10**9, 1, lambda: True),
+        starter=ScriptedStarter(run),
         meter=QuietMachine(),
         measure_speed=measure_speed,
         sandbox=SandboxSupport(7, seccomp=True),
@@ -190,30 +183,29 @@ async def node_agent(run: Run, slots: int) -> None:
 
 
 def _parts(
-    run: Run, listen: str, services: tuple[str, ...], name: str, migrations: str
+    run: ProcessRun, listen: str, services: tuple[str, ...], name: str, migrations: str
 ) -> tuple[Server, Runtime, Database]:
-    engine = open_simulated(run.process.disk, name, migrations)
+    engine = open_in_memory(run.process.disk, name, migrations)
     runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
-    return _server(run, listen, services), runtime, Database(engine, name)
+    return _server(run, listen, services), runtime, MigratedDatabase(engine, name)
 
 
-def _chance(run: Run) -> random.Random:
+def _chance(run: ProcessRun) -> random.Random:
     return random.Random(f"{run.world.seed}/{run.name}/{run.number}")
 
 
-def _server(run: Run, listen: str, services: tuple[str, ...]) -> Server:
-    def open_(interceptors: Any, **_: object) -> SimulatedServer:
-        return SimulatedServer(run.world.network, run, interceptors)
+def _server(run: ProcessRun, listen: str, services: tuple[str, ...]) -> Server:
+    def open_(interceptors: Any, **_: object) -> Any:
+        return MemoryServer(run.world.network, run, interceptors)
 
-    with mock.patch("grpc.aio.server", open_):
-        return Server(Endpoint(listen, allow_plain=True), services)
+    return Server(Endpoint(listen, allow_plain=True), services, open_, say=lambda _, **__: None)
 
 
 async def _serve(
-    run: Run, server: Server, database: Database, runtime: Runtime, migrations: str, serve: Any
+    run: ProcessRun, server: Server, database: Database, runtime: Runtime, migrations: str, serve: Any
 ) -> None:
     run.stop = server.stop
-    await serve_with_lease(server, database, runtime.clock, migrations, serve)
+    await serve_with_lease(server, database, runtime.clock, migrations, serve, lease_of_this_run)
 
 
 def lease_of_this_run(database: Database, clock: Any, place: str = "") -> Lease:

@@ -9,17 +9,17 @@ import random
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tests.simulation.network import Network
+from peerloom.testing.memory_network import MemoryNetwork
 
 RECHECK_S = 0.1
 STEP_SPREAD_S = 0.004
 
 
-class GenerationBrokenError(Exception):
+class CollectiveBrokenError(Exception):
     """This generation is over for its member."""
 
 
-class Place(Protocol):
+class MemberPlace(Protocol):
     """Where a member runs."""
 
     host: str
@@ -29,7 +29,7 @@ class Place(Protocol):
 class Membership:
     """One worker's part in one generation."""
 
-    def __init__(self, collective: "Collective", rank: int, place: Place) -> None:
+    def __init__(self, collective: "Collective", rank: int, place: MemberPlace) -> None:
         self.collective, self.rank, self.place = collective, rank, place
         self.broken = ""
         self._leave_at: tuple[int, str] | None = None
@@ -38,9 +38,9 @@ class Membership:
     def check(self, step: int | None = None) -> None:
         """Raises if the generation broke, or this is the step to leave at."""
         if self.broken:
-            raise GenerationBrokenError(self.broken)
+            raise CollectiveBrokenError(self.broken)
         if step is not None and self._leave_at is not None and step >= self._leave_at[0]:
-            raise GenerationBrokenError(self._leave_at[1])
+            raise CollectiveBrokenError(self._leave_at[1])
 
     def leave_at(self, step: int, reason: str) -> None:
         """Asks to leave after this step."""
@@ -50,7 +50,7 @@ class Membership:
         """Whatever is under way, or comes, raises."""
         self.broken = self.broken or reason
         if self._pending is not None and not self._pending.done():
-            self._pending.set_exception(GenerationBrokenError(self.broken))
+            self._pending.set_exception(CollectiveBrokenError(self.broken))
 
     async def gather(self, what: str, word: Any, limit_s: float) -> dict[int, Any]:
         """The words of all members, by rank, once all have come with the same `what`."""
@@ -61,7 +61,7 @@ class Membership:
             async with asyncio.timeout(limit_s):
                 return await self._pending
         except TimeoutError:
-            raise GenerationBrokenError("Timed out waiting for the others") from None
+            raise CollectiveBrokenError("Timed out waiting for the others") from None
         finally:
             self._pending = None
 
@@ -75,11 +75,11 @@ class Collective:
 
     def __init__(
         self,
-        network: Network,
+        network: MemoryNetwork,
         chance: random.Random,
         generation: int,
         size: int,
-        on_complete: Callable[[str, list[Place]], None],
+        on_complete: Callable[[str, list[MemberPlace]], None],
         on_mismatch: Callable[[str], None],
     ) -> None:
         self.generation = generation
@@ -130,11 +130,11 @@ class Collective:
         self._is_checking = False
         self._try()
 
-    def _all_talk(self, places: list[Place]) -> bool:
+    def _all_talk(self, places: list[MemberPlace]) -> bool:
         hosts = [place.host for place in places]
         return all(self._network.can_talk(a, b) for i, a in enumerate(hosts) for b in hosts[:i])
 
-    def _complete(self, places: list[Place]) -> None:
+    def _complete(self, places: list[MemberPlace]) -> None:
         words = {rank: word for rank, (_, word, _) in sorted(self._waiting.items())}
         waiting, self._waiting = self._waiting, {}
         self._on_complete(next(iter(waiting.values()))[0], places)

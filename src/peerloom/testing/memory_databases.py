@@ -12,9 +12,9 @@ from sqlalchemy import event
 from sqlalchemy.pool import StaticPool
 
 from peerloom.kit.clock import SystemClock
-from peerloom.kit.database import connect_database
+from peerloom.kit.database import Database, connect_database
 from peerloom.kit.lease import Lease
-from tests.simulation.processes import Disk
+from peerloom.testing.simulated_processes import Disk
 
 _COMPILED: dict[str, dict[Any, Any]] = {}  # statements, which are the same in all histories
 
@@ -42,6 +42,13 @@ def _migrated(service: str, migrations: str) -> bytes:
     return bytes(data)
 
 
+class MigratedDatabase(Database):
+    """One that begins with the newest tables."""
+
+    def migrate(self, migrations: str) -> None:
+        """There is nothing to bring up to date."""
+
+
 @cache
 def _dialect() -> sa.Dialect:
     engine = sa.create_engine("sqlite://")
@@ -60,10 +67,12 @@ class KeptConnection(sqlite3.Connection):
         super().close()
 
 
-def open_simulated(disk: Disk, service: str, migrations: str) -> sa.Engine:
+def open_in_memory(disk: Disk, service: str, migrations: str) -> sa.Engine:
     """An engine over what the disk holds of a service's database, which is empty at first."""
     if service not in disk.databases:
-        connection = sqlite3.connect(":memory:", isolation_level=None, factory=KeptConnection)
+        connection = sqlite3.connect(
+            ":memory:", isolation_level=None, factory=KeptConnection, check_same_thread=False
+        )
         connection.deserialize(_migrated(service, migrations))
         connection.execute("PRAGMA foreign_keys=ON")
         disk.databases[service] = connection

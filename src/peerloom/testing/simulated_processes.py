@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.history import History
-from tests.simulation.loop import OrderedTask, VirtualLoop, current_run
-from tests.simulation.network import Network
+from peerloom.testing.memory_network import MemoryNetwork
+from peerloom.testing.observer import Observer
+from peerloom.testing.told_history import History
+from peerloom.testing.training_script import Scripts
+from peerloom.testing.virtual_loop import OrderedTask, VirtualLoop, current_run
 
-Main = Callable[["Run"], Coroutine[Any, Any, None]]
+Main = Callable[["ProcessRun"], Coroutine[Any, Any, None]]
+_UNWINDINGS = 20  # some take a cancellation for the end of a call, and go on
 RESTART_S = 1.0  # a supervisor starts a service again that ended by itself
 
 
@@ -33,10 +36,10 @@ class Disk:
             connection.forget()
 
 
-class Run:
+class ProcessRun:
     """One life of a process, from its start to its death."""
 
-    def __init__(self, world: "World", process: "Process", number: int) -> None:
+    def __init__(self, world: "MemoryWorld", process: "Process", number: int) -> None:
         self.world, self.process, self.number = world, process, number
         self.name, self.host = process.name, process.host
         self.is_dead = self.is_frozen = False
@@ -50,7 +53,7 @@ class Run:
 
     def admits(self, handle: asyncio.Handle) -> bool:
         """Whether a callback may run now."""
-        if self.is_frozen:
+        if self.is_frozen or self.is_dead:
             self._waiting.append(handle)
         return not (self.is_dead or self.is_frozen)
 
@@ -79,6 +82,16 @@ class Run:
     def thaw(self) -> None:
         """Goes on; what came meanwhile is there at once."""
         self.is_frozen = False
+        if self.is_dead:
+            return
+        self._catch_up()
+
+    def revive(self) -> None:
+        """At the end of a world its dead get what they missed, so that their coroutines can end, too."""
+        self.is_dead = self.is_frozen = False
+        self._catch_up()
+
+    def _catch_up(self) -> None:
         waiting, self._waiting = self._waiting, []
         for handle in waiting:
             if not handle._cancelled:
@@ -87,7 +100,6 @@ class Run:
     def end(self) -> None:
         """From now on nothing of it happens; what it had started ends a moment later."""
         self.is_dead = True
-        self._waiting.clear()
         self.world.network.process_died(self)
         for child in self.children:
             self.world.loop.later(self.world.chance.uniform(0.001, 0.05), child.kill, "its parent is gone")
@@ -96,10 +108,10 @@ class Run:
 class Process:
     """One program on one machine, over all its lives."""
 
-    def __init__(self, world: "World", name: str, host: str, disk: Disk, main: Main) -> None:
+    def __init__(self, world: "MemoryWorld", name: str, host: str, disk: Disk, main: Main) -> None:
         self.world, self.name, self.host, self.disk = world, name, host, disk
         self._main = main
-        self.run: Run | None = None
+        self.run: ProcessRun | None = None
         self.lives = 0
         self.restarts = True
         self.restart_s = RESTART_S
@@ -112,10 +124,10 @@ class Process:
 
     def start(self) -> None:
         """Begins a new life with what the disk holds; nothing happens while it lives."""
-        if self.run is not None:
+        if self.run is not None or self.world.is_ending:
             return
         self.lives += 1
-        run = self.run = Run(self.world, self, self.lives)
+        run = self.run = ProcessRun(self.world, self, self.lives)
         self.world.history.note(f"{self.name} starts")
         task = run.spawn(self._main(run))
         task.add_done_callback(lambda done: self._ended(run, done), context=contextvars.Context())
@@ -126,13 +138,13 @@ class Process:
             self.world.history.note(f"{self.name} is killed: {reason}")
             self._end(self.run, reason)
 
-    def _end(self, run: Run, reason: str) -> None:
+    def _end(self, run: ProcessRun, reason: str) -> None:
         self.run = None
         run.end()
         self.world.dead.append(run)  # its tasks stay where they were
         self.on_end(reason)
 
-    def _ended(self, run: Run, task: "asyncio.Task[Any]") -> None:
+    def _ended(self, run: ProcessRun, task: "asyncio.Task[Any]") -> None:
         if run.is_dead:
             return
         error = None if task.cancelled() else task.exception()
@@ -146,27 +158,35 @@ class Process:
 
 
 @dataclass
-class World:
+class MemoryWorld:
     """Everything of one history. The dice are apart, so that one more roll here changes nothing there."""
 
     seed: int
     folder: Path
     loop: VirtualLoop
     history: History
-    network: Network
+    network: MemoryNetwork
     chance: random.Random
     disk_chance: random.Random
     processes: dict[str, Process] = field(default_factory=dict)
-    dead: list[Run] = field(default_factory=list)
+    dead: list[ProcessRun] = field(default_factory=list)
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
-    observed: Any = None
+    is_ending: bool = False
+    scripts: Scripts = field(default_factory=Scripts)
+    evaluator_dies: float = 0.0  # so often; no reason for a job to fail
+    observed: Observer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.observed = Observer(self.network, f"{self.seed}/collectives")
 
     @classmethod
-    def create(cls, seed: int, folder: Path, history: History) -> "World":
+    def create(
+        cls, seed: int, folder: Path, history: History, loop: VirtualLoop | None = None
+    ) -> "MemoryWorld":
         """An empty world whose time is 0."""
-        loop = VirtualLoop()
+        loop = loop or VirtualLoop()
         history.clock = loop.time
-        network = Network(loop, random.Random(f"{seed}/network"))
+        network = MemoryNetwork(loop, random.Random(f"{seed}/network"))
         network.on_message = history.message
         world = cls(
             seed,
@@ -197,10 +217,25 @@ class World:
         living = [process.run for process in self.processes.values() if process.run is not None]
         for run in [*self.dead, *living]:
             for task in run.tasks:
-                if task.done() and task._log_traceback:  # type: ignore[attr-defined]  # asyncio's own note
+                if task.done() and task._log_traceback:  # asyncio's own note
                     error = task.exception()
                     if error is not None:
                         self.crashes.append((f"a task of {run.name}, which nobody awaits", error))
+
+    async def unwind(self) -> None:
+        """Lets all coroutines end, those of the dead too: the garbage collector would complain of them."""
+        self.is_ending = True
+        living = [process.run for process in self.processes.values() if process.run is not None]
+        for run in [*self.dead, *living]:
+            run.revive()
+        for _ in range(_UNWINDINGS):
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            if not others:
+                break
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others, timeout=1.0)
+        await self.loop.shutdown_asyncgens()
 
     def close(self) -> None:
         """Ends the history: nothing that was still to come happens."""

@@ -4,19 +4,19 @@ import asyncio
 import random
 from pathlib import Path
 
+from peerloom.testing.scripted_state import ScriptedState
+from peerloom.testing.simulated_processes import ProcessRun
 from peerloom.worker.evaluator.evaluation_order import Evaluated, EvaluationAnswer, EvaluationOrder, Unable
-from tests.simulation.processes import Run
-from tests.simulation.training import SAMPLES, State
 
 EVALUATION_S = (0.1, 1.5)
-DIES = 0.1  # so often: an evaluator may be killed, and is no reason for a job to fail
 TEST_SAMPLES = 100
 
 
 class ScriptedEvaluator:
     """What the trainer needs of an evaluator's process. Its dice are its own."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: ProcessRun) -> None:
+        self._world = run.world
         self._chance = random.Random(f"{run.world.seed}/evaluator/{run.number}")
 
     def prepare(self) -> None:
@@ -24,11 +24,12 @@ class ScriptedEvaluator:
 
     async def evaluate(self, order: EvaluationOrder) -> EvaluationAnswer:
         """What the file holds, after a while."""
-        metric = _read(order.model_path).metric()
+        script = self._world.scripts.of(order.task)
+        metric = script.score(_read(order.model_path))
         await asyncio.sleep(self._chance.uniform(*EVALUATION_S))
-        if self._chance.random() < DIES:
+        if self._chance.random() < self._world.evaluator_dies:
             return Unable("EVALUATOR_ENDED", "the process that evaluated it was killed")
-        return Evaluated("accuracy", metric, 0.0, SAMPLES, TEST_SAMPLES)
+        return Evaluated(script.metric_name, metric, 0.0, script.samples, TEST_SAMPLES)
 
     async def keep(self) -> None:
         """Nothing is kept."""
@@ -38,5 +39,5 @@ class ScriptedEvaluator:
         """Nothing is open."""
 
 
-def _read(path: str) -> State:
-    return State.from_bytes(Path(path).read_bytes())
+def _read(path: str) -> ScriptedState:
+    return ScriptedState.from_bytes(Path(path).read_bytes())

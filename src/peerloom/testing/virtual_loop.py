@@ -166,7 +166,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if owner is None or owner.admits(handle):
                 handle._run()
 
-    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]  # a TypeVarTuple
         """Nobody sends signals here."""
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:

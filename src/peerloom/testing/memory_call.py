@@ -1,4 +1,4 @@
-"""What the generated stubs need of gRPC, over the simulated network: a channel and its calls."""
+"""One call over a network in memory, as its caller sees it."""
 
 from __future__ import annotations
 
@@ -10,100 +10,15 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import aio
 
-from tests.simulation.network import CONNECT_LIMIT_S, Connection, Network, Order
-from tests.simulation.servers import ServerCall
+from peerloom.testing.memory_network import Connection, Order
+from peerloom.testing.memory_server import ServerCall
 
 if TYPE_CHECKING:
-    from tests.simulation.processes import Run
+    from peerloom.testing.memory_channel import MemoryChannel
 
 # As kit/channel's retry policy.
-_ATTEMPTS, _FIRST_BACKOFF_S, _BACKOFF_FACTOR, _LONGEST_BACKOFF_S = 4, 0.05, 3.0, 1.0
-_RECONNECT_MIN_S, _RECONNECT_MAX_S = 0.1, 2.0
+_FIRST_BACKOFF_S, _BACKOFF_FACTOR, _LONGEST_BACKOFF_S = 0.05, 3.0, 1.0
 _Metadata = tuple[tuple[str, Any], ...]
-
-
-class SimulatedChannel:
-    """A channel of one process to one address; a lost connection is opened again by the next call."""
-
-    def __init__(self, network: Network, run: Run, address: str, retries: bool = True) -> None:
-        self.network, self.run, self.address = network, run, address
-        self.attempts = _ATTEMPTS if retries else 1
-        self._line: Connection | None = None
-        self._again_s = self._pause_s = 0.0
-        self._calls: dict[int, ClientCall] = {}
-
-    def _multicallable(self, path: str, to_bytes: Any, from_bytes: Any, streams: tuple[bool, bool]) -> Any:
-        name = path.rpartition("/")[2]
-
-        def begin(request: Any = None, *, timeout: float | None = None, **_: object) -> ClientCall:
-            call = ClientCall(self, path, name, to_bytes, from_bytes, streams, timeout)
-            self._calls[call.number] = call
-            call.begin(request)
-            return call
-
-        return begin
-
-    def unary_unary(self, path: str, request_serializer: Any, response_deserializer: Any, **_: object) -> Any:
-        """A call of one request and one answer."""
-        return self._multicallable(path, request_serializer, response_deserializer, (False, False))
-
-    def unary_stream(
-        self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
-    ) -> Any:
-        """A call of one request and many answers."""
-        return self._multicallable(path, request_serializer, response_deserializer, (False, True))
-
-    def stream_unary(
-        self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
-    ) -> Any:
-        """A call of many requests and one answer."""
-        return self._multicallable(path, request_serializer, response_deserializer, (True, False))
-
-    def stream_stream(
-        self, path: str, request_serializer: Any, response_deserializer: Any, **_: object
-    ) -> Any:
-        """A call of many requests and many answers."""
-        return self._multicallable(path, request_serializer, response_deserializer, (True, True))
-
-    async def close(self, grace: float | None = None) -> None:
-        """Cancels what is under way."""
-        for call in list(self._calls.values()):
-            call.cancel()
-        if self._line is not None:
-            self._line.is_open = False
-
-    def ended(self, call: ClientCall) -> None:
-        """A call is over."""
-        self._calls.pop(call.number, None)
-
-    def line_for(self, call: ClientCall) -> None:
-        """Gives the call a line, now or later, or tells it that there is none."""
-        loop, network = self.network.loop, self.network
-        if self._line is not None and self._line.is_open:
-            call.connected(self._line)
-            return
-        host = self.address.rpartition(":")[0]
-        if loop.time() < self._again_s:
-            loop.call_soon(call.attempt_failed, f"{self.address}: waiting to connect again")
-            return
-        after_s = network.delay_s(self.run.host, host) + network.delay_s(host, self.run.host)
-        if not network.can_talk(self.run.host, host):
-            after_s = CONNECT_LIMIT_S
-        loop.call_later(after_s, self._connected, call, host)
-
-    def _connected(self, call: ClientCall, host: str) -> None:
-        if self._line is not None and self._line.is_open:
-            call.connected(self._line)
-            return
-        server = self.network.servers.get(self.address)
-        if server is None or server.run.is_frozen or not self.network.can_talk(self.run.host, host):
-            self._pause_s = min(_RECONNECT_MAX_S, max(_RECONNECT_MIN_S, self._pause_s * 1.6))
-            self._again_s = self.network.loop.time() + self._pause_s
-            call.attempt_failed(f"{self.address}: connection refused")
-            return
-        self._pause_s = 0.0
-        self._line = self.network.connect(self.run, server.run)
-        call.connected(self._line)
 
 
 class ClientCall:
@@ -111,7 +26,7 @@ class ClientCall:
 
     def __init__(
         self,
-        channel: SimulatedChannel,
+        channel: MemoryChannel,
         path: str,
         name: str,
         to_bytes: Any,
@@ -136,7 +51,8 @@ class ClientCall:
         self._is_committed = False
         self._code: grpc.StatusCode | None = None
         self._is_cancelled = False
-        self._details, self._trailing = "", ()
+        self._details = ""
+        self._trailing: _Metadata = ()
         self._request: Any = None
         self._pump: asyncio.Task[None] | None = None
         self._deadline_s = None if timeout_s is None else self._loop.time() + timeout_s
@@ -189,7 +105,9 @@ class ClientCall:
         if self._is_cancelled:
             raise asyncio.CancelledError
         if self._code is not grpc.StatusCode.OK:
-            raise aio.AioRpcError(self._code, aio.Metadata(), aio.Metadata(*self._trailing), self._details)
+            raise aio.AioRpcError(
+                self._code, aio.Metadata(), aio.Metadata(*self._trailing), self._details, None
+            )
 
     def connected(self, line: Connection) -> None:
         """There is a line: what was to be sent goes out."""

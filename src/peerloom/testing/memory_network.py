@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.loop import VirtualLoop
+from peerloom.testing.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
-    from tests.simulation.channels import ClientCall
-    from tests.simulation.processes import Run
-    from tests.simulation.servers import ServerCall, SimulatedServer
+    from peerloom.testing.memory_call import ClientCall
+    from peerloom.testing.memory_server import MemoryServer, ServerCall
+    from peerloom.testing.simulated_processes import ProcessRun
 
 LOCAL_DELAY_S = 0.0002
 # kit/channel pings every 10 s and waits 5 s for the answer; unanswered data is noticed after those 5 s.
@@ -28,7 +28,7 @@ LAST_WORDS_S = 0.01  # the end of a connection comes after what was sent on it
 
 
 @dataclass
-class Link:
+class MemoryLink:
     """One direction between two machines. `reset_chance` is that of a message breaking its connection."""
 
     delay_s: float = 0.001
@@ -52,32 +52,34 @@ class Order:
 class Connection:
     """One channel's line to a server. Both ends are runs of processes."""
 
-    client: Run
-    server: Run
+    client: ProcessRun
+    server: ProcessRun
     is_open: bool = True
     drained_s: float = 0.0  # what a process had sent before it died still arrives until then
     calls: dict[int, tuple[ClientCall, ServerCall]] = field(default_factory=dict)
 
 
-class Network:
+class MemoryNetwork:
     """All links, and the servers by their addresses."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self.loop = loop
         self.chance = chance
-        self.servers: dict[str, SimulatedServer] = {}
+        self.servers: dict[str, MemoryServer] = {}
         self.on_message: Callable[[str, str, str, int], None] = lambda source, target, what, size: None
-        self.on_answer: Callable[[Run, str, Any, Any], None] = lambda run, method, request, response: None
-        self._links: dict[tuple[str, str], Link] = {}
+        self.on_answer: Callable[[ProcessRun, str, Any, Any], None] = lambda run, method, request, response: (
+            None
+        )
+        self._links: dict[tuple[str, str], MemoryLink] = {}
         self._connections: list[Connection] = []
         self.numbers = 0
         self._cut_number = 0
 
-    def link(self, source: str, target: str) -> Link:
+    def link(self, source: str, target: str) -> MemoryLink:
         """The direction from one host to another."""
         found = self._links.get((source, target))
         if found is None:
-            found = self._links[source, target] = Link()
+            found = self._links[source, target] = MemoryLink()
         return found
 
     def delay_s(self, source: str, target: str) -> float:
@@ -94,7 +96,7 @@ class Network:
         """Whether messages pass in both directions."""
         return one == other or not (self.link(one, other).cuts or self.link(other, one).cuts)
 
-    def connect(self, client: Run, server: Run) -> Connection:
+    def connect(self, client: ProcessRun, server: ProcessRun) -> Connection:
         """A line between two processes."""
         self._connections = [known for known in self._connections if known.is_open]
         made = Connection(client, server)
@@ -117,8 +119,8 @@ class Network:
     def _arrive(
         self,
         line: Connection,
-        source: Run,
-        target: Run,
+        source: ProcessRun,
+        target: ProcessRun,
         order: Order,
         deliver: Callable[..., None],
         arguments: tuple[Any, ...],
@@ -145,7 +147,7 @@ class Network:
             self.loop.call_later(server_after_s, server.line_broken, context=line.server.context)
         line.calls.clear()
 
-    def process_died(self, run: Run) -> None:
+    def process_died(self, run: ProcessRun) -> None:
         """The kernel closes a dead process's connections; over a cut nobody hears of it before keepalive."""
         for address in [known for known, server in self.servers.items() if server.run is run]:
             del self.servers[address]
@@ -160,13 +162,13 @@ class Network:
                 line.drained_s = self.loop.time() + (after_s if is_heard else 0.0)
                 self.break_line(line, "the other side closed the connection", after_s, after_s)
 
-    def process_froze(self, run: Run) -> None:
+    def process_froze(self, run: ProcessRun) -> None:
         """Whoever talks to a process that answers no pings gives its connection up."""
         for line in [known for known in self._connections if known.is_open]:
             if run in (line.client, line.server):
                 self.loop.later(self.chance.uniform(10.0, 15.0), self._give_up_frozen, line, run)
 
-    def _give_up_frozen(self, line: Connection, run: Run) -> None:
+    def _give_up_frozen(self, line: Connection, run: ProcessRun) -> None:
         if run.is_frozen:
             self.break_line(line, "keepalive found nobody")
 
@@ -181,7 +183,7 @@ class Network:
                     at_s = self.chance.uniform(*KEEPALIVE_S)
                     self.loop.later(at_s, self._give_up_cut, line, link, self._cut_number)
 
-    def _give_up_cut(self, line: Connection, link: Link, cut_number: int) -> None:
+    def _give_up_cut(self, line: Connection, link: MemoryLink, cut_number: int) -> None:
         if link.cuts:
             other_s = self.chance.uniform(0.0, 5.0)
             self.break_line(line, "keepalive found nobody", 0.0, other_s)

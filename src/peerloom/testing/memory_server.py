@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import aio
 
-from tests.simulation.network import Connection, Network, Order
+from peerloom.testing.memory_network import Connection, MemoryNetwork, Order
 
 if TYPE_CHECKING:
-    from tests.simulation.channels import ClientCall
-    from tests.simulation.processes import Run
+    from peerloom.testing.memory_call import ClientCall
+    from peerloom.testing.simulated_processes import ProcessRun
 
 _Metadata = tuple[tuple[str, Any], ...]
 
 
-class SimulatedServer:
+class MemoryServer:
     """Takes the handlers of real servicers, behind the real interceptors."""
 
-    def __init__(self, network: Network, run: Run, interceptors: Sequence[Any] = ()) -> None:
+    def __init__(self, network: MemoryNetwork, run: ProcessRun, interceptors: Sequence[Any] = ()) -> None:
         self.network, self.run = network, run
         self._interceptors = list(interceptors)
         self._handlers: list[Any] = []
@@ -98,7 +98,7 @@ class ServerCall:
 
     def __init__(
         self,
-        server: SimulatedServer,
+        server: MemoryServer,
         client: ClientCall,
         line: Connection,
         path: str,

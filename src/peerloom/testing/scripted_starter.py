@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from peerloom.kit.dialing import Dialer
+from peerloom.testing.scripted_worker import ScriptedWorker
+from peerloom.testing.simulated_processes import Process, ProcessRun
 from peerloom.worker.assignment import Assignment
-from tests.simulation.processes import Process, Run
-from tests.simulation.training import ScriptedWorker
 
 _FORK_S = (0.01, 0.05)
 _SIGNAL_S = 0.001
@@ -16,8 +15,8 @@ _SIGNAL_S = 0.001
 class ScriptedProcess:
     """A worker process as the agent holds it."""
 
-    def __init__(self, agent: Run, number: int, dialer_of: Callable[[Run], Dialer]) -> None:
-        self._agent, self._dialer_of = agent, dialer_of
+    def __init__(self, agent: ProcessRun, number: int) -> None:
+        self._agent = agent
         self.pid = 1000 + number
         self.why_ended = ""
         self.ended = asyncio.Event()
@@ -64,9 +63,9 @@ class ScriptedProcess:
         if worker is not None and not worker.run.is_dead:
             self._agent.world.loop.call_later(_SIGNAL_S, word, worker, context=worker.run.context)
 
-    async def _main(self, run: Run) -> None:
+    async def _main(self, run: ProcessRun) -> None:
         assert self._assignment is not None, "it is assigned before it starts"
-        self._worker = ScriptedWorker(run, self._assignment, self._dialer_of(run))
+        self._worker = ScriptedWorker(run, self._assignment)
         self.exit_code = await self._worker.work()
 
     def _gone(self, reason: str) -> None:
@@ -84,15 +83,15 @@ class ScriptedProcess:
 class ScriptedStarter:
     """What the worker pool needs of a fork server."""
 
-    def __init__(self, agent: Run, dialer_of: Callable[[Run], Dialer]) -> None:
-        self._agent, self._dialer_of = agent, dialer_of
+    def __init__(self, agent: ProcessRun) -> None:
+        self._agent = agent
         self._numbers = 0
 
     async def start(self, *, brings_code: bool) -> ScriptedProcess:
         """A new worker, which waits for its assignment."""
         self._numbers += 1
         number = 100 * self._agent.number + self._numbers
-        return ScriptedProcess(self._agent, number, self._dialer_of)
+        return ScriptedProcess(self._agent, number)
 
     def want(self, is_wanted: bool) -> None:
         """Nothing is kept warm."""
