@@ -1,13 +1,15 @@
 """The interface of what Peerloom trains: subclass `Task`, name it module:Class, and hand it in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset, TensorDataset
 
 from peerloom.errors import InvalidArgumentError
@@ -159,17 +161,20 @@ class Task(ABC):
         """
         return functional.cross_entropy(logits_of(outputs), targets, reduction="none")
 
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        """What turns gradients into an update: SGD with momentum 0.9 unless overridden."""
+    def optimiser(
+        self, parameters: Iterable[nn.Parameter], learning_rate: float
+    ) -> Optimizer | Sequence[Optimizer]:
+        """What turns gradients into an update: SGD with momentum 0.9 unless overridden.
+
+        Several share the parameters out among them.
+        """
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
 
-    def scheduler(
-        self, optimiser: torch.optim.Optimizer, total_steps: int
-    ) -> torch.optim.lr_scheduler.LRScheduler | None:
+    def scheduler(self, optimiser: Any, total_steps: int) -> LRScheduler | Sequence[LRScheduler] | None:
         """The schedule of the learning rate over the job's `total_steps` updates; None, unless overridden.
 
-        It is stepped once after each update, on all workers alike. One that asks for a metric, as
-        ReduceLROnPlateau does, is refused.
+        It is stepped once after each update, on all workers alike; one that asks for a metric, as
+        ReduceLROnPlateau does, after each epoch, with that epoch's. `optimiser` is what `optimiser` gave.
         """
         return None
 

@@ -20,7 +20,8 @@ from peerloom.worker.task import Task, load_batch, load_data, sample_losses, sam
 from peerloom.worker.task_checks import check_method
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
-from peerloom.worker.updating.updater import Updater, updater_of
+from peerloom.worker.updating.task_updater import updater_of
+from peerloom.worker.updating.updater import Updater
 
 # Batch normalisation can't train on the mean and deviation of one sample.
 LEAST_NORMALISED = 2
@@ -45,13 +46,14 @@ class Training:
         self.residuals = Residuals()
         self.least_samples = least_samples(model)
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
-        new_updater = partial(updater_of, task, model, spec.learning_rate, self.schedule.total_batches)
+        has_rounds, batches = self.sync.rounds is not None, self.schedule.total_batches
+        new_updater = partial(updater_of, task, model, spec.learning_rate, batches, has_rounds)
         self.local_steps: LocalSteps | None = None  # with these the task's updater is this worker's own
         if self.sync.rounds is None:
             self.state = TrainingState(model, new_updater())
         else:
             self.local_steps = LocalSteps(model, new_updater)
-            self.state = TrainingState(model, Updater(model, outer_optimiser(model, self.sync.rounds)))
+            self.state = TrainingState(model, Updater(model, [outer_optimiser(model, self.sync.rounds)]))
         self.training_s = 0.0
         self.samples = 0
         self.steps = 0

@@ -20,7 +20,7 @@ from peerloom.worker.task import Task, load_data
 from peerloom.worker.training import LEAST_NORMALISED, SPEED_GAIN
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import FP16
-from peerloom.worker.updating.updater import updater_of
+from peerloom.worker.updating.task_updater import updater_of
 
 _LONGEST_NAME = 128
 _log = get_logger()
