@@ -157,6 +157,9 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
             samples = TensorDataset(train.inputs, train.targets)
             for inputs, targets in run.batches(samples, batch_size=BATCH, epochs=setting["epochs"]):
                 batches += 1
+                if run.steps == setting.get("leaves_after"):
+                    run.stop()
+                    continue
                 if batches == setting.get("stops_at"):
                     say({"stops_at": batches})
                     threading.Event().wait()
@@ -166,12 +169,39 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
     return run_script
 
 
+def game_of(setting: dict[str, Any]) -> Callable[[], None]:
+    """Two models with an optimiser each, one of which rests in every second batch; may end its loop early."""
+
+    def run_script() -> None:
+        torch.manual_seed(setting["begins_with"])
+        maker, judge = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+        by_maker = torch.optim.Adam(maker.parameters(), 0.05)
+        by_judge = torch.optim.SGD(judge.parameters(), 0.1)
+        chance = torch.Generator().manual_seed(3)
+        samples = TensorDataset(
+            torch.randn(SAMPLES, 2, generator=chance), torch.randn(SAMPLES, 3, generator=chance)
+        )
+        with elastic(clip_norm=1.0) as run:
+            run.prepare(maker, judge, by_maker, by_judge)
+            for real, noise in run.batches(samples, batch_size=BATCH, epochs=setting["epochs"]):
+                if run.steps == setting.get("leaves_after"):
+                    break
+                made = maker(noise)
+                losses = {by_judge: judge(made.detach()).mean() - judge(real).mean()}
+                if run.steps % 2 == 0:
+                    losses[by_maker] = -judge(made).mean() + made.square().mean()
+                run.step(losses)
+        say({"ended_at": run.steps, "rank": run.rank})
+
+    return run_script
+
+
 def begin(setting: dict[str, Any]) -> Training:
     sync = setting.get("sync", "")
     spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1, sync=sync)
     training: Training
     if setting.get("script"):
-        script = host_script(script_of(setting), torch.device("cpu"))
+        script = host_script((game_of if setting.get("plays") else script_of)(setting), torch.device("cpu"))
         training = ScriptTraining(script, spec, torch.device("cpu"))
     else:
         kind = Whole if setting.get("whole") else Square

@@ -12,6 +12,7 @@ from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.declaration import check_declaration
 from peerloom.worker.description import ModelOrigin, origin_of
+from peerloom.worker.group.process_group import Group
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.step_chance import seed_all, seed_torch
 from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
@@ -97,6 +98,19 @@ class Training:
 
     def enter(self, rank: int, world_size: int) -> None:
         """A generation begins, in which this worker has this rank."""
+
+    def begin_step(self, step: int) -> None:
+        """A step begins, of which so many came before."""
+
+    def announce(self, group: Group) -> None:
+        """This worker's loss is computed: begins to tell the others what they need to `settle` the step."""
+
+    def settle(self, step: int) -> bool:
+        """Whether the step counts whose gradients are summed, `step` came before; False: the loop ends here.
+
+        Raises what `Group.result` does.
+        """
+        return True
 
     def committed(self, counts: bool) -> Mapping[str, float]:
         """A step was committed, and `counts` if it changed this worker's state; further figures of it."""

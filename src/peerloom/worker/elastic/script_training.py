@@ -10,8 +10,11 @@ from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import form_of
 from peerloom.worker.description import ModelOrigin, buffers_of
+from peerloom.worker.elastic.agreement import Agreement
+from peerloom.worker.elastic.losses import OfferedLoss, no_loss
 from peerloom.worker.elastic.samples import batch_of
 from peerloom.worker.elastic.script_task import ScriptTask
+from peerloom.worker.group.process_group import Group
 from peerloom.worker.step_chance import seed_all
 from peerloom.worker.training import Forward, Training
 
@@ -47,6 +50,7 @@ class ScriptTraining(Training):
             limit = "without a period: a script exchanges gradients in each step"
             raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
         self.state.registered = dict(task.loop.registered)
+        self._offered: OfferedLoss | None = None  # for the last piece
         self._entered = EnteredModel(self.state.model)
 
     @property
@@ -60,10 +64,29 @@ class ScriptTraining(Training):
     def seed_step(self, seed: int) -> None:
         seed_all(self.device, seed)  # a script's samples and body may take chance from anywhere
 
+    def begin_step(self, step: int) -> None:
+        self.task.watcher.reached(step)
+
     def part(self, forward: Forward, indices: Tensor, batch: int, weight: float) -> Tensor:
         share = batch_of(self.train, self.task.loop.collate, indices, self.device)
         forward(())
-        return self.task.conversation.loss_of(share) * (len(indices) * weight / batch)
+        self._offered = self.task.conversation.loss_of(share)
+        if self._offered is None:
+            return no_loss(self.state.model)
+        return self._offered.loss * (len(indices) * weight / batch)
+
+    def announce(self, group: Group) -> None:
+        stepping = self._offered.stepping if self._offered is not None else frozenset()
+        self._agreement = Agreement(group, self._offered is None, stepping, 0)
+
+    def settle(self, step: int) -> bool:
+        if not self._agreement.goes_on(step):
+            return False
+        assert self._offered is not None, "nobody has left"
+        for number, optimiser in enumerate(self.task.loop.prepared.optimisers):
+            if number not in self._offered.stepping:
+                optimiser.zero_grad()  # of zeros, which only the exchange needed
+        return True
 
     def scores(self, indices: Tensor) -> Tensor:
         evaluation = self.task.loop.evaluation
