@@ -15,6 +15,7 @@ from peerloom.worker.batches import Nest, call_model, form_of
 from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
 from peerloom.worker.plan.chain import Layer, chain_of
 from peerloom.worker.task import Samples, Task, load_batch
+from peerloom.worker.updating.task_updater import each_of
 
 _log = get_logger()
 
@@ -65,14 +66,15 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     starts = stage_starts(layers, plan, why_single)
     names = [name for name, each in model.named_parameters() if each.requires_grad]
     by_parameter = dict(zip([p for p in model.parameters() if p.requires_grad], names, strict=True))
-    optimiser = task.optimiser(model.parameters(), learning_rate)
+    optimisers = each_of(task.optimiser(model.parameters(), learning_rate))
+    groups = [group["params"] for each in optimisers for group in each.param_groups]
     known = {parameter: name for name, parameter in model.named_parameters()} | by_parameter
     return PipelineBlueprint(
         layers,
         tuple(flops),
         starts,
         _owners(model, chain, starts, plan),
-        tuple(tuple(known[each] for each in group["params"]) for group in optimiser.param_groups),
+        tuple(tuple(known[each] for each in group) for group in groups),
         any(isinstance(module, _BatchNorm) for module in model.modules()),
     )
 

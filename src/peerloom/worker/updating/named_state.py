@@ -32,9 +32,9 @@ class NamedOptimiser:
         self.names = [known[parameter] for parameter in self.parameters]
 
     @property
-    def has_gradients(self) -> bool:
-        """Whether a backward pass has reached any of its parameters."""
-        return any(parameter.grad is not None for parameter in self.parameters)
+    def rests(self) -> bool:
+        """Whether no backward pass has reached its parameters; never where it has none, as in a stage."""
+        return bool(self.parameters) and all(parameter.grad is None for parameter in self.parameters)
 
     def flatten(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What is plain, as JSON keeps it exactly, and the tensors, called optimiser.PARAMETER.KEY."""

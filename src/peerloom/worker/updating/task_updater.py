@@ -23,12 +23,12 @@ def updater_of(
     With rounds of local steps a schedule can't want a metric: each worker has its own, and none to go by.
     """
     name, made = type(task).__name__, task.optimiser(model.parameters(), learning_rate)
-    optimisers = list(made) if isinstance(made, Sequence) else [made]
+    optimisers = each_of(made)
     if not optimisers or not all(isinstance(each, Optimizer) for each in optimisers):
         limit = "an optimiser of torch, or several"
         raise InvalidArgumentError.of_field(f"{name}.optimiser()", _types(optimisers), limit)
     found = task.scheduler(made, steps)
-    schedulers = [] if found is None else list(found) if isinstance(found, Sequence) else [found]
+    schedulers = [] if found is None else each_of(found)
     check_schedulers(f"{name}.scheduler()", schedulers, optimisers)
     if has_rounds and any(map(wants_metric, schedulers)):
         limit = "a schedule that wants no metric: in rounds of local steps each worker moves its own on"
@@ -36,6 +36,11 @@ def updater_of(
     device = next(model.parameters()).device
     scaler = GradientScaler(device) if task.autocast == FP16 else None
     return Updater(model, optimisers, schedulers, task.clip_norm, scaler)
+
+
+def each_of(made: Any) -> list[Any]:
+    """What a task's method made: one thing, or a sequence of them."""
+    return list(made) if isinstance(made, Sequence) else [made]
 
 
 def check_schedulers(name: str, schedulers: Sequence[Any], optimisers: Sequence[Optimizer]) -> None:

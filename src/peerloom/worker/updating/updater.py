@@ -69,7 +69,7 @@ class Updater:
         `norm` is that of the whole gradient, where others hold parts of it: these are clipped by it.
         """
         self._show_metric()
-        stepping = [each.optimiser for each in self._named if each.has_gradients] or self.optimisers
+        stepping = [each.optimiser for each in self._named if not each.rests] or self.optimisers
         if self._scaler is not None:
             self._scaler.unscale(stepping)
         if self._clip_norm is not None:
