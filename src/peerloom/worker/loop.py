@@ -134,7 +134,7 @@ def _step(
     first, end = schedule.bounds(step)
     epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
     training.residuals.begin(step)
-    training.begin_step(step)
+    training.begin_step(step, group.rank, shares)
     if training.local_steps is None:
         loss, counts = _make_batch(training, group, sync, joining, audits, shares)
         if not training.settle(step):

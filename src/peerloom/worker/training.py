@@ -1,6 +1,6 @@
 """What a worker keeps over the generations of a job."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -14,10 +14,11 @@ from peerloom.worker.declaration import check_declaration
 from peerloom.worker.description import ModelOrigin, origin_of
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.sharded import Sharded, StreamedSamples
 from peerloom.worker.step_chance import seed_all, seed_torch
 from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
 from peerloom.worker.sync.residuals import Residuals
-from peerloom.worker.task import Task, load_batch, load_data, sample_losses, sample_scores
+from peerloom.worker.task import Samples, Task, load_batch, load_data, sample_losses, sample_scores
 from peerloom.worker.task_checks import check_method
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
@@ -36,7 +37,9 @@ class Training:
     def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
         self.task = task
         self.device = device
-        self.train, self.test = load_data(task)
+        train, self.test = load_data(task)
+        self._streamed = StreamedSamples(train, spec.batch_size) if isinstance(train, Sharded) else None
+        self.train: Samples = self._streamed or train
         torch.manual_seed(spec.seed)
         model = task.model().to(device)
         check_declaration(task, self.train, model, device)
@@ -46,7 +49,8 @@ class Training:
         check_method(task, self.sync, self.robust)
         self.residuals = Residuals()
         self.least_samples = least_samples(model)
-        self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
+        samples = self.positions(spec.seed)
+        self.schedule = Schedule(samples, spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
         has_rounds, batches = self.sync.rounds is not None, self.schedule.total_batches
         new_updater = partial(updater_of, task, model, spec.learning_rate, batches, has_rounds)
         self.local_steps: LocalSteps | None = None  # with these the task's updater is this worker's own
@@ -99,8 +103,8 @@ class Training:
     def enter(self, rank: int, world_size: int) -> None:
         """A generation begins, in which this worker has this rank."""
 
-    def begin_step(self, step: int) -> None:
-        """A step begins, of which so many came before."""
+    def begin_step(self, step: int, rank: int, shares: Sequence[int]) -> None:
+        """A step begins, of which so many came before, and with the ranks' shares."""
 
     def announce(self, group: Group) -> None:
         """This worker's loss is computed: begins to tell the others what they need to `settle` the step."""
@@ -134,8 +138,16 @@ class Training:
     def order(self, epoch: int) -> torch.Tensor:
         """The epoch's order of samples, kept for the epoch."""
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, self.schedule.order(epoch))
+            self._order = (epoch, self.order_of(epoch))
         return self._order[1]
+
+    def order_of(self, epoch: int) -> torch.Tensor:
+        """The same, made anew."""
+        return self.schedule.order(epoch) if self._streamed is None else self._streamed.order(epoch)
+
+    def positions(self, seed: int) -> int:
+        """Samples in an epoch of a job with this seed."""
+        return len(self.train)
 
 
 def least_samples(model: torch.nn.Module) -> int:

@@ -173,7 +173,6 @@ def other_parameters(run: ElasticRun) -> None:
         (lambda run: (run.prepare(*parts()), run.batches([])), "at least one sample"),
         (lambda run: (run.prepare(*parts()), run.batches(iter(ROWS))), "map-style"),
         (lambda run: (run.prepare(*parts()), run.batches(ROWS, batch_size=0)), "from 1"),
-        (lambda run: (run.prepare(*parts()), run.batches(DataLoader(INPUTS))), "shuffle=True"),
     ],
 )
 def test_what_is_wrong_is_said(body: Callable[[ElasticRun], Any], message: str) -> None:

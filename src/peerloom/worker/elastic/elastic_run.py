@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
@@ -22,13 +21,11 @@ from peerloom.worker.elastic.local_run import begin_alone
 from peerloom.worker.elastic.loop_settings import LoopSettings, whole_number
 from peerloom.worker.elastic.losses import Losses, offered
 from peerloom.worker.elastic.prepared import Prepared, prepared_of
-from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, taken_apart
+from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, loop_data
 from peerloom.worker.elastic.script_task import ScriptEvaluation, ScriptLoop
 from peerloom.worker.training_state import Registered
 from peerloom.worker.updating.plain_state import taken_to_pieces
 from peerloom.worker.updating.precision import autocast
-
-BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -138,21 +135,18 @@ class ElasticRun:
     ) -> Iterator[Nest]:
         """This worker's share of each global batch of `batch_size` samples (32), on `device`, to the end.
 
-        `dataset` is map-style, or a DataLoader that shuffles, whose data set, batch size and collate function
-        are taken. Where an exchange broke, the batch, or one of more samples, comes again.
+        `dataset` is map-style, a peerloom.worker.sharded.Sharded, or a DataLoader, of which data set, order
+        and size of batches, collate function and processes are taken. Where an exchange broke, the batch, or
+        one of more samples, comes again.
         """
         self._check_not_begun("run.batches")
         if self._prepared is None:
             raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.batches(...).")
-        if isinstance(dataset, DataLoader):
-            dataset, batch_size, collate = taken_apart(dataset, batch_size, collate)
         self._settings.check()
         loop = ScriptLoop(
             self._prepared,
-            samples=check_samples("dataset", dataset),
-            batch_size=whole_number("batch_size", BATCH_SIZE if batch_size is None else batch_size),
+            loop_data(dataset, batch_size, collate),
             epochs=whole_number("epochs", epochs),
-            collate=collate or collate_rows,
             settings=self._settings,
             evaluation=self._evaluation,
             registered=self._registered,

@@ -13,7 +13,8 @@ from peerloom.worker.batches import Nest
 from peerloom.worker.elastic.conversation import Conversation
 from peerloom.worker.elastic.loop_settings import LoopSettings
 from peerloom.worker.elastic.prepared import Prepared
-from peerloom.worker.elastic.samples import Collate, collate_rows
+from peerloom.worker.elastic.samples import Collate, LoopData, collate_rows
+from peerloom.worker.sharded import Sharded
 from peerloom.worker.task import LOSS_METRIC, Samples, Task
 from peerloom.worker.training_state import Registered
 
@@ -33,10 +34,8 @@ class ScriptLoop:
     """All that the script said of its training before the first batch."""
 
     prepared: Prepared
-    samples: Samples
-    batch_size: int
+    data: LoopData
     epochs: int
-    collate: Collate = collate_rows
     settings: LoopSettings = field(default_factory=LoopSettings)
     evaluation: ScriptEvaluation | None = None
     registered: Mapping[str, Registered] = field(default_factory=dict)
@@ -60,7 +59,7 @@ class ScriptTask(Task):
 
     def __init__(self, loop: ScriptLoop, conversation: Conversation[ScriptLoop], watcher: Watcher) -> None:
         self.loop, self.conversation, self.watcher = loop, conversation, watcher
-        self.epochs, self.batch_size = loop.epochs, loop.batch_size
+        self.epochs, self.batch_size = loop.epochs, loop.data.batch_size
         group = loop.prepared.optimisers[0].param_groups[0]
         self.learning_rate = float(group.get("initial_lr", group["lr"]))  # a warm-up may begin at 0
         self.metric_name = loop.evaluation.name if loop.evaluation is not None else LOSS_METRIC
@@ -71,8 +70,11 @@ class ScriptTask(Task):
     def model(self) -> nn.Module:
         return self.loop.prepared.model
 
-    def data(self) -> tuple[Samples, Samples]:
-        return self.loop.samples, self.loop.evaluation.samples if self.loop.evaluation is not None else []
+    def data(self) -> tuple[Samples | Sharded, Samples]:
+        return (
+            self.loop.data.samples,
+            self.loop.evaluation.samples if self.loop.evaluation is not None else [],
+        )
 
     def batch(self, split: Samples, indices: Tensor) -> tuple[Nest, Nest]:
         raise FailedPreconditionError("A script's batches have no inputs and targets that are known apart.")

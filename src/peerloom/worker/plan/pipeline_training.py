@@ -16,6 +16,7 @@ from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.sharded import Sharded
 from peerloom.worker.task import Task, load_data
 from peerloom.worker.training import LEAST_NORMALISED, SPEED_GAIN
 from peerloom.worker.training_state import TrainingState
@@ -43,7 +44,11 @@ class PipelineTraining:
         self.seed: int = spec.seed
         self._learning_rate: float = spec.learning_rate
         _check_task(task)
-        self.train, self.test = load_data(task)
+        train, self.test = load_data(task)
+        if isinstance(train, Sharded):
+            limit = "samples that have an index: those of a Sharded are trained on with plan data"
+            raise InvalidArgumentError.of_field(f"{type(task).__name__}.data()", type(train).__name__, limit)
+        self.train = train
         self.blueprint: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
         self.least_samples = LEAST_NORMALISED if self.blueprint.normalises else 1
         if self.blueprint.normalises:

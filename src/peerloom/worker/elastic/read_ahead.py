@@ -1,0 +1,89 @@
+"""Samples read beside the training, by the processes of torch's own loader: those of the shares to come.
+
+Which samples a worker needs next follows from its share of now. Where it gets another share, or a step again,
+what was read ahead is thrown away.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from peerloom.worker.batches import Nest
+from peerloom.worker.elastic.samples import Collate, together
+from peerloom.worker.step_chance import seed_all
+from peerloom.worker.task import Samples
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The samples of a piece of a share in a step, and what seeds the chance of reading them."""
+
+    step: int
+    seed: int
+    samples: tuple[int, ...]
+
+
+class ReadAhead:
+    """Reads with the processes, and the other settings, of a user's `loader`."""
+
+    def __init__(self, samples: Samples, collate: Collate, loader: DataLoader[Any]) -> None:
+        self._coming: Iterable[Reading] = ()
+        self._begun: deque[Reading] = deque()  # in the order in which they will be there
+        self._batches: Iterator[Nest] = iter(())
+        self._loader: DataLoader[Any] = DataLoader(
+            _Reader(samples, collate),
+            batch_size=None,  # what is asked for is a batch already
+            sampler=_Coming(self),
+            collate_fn=_as_it_is,
+            num_workers=loader.num_workers,
+            pin_memory=loader.pin_memory,
+            timeout=loader.timeout,
+            worker_init_fn=loader.worker_init_fn,
+            multiprocessing_context=loader.multiprocessing_context,
+            prefetch_factor=loader.prefetch_factor,
+            persistent_workers=True,
+        )
+
+    def read(self, wanted: Reading, coming: Iterable[Reading]) -> Nest:
+        """The samples put together; `coming` is what is likely to be wanted, from this reading on."""
+        if not self._begun or self._begun[0] != wanted:
+            self._begun.clear()
+            self._coming = coming
+            self._batches = iter(self._loader)
+        self._begun.popleft()
+        return next(self._batches)
+
+    def begin(self) -> Iterator[Reading]:
+        """Names what the loader reads next; it asks for it ahead."""
+        for reading in self._coming:
+            self._begun.append(reading)
+            yield reading
+
+
+class _Coming:
+    """The loader's sampler: `ahead` says what comes."""
+
+    def __init__(self, ahead: ReadAhead) -> None:
+        self._ahead = ahead
+
+    def __iter__(self) -> Iterator[Reading]:
+        return self._ahead.begin()
+
+
+class _Reader(Dataset[Nest]):
+    """A data set of whole batches, which are asked for by what is read."""
+
+    def __init__(self, samples: Samples, collate: Collate) -> None:
+        self._samples, self._collate = samples, collate
+
+    def __getitem__(self, reading: Reading) -> Nest:
+        seed_all(torch.device("cpu"), reading.seed)
+        return together(self._samples, self._collate, torch.tensor(reading.samples, dtype=torch.int64))
+
+
+def _as_it_is(batch: Nest) -> Nest:
+    return batch
