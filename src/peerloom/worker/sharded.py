@@ -21,7 +21,8 @@ MOST_PASSED_OVER = 1024  # samples that are read for nothing, before a shard is 
 class Sharded(ABC):
     """Training data without an index: override `read`.
 
-    `shard_samples` says how many samples an epoch takes of each shard. All workers say the same, and a shard gives the same samples in the same order whoever reads it.
+    `shard_samples` says how many samples an epoch takes of each shard. All workers say the same, and a shard
+    gives the same samples in the same order whoever reads it. Raises InvalidArgumentError for other numbers.
     """
 
     def __init__(self, shard_samples: Sequence[int]) -> None:

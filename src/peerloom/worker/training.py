@@ -38,8 +38,7 @@ class Training:
         self.task = task
         self.device = device
         train, self.test = load_data(task)
-        self._streamed = StreamedSamples(train, spec.batch_size) if isinstance(train, Sharded) else None
-        self.train: Samples = self._streamed or train
+        self.train: Samples = StreamedSamples(train, spec.batch_size) if isinstance(train, Sharded) else train
         torch.manual_seed(spec.seed)
         model = task.model().to(device)
         check_declaration(task, self.train, model, device)
@@ -143,7 +142,8 @@ class Training:
 
     def order_of(self, epoch: int) -> torch.Tensor:
         """The same, made anew."""
-        return self.schedule.order(epoch) if self._streamed is None else self._streamed.order(epoch)
+        own = self.train.order if isinstance(self.train, StreamedSamples) else self.schedule.order
+        return own(epoch)
 
     def positions(self, seed: int) -> int:
         """Samples in an epoch of a job with this seed."""

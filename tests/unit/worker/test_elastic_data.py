@@ -69,6 +69,10 @@ def walked(loader: DataLoader[Any], epochs: int = 1, **settings: Any) -> list[li
     return batches
 
 
+def numbered(batch: list[Tensor]) -> list[list[float]]:
+    return [each.tolist() for each in batch]
+
+
 def numbers(batches: list[list[Tensor]]) -> list[list[int]]:
     return [batch[0].tolist() for batch in batches]
 
@@ -116,6 +120,19 @@ def test_processes_read_what_this_one_would_with_chance_of_the_jobs_seed() -> No
     assert len({float(each) for batch in one for each in batch[1]}) == 20, "no number comes twice"
     assert {int(each) for batch in two for each in batch[2]} == {0, 1}
     assert {int(each) for batch in alone for each in batch[2]} == {-1}
+
+
+@pytest.mark.timeout(60)
+def test_without_locks_the_same_is_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise PermissionError(13, "Permission denied")
+
+    loader = DataLoader(Noted(), batch_size=4, shuffle=True, num_workers=1)
+    expected = walked(loader)
+    monkeypatch.setattr("multiprocessing.Lock", refused)
+    here = walked(loader)
+    assert [batch[:2] for batch in map(numbered, here)] == [batch[:2] for batch in map(numbered, expected)]
+    assert {int(each) for batch in here for each in batch[2]} == {-1}
 
 
 @pytest.fixture

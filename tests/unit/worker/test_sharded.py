@@ -1,4 +1,4 @@
-"""Data that can only be read in order: each sample of an epoch once, whoever reads it, and mostly in sequence."""
+"""Data that can only be read in order: each sample of an epoch once, whoever reads it, mostly in sequence."""
 
 from collections.abc import Iterator
 from itertools import count

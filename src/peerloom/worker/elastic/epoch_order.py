@@ -46,8 +46,8 @@ class SampledOrder:
         with kept_chance(_CPU):
             seed_all(_CPU, (seed * 1_000_003 + epoch) % 2**63)
             for each in (self._batch_sampler, getattr(self._batch_sampler, "sampler", None)):
-                if hasattr(each, "set_epoch"):
-                    each.set_epoch(epoch)
+                if (set_epoch := getattr(each, "set_epoch", None)) is not None:
+                    set_epoch(epoch)
             batches = [list(batch) for batch in self._batch_sampler]
         sizes = [len(batch) for batch in batches]
         if not sizes or any(size != self._batch_size for size in sizes[:-1]) or sizes[-1] > self._batch_size:

@@ -47,9 +47,7 @@ def together(samples: Samples, collate: Collate, indices: Tensor) -> Nest:
 def check_samples(name: str, samples: Any) -> Samples:
     """The same samples. Raises InvalidArgumentError for what isn't a map-style data set with samples."""
     if not hasattr(samples, "__len__") or not hasattr(samples, "__getitem__"):
-        limit = (
-            "a map-style data set, with a length and items, or a peerloom.worker.sharded.Sharded to train on"
-        )
+        limit = "a map-style data set, or to train on also a peerloom.worker.sharded.Sharded"
         raise InvalidArgumentError.of_field(name, type(samples).__name__, limit)
     if not len(samples):
         raise InvalidArgumentError.of_field(name, "empty", "a data set with at least one sample")
