@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
 from peerloom.worker.batches import Nest
+from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.conversation import Conversation
+from peerloom.worker.elastic.declared import declared_origin
 from peerloom.worker.elastic.hosting import ScriptHost, host_of_script
 from peerloom.worker.elastic.local_run import begin_alone
 from peerloom.worker.elastic.loop_settings import LoopSettings, whole_number
@@ -54,10 +56,12 @@ class ElasticRun:
         self._conversation: Conversation[ScriptLoop] = (
             self._host.conversation if self._host is not None else Conversation()
         )
-        self.device = self._host.device if self._host is not None else _best_device()
+        best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = self._host.device if self._host is not None else best
         self._prepared: Prepared | None = None
         self._evaluation: ScriptEvaluation | None = None
         self._registered: dict[str, Registered] = {}
+        self._origin: ModelOrigin | None = None
         self._names_logged: set[str] = set()
         self._has_begun = self._has_batch = self._is_stopping = False
         self._stepping: frozenset[int] | None = None  # by a batch's earlier pieces
@@ -112,6 +116,16 @@ class ElasticRun:
             raise InvalidArgumentError.of_field(f"registered {name!r}", str(error), limit) from error
         self._registered[name] = state
 
+    def declare(self, task: str, inputs: Tensor, **arguments: str) -> None:
+        """Says that the task "module:Class" with these arguments makes the prepared model: it can be asked then.
+
+        `inputs` are some samples as the model takes them, [n, ...]. Call it between prepare and the loop.
+        """
+        self._check_not_begun("run.declare")
+        if self._prepared is None:
+            raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.declare(...).")
+        self._origin = declared_origin(self._prepared.model, task, arguments, inputs)
+
     def evaluate(
         self,
         score: Callable[[Nest], Tensor],
@@ -150,6 +164,7 @@ class ElasticRun:
             settings=self._settings,
             evaluation=self._evaluation,
             registered=self._registered,
+            origin=self._origin,
         )
         if self._host is not None:
             self._host.watched_by(self)
@@ -281,7 +296,3 @@ def elastic(
             "train alone. Start a script with an elastic loop by `peerloom train SCRIPT.py`."
         )
     return ElasticRun(LoopSettings(clip_norm, autocast, micro_batch, seed))
-
-
-def _best_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

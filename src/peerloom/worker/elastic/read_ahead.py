@@ -25,7 +25,7 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Reading:
+class WantedPiece:
     """The samples of a piece of a share in a step, and what seeds the chance of reading them."""
 
     step: int
@@ -37,13 +37,13 @@ class ReadAhead:
     """Reads with the processes, and the other settings, of a user's `loader`."""
 
     def __init__(self, samples: Samples, collate: Collate, loader: DataLoader[Any]) -> None:
-        self._coming: Iterable[Reading] = ()
-        self._begun: deque[Reading] = deque()  # in the order in which they will be there
+        self._coming: Iterable[WantedPiece] = ()
+        self._begun: deque[WantedPiece] = deque()  # in the order in which they will be there
         self._batches: Iterator[Nest] = iter(())
         self._reader = _Reader(samples, collate)
         self._loader = self._with_processes(loader) if _has_locks() else None
 
-    def read(self, wanted: Reading, coming: Iterable[Reading]) -> Nest:
+    def read(self, wanted: WantedPiece, coming: Iterable[WantedPiece]) -> Nest:
         """The samples put together; `coming` is what is likely to be wanted, from this reading on."""
         if self._loader is None:
             with kept_chance(_CPU):
@@ -55,7 +55,7 @@ class ReadAhead:
         self._begun.popleft()
         return next(self._batches)
 
-    def begin(self) -> Iterator[Reading]:
+    def begin(self) -> Iterator[WantedPiece]:
         """Names what the loader reads next; it asks for it ahead."""
         for reading in self._coming:
             self._begun.append(reading)
@@ -83,7 +83,7 @@ class _Coming:
     def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
 
-    def __iter__(self) -> Iterator[Reading]:
+    def __iter__(self) -> Iterator[WantedPiece]:
         return self._ahead.begin()
 
 
@@ -93,7 +93,7 @@ class _Reader(Dataset[Nest]):
     def __init__(self, samples: Samples, collate: Collate) -> None:
         self._samples, self._collate = samples, collate
 
-    def __getitem__(self, reading: Reading) -> Nest:
+    def __getitem__(self, reading: WantedPiece) -> Nest:
         seed_all(_CPU, reading.seed)
         return together(self._samples, self._collate, torch.tensor(reading.samples, dtype=torch.int64))
 

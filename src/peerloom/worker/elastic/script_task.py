@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.worker.batches import Nest
+from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.conversation import Conversation
 from peerloom.worker.elastic.loop_settings import LoopSettings
 from peerloom.worker.elastic.prepared import Prepared
@@ -39,6 +40,7 @@ class ScriptLoop:
     settings: LoopSettings = field(default_factory=LoopSettings)
     evaluation: ScriptEvaluation | None = None
     registered: Mapping[str, Registered] = field(default_factory=dict)
+    origin: ModelOrigin | None = None  # what the script declared of its model
 
 
 class Watcher(Protocol):

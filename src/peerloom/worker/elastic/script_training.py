@@ -14,7 +14,7 @@ from peerloom.worker.description import ModelOrigin, buffers_of
 from peerloom.worker.elastic.agreement import Agreement
 from peerloom.worker.elastic.epoch_order import digest_of
 from peerloom.worker.elastic.losses import OfferedLoss, no_loss
-from peerloom.worker.elastic.read_ahead import ReadAhead, Reading
+from peerloom.worker.elastic.read_ahead import ReadAhead, WantedPiece
 from peerloom.worker.elastic.samples import together
 from peerloom.worker.elastic.script_task import ScriptTask
 from peerloom.worker.group.process_group import Group
@@ -122,7 +122,7 @@ class ScriptTraining(Training):
                 return self._ahead.read(reading, chain([reading], coming))
         raise AssertionError("a share is cut as it is foreseen")
 
-    def _readings(self) -> Iterator[Reading]:
+    def _readings(self) -> Iterator[WantedPiece]:
         """What this worker reads with the shares of now, from this step on to its epoch's end."""
         step, rank, shares = self._place
         end = (self.schedule.epoch_of(step) + 1) * self.schedule.steps_per_epoch
@@ -132,7 +132,7 @@ class ScriptTraining(Training):
             share = share_of(self, upcoming, counts, rank)
             for number, piece in enumerate(share.pieces(self)):
                 seed = (share.seed(self) + number) % 2**63
-                yield Reading(upcoming, seed, tuple(piece.tolist()))
+                yield WantedPiece(upcoming, seed, tuple(piece.tolist()))
 
     def scores(self, indices: Tensor) -> Tensor:
         evaluation = self.task.loop.evaluation
@@ -158,7 +158,7 @@ class ScriptTraining(Training):
         self.task.conversation.wait_for_end(check)
 
     def origin(self, name: str, arguments: Mapping[str, str]) -> ModelOrigin:
-        return ModelOrigin(
+        return self.task.loop.origin or ModelOrigin(
             name, arguments, (), "", buffers_of(self.state.model), input_names=("the script's batch",)
         )
 
