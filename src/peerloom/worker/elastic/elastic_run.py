@@ -117,7 +117,7 @@ class ElasticRun:
         self._registered[name] = state
 
     def declare(self, task: str, inputs: Tensor, **arguments: str) -> None:
-        """Says that the task "module:Class" with these arguments makes the prepared model: it can be asked then.
+        """Says that the task "module:Class" with these arguments makes the model, which can be asked then.
 
         `inputs` are some samples as the model takes them, [n, ...]. Call it between prepare and the loop.
         """
