@@ -11,7 +11,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.group.process_group import GenerationBrokenError, Group
 from peerloom.worker.joining import catch_up, participants
 from peerloom.worker.loop import train_generation
+from peerloom.worker.sharded import Sharded
 from peerloom.worker.task import Samples, Split, Task
 from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
@@ -141,6 +142,18 @@ class Counter:
         self.steps = state["steps"]
 
 
+class Shelves(Sharded):
+    """The samples of `Square` on shelves of unequal length, which are read in order."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__([20, 4, 16, 8])
+        self.split = split
+
+    def read(self, shard: int, epoch: int, first: int) -> Iterator[Any]:
+        place, length = sum(self.shard_samples[:shard]), self.shard_samples[shard]
+        return iter([self.split[number] for number in range(place + first, place + length)])
+
+
 def script_of(setting: dict[str, Any]) -> Callable[[], None]:
     """What `Square` trains, as a script with a loop of its own."""
 
@@ -154,7 +167,8 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
             run.prepare(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9))
             if setting.get("registers"):
                 run.register("counter", counter)
-            samples = TensorDataset(train.inputs, train.targets)
+            shelves = Shelves(train) if setting.get("streams") else None
+            samples = shelves or TensorDataset(train.inputs, train.targets)
             for inputs, targets in run.batches(samples, batch_size=BATCH, epochs=setting["epochs"]):
                 batches += 1
                 if run.steps == setting.get("leaves_after"):

@@ -326,6 +326,29 @@ def test_a_loop_whose_worker_dies_makes_the_batch_again_and_ends_as_one_process(
         assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
 
 
+def test_shards_of_a_worker_that_dies_are_read_on_by_the_others(pool: MemberPool) -> None:
+    """One of two dies in step 8, in the second epoch; what it has read and not committed is read again."""
+    shelves = {"width": 12, "epochs": 3, "script": True, "streams": True}
+    lives, dies = pool.start(shelves, {**shelves, "stops_at": 8})
+    pool.work([lives, dies], newcomers=0)
+    dies.hear("stops_at")
+    while 7 not in lives.steps:
+        lives.hear("step")
+    dies.process.kill()
+    lives.say(**{"break": True})
+    assert lives.hear("broken")["broken"] == 7
+    pool.work([lives], newcomers=0)
+    broken = lives.hear("finished")
+    assert lives.steps == list(range(1, 19))
+
+    pool.renew()
+    (single,) = pool.start(shelves)
+    pool.work([single], newcomers=0)
+    alone = single.hear("finished")
+    for one, other in zip(alone["parameters"], broken["parameters"], strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
+
+
 def test_a_loop_catches_up_while_the_others_train_on(pool: MemberPool) -> None:
     """What it computes meanwhile counts nothing, so its own steps begin after the entry."""
     *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 3, "script": True}] * 3)

@@ -93,7 +93,7 @@ def test_a_declaration_must_be_true(task: str, inputs: Any, width: str, message:
 
 
 def test_a_declaration_has_its_place_before_the_loop() -> None:
-    with pytest.raises(PeerloomError, match="run.prepare"), peerloom.elastic() as run:
+    with pytest.raises(PeerloomError, match=r"before run\.declare"), peerloom.elastic() as run:
         run.declare(f"{MODULE}:Nets", torch.ones(1, 2), width="3")
     with pytest.raises(InvalidArgumentError, match="other"):
         declare(f"{MODULE}:Nets", torch.ones(1, 2), other="1")
