@@ -188,7 +188,9 @@ def game_of(setting: dict[str, Any]) -> Callable[[], None]:
 
     def run_script() -> None:
         torch.manual_seed(setting["begins_with"])
-        maker, judge = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+        width = setting.get("width", 4)
+        maker = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Linear(width, 2))
+        judge = torch.nn.Linear(2, 1)
         by_maker = torch.optim.Adam(maker.parameters(), 0.05)
         by_judge = torch.optim.SGD(judge.parameters(), 0.1)
         chance = torch.Generator().manual_seed(3)

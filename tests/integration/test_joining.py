@@ -372,6 +372,18 @@ def test_a_loop_that_one_leaves_ends_for_all_and_a_newcomer_has_the_state(pool: 
     assert [epoch for epoch, _, _ in check_same([*old, newcomer])] == [1]
 
 
+def test_a_newcomer_replays_steps_in_which_an_optimiser_rested(pool: MemberPool) -> None:
+    """Each second step from its entry on; its own script, which counts nothing meanwhile, names the same."""
+    game = {"width": 60_000, "epochs": 3, "script": True, "plays": True, "begins_with": 5}
+    *old, newcomer = pool.start(*[game] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=8)
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("admitted")["kept"] >= 4
+    assert [member.hear("ended_at")["ended_at"] for member in (*old, newcomer)] == [18] * 3
+    check_same([*old, newcomer])
+
+
 def test_two_models_with_an_optimiser_each_are_trained_together_as_alone(pool: MemberPool) -> None:
     """A third worker joins after step 4, and one leaves the loop after step 11."""
     game = {"epochs": 3, "script": True, "plays": True, "begins_with": 5}

@@ -15,6 +15,7 @@ from peerloom.kit.parallel_plan import MAX_LAYERS, parse_plan
 from peerloom.services.trainer.jobs.sample_ledger import (
     epochs_of,
     judge,
+    planned_steps,
     step_samples,
     steps_per_epoch,
     total_steps,
@@ -125,6 +126,8 @@ def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:
         return "" if not said.model.digest else "it brings a model, and the job is a script"
     if said.stopped_at_step and job.spec.task != SCRIPT_TASK:
         return f"it says that it stopped after step {said.stopped_at_step}, which only a script may"
+    if said.stopped_at_step > planned_steps(job):
+        return f"it says that it stopped after step {said.stopped_at_step} of {planned_steps(job)}"
     if not _DIGEST.fullmatch(said.parameters_digest):
         return "it has finished, and its parameters_digest is no SHA-256"
     if worker.rank:

@@ -91,7 +91,7 @@ def train_generation(
                 report(measured)
                 continue
             group.expect(limit.limit_s())
-            is_over = joining.step == schedule.total_steps
+            is_over = joining.step >= schedule.total_steps
             progress = None if is_over else _step(training, group, sync, joining, balance, audits)
             if progress is None:
                 joining.after_step(0.0, is_last=True)

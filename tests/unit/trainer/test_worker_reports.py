@@ -276,6 +276,9 @@ def test_a_script_may_end_its_loop_before_the_last_step_and_no_other_task() -> N
     assert why_not_finished(job, worker, said) == ""
     job.progress.step = 3
     assert "after 3 of 4 steps" in why_not_finished(job, worker, said)
+    later = word(stopped_at_step=7)
+    other = Worker(worker_id="worker-2", generation=3, rank=1)
+    assert "stopped after step 7 of 6" in why_not_finished(job, other, later)
 
 
 def test_a_job_whose_script_stopped_is_complete_with_the_samples_until_there() -> None:

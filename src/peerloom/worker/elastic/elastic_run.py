@@ -231,8 +231,8 @@ class ElasticRun:
         self.rank, self.size = rank, size
 
     def reached(self, steps: int) -> None:
-        """The training says how far the job is."""
-        self.steps = steps
+        """The training says how far the job is, as it begins another step, or the same again."""
+        self.steps, self._stepping = steps, None
 
     def measured(self, epoch: int, loss: float, metric: float) -> None:
         """The training says what an epoch was like."""
