@@ -21,6 +21,7 @@ from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.job_spans import job_traceparent
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sample_ledger import why_trained
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.evaluation_rules import not_as_told
@@ -153,7 +154,7 @@ class JobRunner:
             if job.evaluation.verdict == EvaluationVerdict.EVALUATION_VERDICT_DIFFERS:  # so did one here
                 return JobEndedError(JobState.JOB_STATE_FAILED, not_as_told(job.evaluation))
             if job.result.model.digest:  # a restart of the trainer came between the result and the end
-                return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
+                return JobEndedError(JobState.JOB_STATE_SUCCEEDED, why_trained(self.record.job))
             self._dependencies.collector.begin_holding(self.record)
             if job.state in STARTED:
                 self._sessions.resume()
@@ -171,7 +172,7 @@ class JobRunner:
             return end
         except (NotFoundError, InvalidArgumentError) as error:  # e.g. a policy that the selector lacks now
             return JobEndedError(JobState.JOB_STATE_FAILED, error.message)
-        return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
+        return JobEndedError(JobState.JOB_STATE_SUCCEEDED, why_trained(self.record.job))
 
     async def _recruit(self) -> None:
         # A trainer that died in the middle of a round leaves slots reserved: free them, ask again.

@@ -474,10 +474,11 @@ class JobProgress(_message.Message):
     METRIC_FIELD_NUMBER: _builtins.int
     METRIC_NAME_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    STOPPED_AT_STEP_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Steps that are committed."""
     total_steps: _builtins.int
-    """Steps in the whole job; 0 while unknown."""
+    """Steps in the whole job, or those until a script ended its loop; 0 while unknown."""
     epoch: _builtins.int
     """Epochs that are complete."""
     total_epochs: _builtins.int
@@ -490,6 +491,8 @@ class JobProgress(_message.Message):
     """Metric on the test set after the last epoch, e.g. accuracy 0 to 1."""
     metric_name: _builtins.str
     """The metric's name; empty before the first epoch's end."""
+    stopped_at_step: _builtins.int
+    """A script ended its loop after so many steps, which are all then; 0: it hasn't."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What a script logged last, of a committed step."""
@@ -506,10 +509,11 @@ class JobProgress(_message.Message):
         metric: _builtins.float = ...,
         metric_name: _builtins.str = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        stopped_at_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "stopped_at_step", b"stopped_at_step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2949,6 +2953,7 @@ class WorkerFinished(_message.Message):
     TRAINING_GFLOPS_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
     SCRIPT_FILES_FIELD_NUMBER: _builtins.int
+    STOPPED_AT_STEP_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     parameters_digest: _builtins.str
@@ -2967,6 +2972,8 @@ class WorkerFinished(_message.Message):
     """What its slot did while it computed, in 1e9 floating-point operations a second; 0: can't be told."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
+    stopped_at_step: _builtins.int
+    """A script ended its elastic loop after so many steps, before the job's last; 0: all are made."""
     @_builtins.property
     def model(self) -> _artifact_pb2.Artifact:
         """The final model, stored with the worker's own agent; set by rank 0, and by no other."""
@@ -2989,10 +2996,11 @@ class WorkerFinished(_message.Message):
         training_gflops: _builtins.float = ...,
         audits: _builtins.int = ...,
         script_files: Global___Checkpoint | None = ...,
+        stopped_at_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "script_files", b"script_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "stopped_at_step", b"stopped_at_step", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,16 +89,18 @@ def train_generation(
                     measured = evaluate(training, group, joining)
                     training.measured(measured)
                     report(measured)
-                elif joining.step < schedule.total_steps:
-                    group.expect(limit.limit_s())
-                    progress = _step(training, group, sync, joining, balance, audits)
-                    limit.note(progress.step_s)
-                    report(progress)
-                    _between_steps(group, joining, balance, progress)
-                    on_step(training.state.step)
-                else:
+                    continue
+                group.expect(limit.limit_s())
+                is_over = joining.step >= schedule.total_steps
+                progress = None if is_over else _step(training, group, sync, joining, balance, audits)
+                if progress is None:
+                    joining.after_step(0.0, is_last=True)
                     training.finish(group.check)
                     return
+                limit.note(progress.step_s)
+                report(progress)
+                _between_steps(group, joining, balance, progress)
+                on_step(training.state.step)
     finally:
         audits.close()
         sync.close()
@@ -119,15 +121,20 @@ def _step(
     joining: Joining,
     balance: Balance,
     audits: Audits,
-) -> StepProgress:
+) -> StepProgress | None:
+    """None where the step doesn't count, as a worker's script has ended its loop before it."""
     start_s = time.perf_counter()
     exposed_before_s, bytes_before = sync.traffic.exposed_s, sync.traffic.bytes
     schedule, step = training.schedule, joining.step
     first, end = schedule.bounds(step)
     epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
     training.residuals.begin(step)
+    training.begin_step(step, group.rank, shares)
     if training.local_steps is None:
         loss, counts = _make_batch(training, group, sync, joining, audits, shares)
+        if not training.settle(step):
+            training.state.updater.clear()
+            return None
     else:
         loss, counts = make_round(training, training.local_steps, group, sync, step, shares)
     training.residuals.commit()
@@ -177,7 +184,9 @@ def _make_batch(
     share = share_of(training, joining.step, counts, group.rank)
     if joining.catch_up is None:  # who still catches up has other parameters
         audits.choose(counts)
-    loss = sync.backward(share.walk(training, sync.forward, training.state.updater), counts)
+    part = share.walk(training, sync.forward, training.state.updater)
+    training.announce(group)
+    loss = sync.backward(part, counts)
     if group.world_size > 1:
         check_all_used(training.task, training.state.model)
     group.check()

@@ -280,6 +280,8 @@ class TrainingWorker:
                 measuring.close()
         finished = result_of(training, self._spec, self._assignment, config)
         finished.audits = self._auditor.made
+        if training.state.step < training.schedule.total_steps:  # as its script says
+            finished.stopped_at_step = training.state.step
         session.say(WorkerSessionRequest(finished=finished))
 
     def _measuring(self, training: Training, group: Group) -> SyncMeasuring | None:

@@ -39,7 +39,7 @@ class StepShare:
         """
         training.seed_step(self.seed(training))
         done: list[torch.Tensor] = []
-        *before, last = pieces(self._chosen(training), training.task.micro_batch, training.least_samples)
+        *before, last = self.pieces(training)
         for indices in before:
             # Past DDP, which sends what has been added up only with the last piece.
             part = self._part(training, partial(call_model, training.called), indices)
@@ -47,6 +47,10 @@ class StepShare:
             done.append(part.detach())
         part = updater.scaled(self._part(training, forward, last))
         return part + torch.stack(done).sum() if done else part
+
+    def pieces(self, training: Training) -> tuple[torch.Tensor, ...]:
+        """Its samples, int64, as `walk` computes them: in pieces of the task's `micro_batch`."""
+        return pieces(self._chosen(training), training.task.micro_batch, training.least_samples)
 
     def _chosen(self, training: Training) -> torch.Tensor:
         # A rank without a sample in a small last batch still takes part, with a loss that weighs nothing.

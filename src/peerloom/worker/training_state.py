@@ -110,8 +110,9 @@ class TrainingState:
         self.epoch_loss_sum = counters["epoch_loss_sum"]
         self.measured_loss_sum = counters["measured_loss_sum"]
 
-    def close_epoch(self, evaluated: int) -> None:
-        """So many epochs are measured now; the next one's losses are added up from nothing."""
+    def close_epoch(self, evaluated: int, metric: float) -> None:
+        """So many epochs are measured now, the last by `metric`; the next one's losses begin at nothing."""
+        self.updater.measured(metric)
         self.evaluated = evaluated
         self.measured_loss_sum, self.epoch_loss_sum = self.epoch_loss_sum, 0.0
 
@@ -122,6 +123,7 @@ class TrainingState:
         """
         if self.step and self.evaluated * steps_per_epoch == self.step:
             self.evaluated -= 1
+            self.updater.measured(None)
             self.epoch_loss_sum = self.measured_loss_sum
 
     def model_bytes(self, metadata: dict[str, str] | None = None) -> bytes:

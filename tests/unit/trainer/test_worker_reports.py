@@ -6,6 +6,8 @@ import pytest
 from trainer_room import prepared_for, until
 from trainer_site import SPEC, Site, finish, step
 
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
+from peerloom.services.trainer.jobs.sample_ledger import show_verdict, why_trained
 from peerloom.services.trainer.workers.reports import (
     total_steps,
     why_not_complete,
@@ -265,6 +267,30 @@ def test_a_result_needs_every_sample_once_every_step_and_one_word_of_all() -> No
     early = finished_job()
     early.progress.step = 5
     assert "5 of 6 steps" in why_not_complete(early, having_finished("a" * 64))
+
+
+def test_a_script_may_end_its_loop_before_the_last_step_and_no_other_task() -> None:
+    worker = Worker(worker_id="worker-1", generation=3)
+    said = word(model=Artifact(digest="f" * 64), stopped_at_step=4)
+    assert "only a script may" in why_not_finished(job_at(4), worker, said)
+    job = job_at(4)
+    job.spec.task = SCRIPT_TASK
+    assert why_not_finished(job, worker, said) == ""
+    job.progress.step = 3
+    assert "after 3 of 4 steps" in why_not_finished(job, worker, said)
+    later = word(stopped_at_step=7)
+    other = Worker(worker_id="worker-2", generation=3, rank=1)
+    assert "stopped after step 7 of 6" in why_not_finished(job, other, later)
+
+
+def test_a_job_whose_script_stopped_is_complete_with_the_samples_until_there() -> None:
+    early = finished_job(end_sample=20)
+    early.progress.step = 5
+    early.progress.stopped_at_step = 5
+    assert why_not_complete(early, having_finished("a" * 64)) == ""
+    early.state = JobState.JOB_STATE_SUCCEEDED
+    assert "exact: 1 epoch of 25 samples and 20 samples of epoch 2" in show_verdict(early).ledger.verdict
+    assert why_trained(early) == "the model is trained; its script ended the loop after step 5 of 6"
 
 
 async def test_a_job_with_a_gap_in_its_ledger_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ class Tied(nn.Module):
 def state() -> TrainingState:
     torch.manual_seed(0)
     model = Tied()
-    return TrainingState(model, Updater(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+    return TrainingState(model, Updater(model, [torch.optim.SGD(model.parameters(), lr=0.1)]))
 
 
 def file_of(state: TrainingState) -> bytes:

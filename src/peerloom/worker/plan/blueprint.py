@@ -14,9 +14,11 @@ from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.worker.batches import Nest, call_model, form_of
 from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
 from peerloom.worker.plan.chain import Layer, chain_of
-from peerloom.worker.task import Samples, Task, load_batch
+from peerloom.worker.sharded import Sharded
+from peerloom.worker.task import Samples, Task, load_batch, load_data
 from peerloom.worker.training import least_samples
-from peerloom.worker.updating.named_state import flatten, names_of
+from peerloom.worker.updating.named_state import NamedOptimiser
+from peerloom.worker.updating.task_updater import each_of
 
 _log = get_logger()
 
@@ -72,6 +74,15 @@ class PipelineBlueprint:
         return sum(layer.parameters for layer in self.layers[first:end])
 
 
+def indexed_data(task: Task) -> tuple[Samples, Samples]:
+    """A task's training and test set. Raises InvalidArgumentError for one without an index."""
+    train, test = load_data(task)
+    if isinstance(train, Sharded):
+        limit = "samples that have an index: those of a Sharded are trained on with plan data"
+        raise InvalidArgumentError.of_field(f"{type(task).__name__}.data()", type(train).__name__, limit)
+    return train, test
+
+
 def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -> PipelineBlueprint:
     """The blueprint of a task's model, cut equally for a plan; the first sample shows its inputs.
 
@@ -86,8 +97,10 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     chain, why_single = chain_of(model)
     flops = _flops(model, chain, inputs) if next(model.parameters()).is_meta else [0] * len(chain)
     layers = tuple(_facts(layer, count) for layer, count in zip(chain, flops, strict=True))
-    optimiser = task.optimiser(model.parameters(), learning_rate)
-    groups = flatten(optimiser, names_of(optimiser, model))[0]["groups"]
+    optimisers = [
+        NamedOptimiser(each, model) for each in each_of(task.optimiser(model.parameters(), learning_rate))
+    ]
+    groups = [group for each in optimisers for group in each.flatten()[0]["groups"]]
     whole = PipelineBlueprint(
         plan,
         layers,

@@ -11,17 +11,17 @@ from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import ParallelPlan, parse_plan
 from peerloom.v1.trainer_pb2 import JobSpec, ModelStage
-from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw
+from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.speed import slot_gflops
-from peerloom.worker.task import Task, load_data
+from peerloom.worker.task import Task
 from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import FP16
-from peerloom.worker.updating.updater import updater_of
+from peerloom.worker.updating.task_updater import updater_of
 
 _LONGEST_NAME = 128
 _log = get_logger()
@@ -46,7 +46,7 @@ class PipelineTraining:
         self.speed_gflops = 0.0 if self.plan.starts else slot_gflops(device)
         self._learning_rate: float = spec.learning_rate
         _check_task(task)
-        self.train, self.test = load_data(task)
+        self.train, self.test = indexed_data(task)
         self._even: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
         self.blueprint = self._even
         self.least_samples = self.blueprint.least_samples

@@ -67,14 +67,14 @@ def evaluate_stage(
     training.stage_model.train()
     rows = links.gather([total])
     check()
-    state, test = training.state, len(training.test)
-    state.close_epoch(state.evaluated + 1)
+    state, metric = training.state, rows[-1][0] / max(1, len(training.test))
+    state.close_epoch(state.evaluated + 1, metric)
     return EpochProgress(
         epoch=state.evaluated,
         metric_name=training.task.metric_name,
-        metric=rows[-1][0] / max(1, test),
+        metric=metric,
         loss=state.measured_loss_sum / training.schedule.samples,
-        test_samples=test,
+        test_samples=len(training.test),
     )
 
 

@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.worker.batches import form_of
+from peerloom.worker.plan.blueprint import indexed_data
 from peerloom.worker.plan.chain import Layer, chain_of
-from peerloom.worker.task import Task, load_batch, load_data, load_task
+from peerloom.worker.task import Task, load_batch, load_task
 
 STATUS: dict[type[PeerloomError], int] = {InvalidArgumentError: 2, NotFoundError: 3}  # as the command line's
 
@@ -35,9 +36,9 @@ def task_layers(task: Task) -> list[dict[str, str | float]]:
     """Each layer's name, trained parameters, forward operations, and bytes of output and kept, of one sample.
 
     Measured by the forward pass of the training set's first sample. Raises InvalidArgumentError for a model
-    whose layers don't hand a single tensor on.
+    whose layers don't hand a single tensor on, and for data without an index.
     """
-    train, _ = load_data(task)
+    train, _ = indexed_data(task)
     here, _ = load_batch(task, train, torch.zeros(1, dtype=torch.int64))
     found: list[dict[str, str | float]] = []
     layers, _ = chain_of(task.model())

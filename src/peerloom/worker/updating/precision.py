@@ -1,5 +1,6 @@
 """Half precision in forward pass and loss: torch.autocast, and for fp16 a scale for small gradients."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -37,13 +38,15 @@ class GradientScaler:
             loss.register_hook(self._scaler.scale)  # type: ignore[no-untyped-call]
         return loss
 
-    def unscale(self, optimiser: torch.optim.Optimizer) -> None:
+    def unscale(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
         """Takes the scale out of the summed gradients."""
-        self._scaler.unscale_(optimiser)
+        for optimiser in optimisers:
+            self._scaler.unscale_(optimiser)
 
-    def step(self, optimiser: torch.optim.Optimizer) -> None:
-        """The optimiser's step, unless a gradient isn't finite; and the next scale."""
-        self._scaler.step(optimiser)
+    def step(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
+        """The optimisers' steps, but for those with a gradient that isn't finite; and the next scale."""
+        for optimiser in optimisers:
+            self._scaler.step(optimiser)
         self._scaler.update()
 
     def state(self) -> dict[str, Any]:
