@@ -184,7 +184,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.simulator": ("errors", "v1", *SIMULATED),
     "peerloom.sandbox": (),
     "peerloom.worker": ("artifacts", "errors", "kit", "sandbox", "v1"),
-    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client"),
+    # What other libraries load is written by torch, where the user is.
+    "peerloom.model_formats": ("errors", "kit", "worker"),
+    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client", "model_formats"),
     "peerloom.embedded": ("errors", "kit", "v1", "client"),
     "peerloom.testbed": ("admission", "errors", "kit", "sandbox", "v1", "client", "embedded"),
     "peerloom.inference.server": (
@@ -252,6 +254,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 PUBLIC = {f"peerloom.{name}" for name in peerloom.__all__}
 USES_TORCH = (
     "peerloom.worker",
+    "peerloom.model_formats",
     "peerloom.inference.server",
     "peerloom.inference.client.local_model",
 )

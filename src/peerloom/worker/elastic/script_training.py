@@ -9,9 +9,11 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import form_of
-from peerloom.worker.description import ModelOrigin, buffers_of
+from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.samples import batch_of
 from peerloom.worker.elastic.script_task import ScriptTask
+from peerloom.worker.kept_tensors import KeptTensors
+from peerloom.worker.model_config import config_of
 from peerloom.worker.step_chance import seed_all
 from peerloom.worker.training import Forward, Training
 
@@ -88,9 +90,9 @@ class ScriptTraining(Training):
         self.task.conversation.wait_for_end(check)
 
     def origin(self, name: str, arguments: Mapping[str, str]) -> ModelOrigin:
-        return ModelOrigin(
-            name, arguments, (), "", buffers_of(self.state.model), input_names=("the script's batch",)
-        )
+        model = self.state.model
+        buffers, batch = KeptTensors(model).buffers, ("the script's batch",)
+        return ModelOrigin(name, arguments, (), "", buffers, input_names=batch, config=config_of(model))
 
 
 def _check_asked(spec: JobSpec) -> None:

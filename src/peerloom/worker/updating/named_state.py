@@ -55,11 +55,7 @@ def unflatten(
     Raises KeyError or ValueError for one of other parameters, or of others in its groups.
     """
     indices = {name: index for index, name in enumerate(names)}
-    state = {indices[name]: dict(entries) for name, entries in described["state"].items()}
-    for path, tensor in tensors.items():
-        if path.startswith(_PREFIX):
-            name, _, key = path.removeprefix(_PREFIX).rpartition(".")
-            state.setdefault(indices[name], {})[key] = tensor
+    state = {indices[name]: entries for name, entries in parted(described, tensors).items()}
     groups = [
         {**group, "params": [indices[name] for name in group["params"]]} for group in described["groups"]
     ]
@@ -67,6 +63,16 @@ def unflatten(
     if [group["params"] for group in groups] != [group["params"] for group in own]:
         raise ValueError("its optimiser has other groups of parameters")
     return {"state": state, "param_groups": _as_own(own, groups)}
+
+
+def parted(described: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Any]]:
+    """What `flatten` gave, put together: for each parameter's name what the optimiser keeps of it."""
+    state: dict[str, dict[str, Any]] = {name: dict(entries) for name, entries in described["state"].items()}
+    for path, tensor in tensors.items():
+        if path.startswith(_PREFIX):
+            name, _, key = path.removeprefix(_PREFIX).rpartition(".")
+            state.setdefault(name, {})[key] = tensor
+    return state
 
 
 def load_schedule(scheduler: LRScheduler, told: Mapping[str, Any]) -> None:
