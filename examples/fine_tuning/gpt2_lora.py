@@ -6,7 +6,8 @@
     peerloom models get gpt2-lora adapter --format hugging-face
 
 The base is a small one with random parameters (gpt2_text.py makes it); of a real one, lay the folder into
-the code, or have it on each node. What is fetched at last loads by PeftModel.from_pretrained(base, "adapter").
+the code, or have it on each node. What is fetched at last loads by PeftModel.from_pretrained(base,
+"adapter").
 """
 
 import argparse

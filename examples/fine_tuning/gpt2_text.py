@@ -26,9 +26,8 @@ LENGTH = 24  # tokens of a sample
 def blocks(tokenizer: AutoTokenizer) -> Dataset:
     """The sentences one after the other, cut into samples of equal length."""
     rows = Dataset.from_json(str(FOLDER / "train.jsonl"), keep_in_memory=True)
-    tokens = [
-        token for row in rows for token in [*tokenizer(row["text"])["input_ids"], tokenizer.eos_token_id]
-    ]
+    texts = [f"{row['text']} {tokenizer.eos_token}" for row in rows]
+    tokens = [token for text in texts for token in tokenizer(text)["input_ids"]]
     cut = [tokens[begin : begin + LENGTH] for begin in range(0, len(tokens) - LENGTH + 1, LENGTH)]
     return Dataset.from_dict({"input_ids": cut})
 
