@@ -24,6 +24,7 @@ from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.reports import why_not_complete
 from peerloom.services.trainer.workers.state import Finished
 from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, JobState
+from peerloom.worker.shares import stage_shares
 
 _log = get_logger()
 
@@ -133,7 +134,8 @@ class GenerationDriver:
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
         former = {worker.worker_id: worker.rank for worker in job.workers if worker.generation}
         worker_ids = by_stage(form.worker_ids, former)
-        await self._form(begin_pipeline(worker_ids, job.generation, newest))
+        shares = stage_shares(worker_ids, self._pool.speeds())
+        await self._form(begin_pipeline(worker_ids, job.generation, newest, shares))
 
     async def _start_script(self, form: g.Form) -> None:
         # The files that rank 0 stored last come with its last word, or before it.

@@ -120,6 +120,7 @@ class Former:
             spec=job.spec,
             first_step=form.first_step,
             batch_shares=shares,
+            stage_shares=form.stage_shares,
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
             collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec)
             + waits_s,

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 
 from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
-from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_REASON_CHARACTERS, MAX_TRAINING_SAMPLES
+from peerloom.kit.limits import (
+    MAX_BATCH_SIZE,
+    MAX_EPOCHS,
+    MAX_REASON_CHARACTERS,
+    MAX_SPEED_GFLOPS,
+    MAX_TRAINING_SAMPLES,
+)
 from peerloom.kit.parallel_plan import MAX_LAYERS, parse_plan
 from peerloom.services.trainer.jobs.sample_ledger import judge, step_samples, steps_per_epoch, total_steps
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
@@ -102,6 +108,8 @@ def why_not_prepared(job: Job, prepared: WorkerPrepared) -> str:
         return f"its learning_rate is {prepared.learning_rate}, but must be a number above 0"
     if not 1 <= prepared.training_samples <= MAX_TRAINING_SAMPLES:
         return f"its training set has {prepared.training_samples} samples, but must have 1 to 2^40"
+    if not 0 <= prepared.speed_gflops <= MAX_SPEED_GFLOPS:
+        return f"its speed_gflops is {prepared.speed_gflops}, but must be from 0 to {MAX_SPEED_GFLOPS:,.0f}"
     for setting in ("epochs", "batch_size", "learning_rate"):
         said, agreed = getattr(prepared, setting), getattr(spec, setting)
         if spec.HasField(setting) and said != agreed:

@@ -175,6 +175,8 @@ class WorkerSessions:
             case "prepared":
                 if not self._record.job.spec.HasField("script"):
                     self._record.task_loaded(request.prepared)
+                if request.prepared.speed_gflops:
+                    self._pool.measured(state.worker_id, 1 / request.prepared.speed_gflops)
                 self._pool.become(state.prepared())
             case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
                 self._let_go(state, request.aborted)

@@ -28,7 +28,7 @@ def pack(folder: Path, target: Path) -> None:
     Hidden files and `__pycache__` stay out. Raises InvalidArgumentError for a folder without files, or with
     more or with other names than `unpack` takes, ResourceExhaustedError when the disk is full.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_left_out(path, folder))
+    files = sorted(packed_files(folder))
     if not files:
         raise InvalidArgumentError.of_field("path", str(folder), "a folder with files in it")
     if len(files) > MEMBERS_LIMIT:
@@ -44,6 +44,15 @@ def pack(folder: Path, target: Path) -> None:
     with disk_errors(target.parent), tarfile.open(target, "w", dereference=True) as tar:
         for path in files:
             tar.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=_bare)
+
+
+def packed_files(folder: Path) -> Iterator[Path]:
+    """The files below a folder that `pack` takes."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_left_out(name)]
+        for path in (Path(parent) / name for name in names if not _is_left_out(name)):
+            if path.is_file():
+                yield path
 
 
 def unpack(bundle: Path, folder: Path) -> None:
@@ -183,8 +192,8 @@ def _damaged(flaw: str) -> DataLossError:
     return DataLossError(f"The bundle can't be unpacked: {flaw}.", reason="BUNDLE_DAMAGED")
 
 
-def _is_left_out(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts)
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
 
 
 def _bare(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -2725,6 +2725,7 @@ class WorkerPrepared(_message.Message):
     EPOCHS_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    SPEED_GFLOPS_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
     """Samples in its training set, 1 to 2^40."""
     epochs: _builtins.int
@@ -2733,6 +2734,10 @@ class WorkerPrepared(_message.Message):
     """Samples in one step over all workers together, likewise."""
     learning_rate: _builtins.float
     """Step size of the optimiser, likewise."""
+    speed_gflops: _builtins.float
+    """Training steps of a small network in its slot, in 1e9 floating-point operations a second: a pipeline is cut by
+    it. Else 0.
+    """
     def __init__(
         self,
         *,
@@ -2740,10 +2745,11 @@ class WorkerPrepared(_message.Message):
         epochs: _builtins.int = ...,
         batch_size: _builtins.int = ...,
         learning_rate: _builtins.float = ...,
+        speed_gflops: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "training_samples", b"training_samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2853,7 +2859,7 @@ class WorkerBeat(_message.Message):
     committed_step: _builtins.int
     """Steps that its state contains."""
     compute_s_per_sample: _builtins.float
-    """Seconds of computing a sample, over the last steps; 0 while unknown."""
+    """Seconds of computing a sample, over the last steps; with a pipeline, of 1e9 operations; 0 while unknown."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
     def __init__(
@@ -3227,6 +3233,7 @@ class ConfigureGeneration(_message.Message):
     NODE_IDS_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
     SYNC_FIELD_NUMBER: _builtins.int
+    STAGE_SHARES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -3265,6 +3272,10 @@ class ConfigureGeneration(_message.Message):
     def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The node of each rank: with TLS the certificate of its worker must name it."""
 
+    @_builtins.property
+    def stage_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How much of the model's cost each stage of a pipeline should have, in comparison; empty: as much each."""
+
     def __init__(
         self,
         *,
@@ -3283,10 +3294,11 @@ class ConfigureGeneration(_message.Message):
         node_ids: _abc.Iterable[_builtins.str] | None = ...,
         audits: _builtins.bool = ...,
         sync: _builtins.str = ...,
+        stage_shares: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "stage_shares", b"stage_shares", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

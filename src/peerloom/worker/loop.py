@@ -8,7 +8,6 @@ from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
 from peerloom.worker.auditing import Auditor, Audits
 from peerloom.worker.balance import Balance
 from peerloom.worker.evaluation import evaluate
-from peerloom.worker.group.breaking import is_collective_failure
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.round_work import make_round
@@ -82,28 +81,24 @@ def train_generation(
     )
     audits = auditor.begin(training, group, sync)
     try:
-        while True:
-            group.check(joining.step)
-            if joining.evaluated < joining.step // schedule.steps_per_epoch:
-                group.expect(math.inf)  # how long the others evaluate isn't known
-                measured = evaluate(training, group, joining)
-                training.measured(measured)
-                report(measured)
-            elif joining.step < schedule.total_steps:
-                group.expect(limit.limit_s())
-                progress = _step(training, group, sync, joining, balance, audits)
-                limit.note(progress.step_s)
-                report(progress)
-                _between_steps(group, joining, balance, progress)
-                on_step(training.state.step)
-            else:
-                training.finish(group.check)
-                return
-    except RuntimeError as error:
-        group.check()  # DDP wraps the reason of a break in an error of its own
-        if is_collective_failure(error):
-            raise group.broken(error) from error
-        raise
+        with group.failures():
+            while True:
+                group.check(joining.step)
+                if joining.evaluated < joining.step // schedule.steps_per_epoch:
+                    group.expect(math.inf)  # how long the others evaluate isn't known
+                    measured = evaluate(training, group, joining)
+                    training.measured(measured)
+                    report(measured)
+                elif joining.step < schedule.total_steps:
+                    group.expect(limit.limit_s())
+                    progress = _step(training, group, sync, joining, balance, audits)
+                    limit.note(progress.step_s)
+                    report(progress)
+                    _between_steps(group, joining, balance, progress)
+                    on_step(training.state.step)
+                else:
+                    training.finish(group.check)
+                    return
     finally:
         audits.close()
         sync.close()
@@ -143,13 +138,12 @@ def _step(
     communication_s = min(sync.traffic.exposed_s - exposed_before_s, step_s)
     compute_s = step_s - communication_s - audit_s
     communicated = sync.traffic.bytes - bytes_before
-    _add_up(training, end - first, step_s, compute_s, communication_s, communicated)
     samples = counts[group.rank]
     balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
     if samples:
-        training.note_speed(compute_s / samples)
+        training.figures.note_speed(compute_s / samples)
     metrics = training.committed(counts=joining.catch_up is None)
-    return StepProgress(
+    progress = StepProgress(
         step=step + 1,
         total_steps=schedule.total_steps,
         epoch=epoch + 1,
@@ -165,6 +159,8 @@ def _step(
         workers=group.world_size,
         metrics=metrics,
     )
+    training.figures.add(progress)
+    return progress
 
 
 def _make_batch(
@@ -195,14 +191,3 @@ def _commit(state: TrainingState, joining: Joining, loss_sum: float) -> None:
     state.updater.step()
     state.step += 1
     state.epoch_loss_sum += loss_sum
-
-
-def _add_up(
-    training: Training, samples: int, step_s: float, compute_s: float, communication_s: float, bytes_: int
-) -> None:
-    training.steps += 1
-    training.samples += samples
-    training.training_s += step_s
-    training.communication_s += communication_s
-    training.compute_s += compute_s
-    training.communicated_bytes += bytes_

@@ -131,11 +131,15 @@ class TrainingWorker:
             writer.write_now(self._training.state)
 
     def _say_prepared(self, training: Training | PipelineTraining) -> None:
+        speed_gflops = training.speed_gflops if isinstance(training, PipelineTraining) else 0.0
+        if speed_gflops:
+            self.session.set_work(1 / speed_gflops, 0)
         prepared = WorkerPrepared(
             training_samples=training.schedule.samples,
             epochs=self._spec.epochs,
             batch_size=self._spec.batch_size,
             learning_rate=self._spec.learning_rate,
+            speed_gflops=speed_gflops,
         )
         self.session.answer(WorkerSessionRequest(prepared=prepared))
 
@@ -227,7 +231,8 @@ class TrainingWorker:
                 agree_on_beginning(training.state, group)
             return Joining(group, training.state)
         host = self._assignment.agent_address.rpartition(":")[0]
-        step_s = training.training_s / training.steps if training.steps else 0.0
+        figures = training.figures
+        step_s = figures.training_s / figures.steps if figures.steps else 0.0
         try:
             return begin_joining(
                 training.state,
@@ -256,7 +261,7 @@ class TrainingWorker:
 
         def on_step(step: int) -> None:
             session.set_position(step, group.generation)
-            session.set_work(training.compute_s_per_sample, self._auditor.made)
+            session.set_work(training.figures.compute_s_per_sample, self._auditor.made)
             checkpoints.after_step(training.state)
             if measuring is not None:
                 share = balance.shares[group.rank] / sum(balance.shares)

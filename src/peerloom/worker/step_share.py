@@ -9,6 +9,7 @@ import torch
 
 from peerloom.worker.batches import call_model
 from peerloom.worker.schedule import samples_of
+from peerloom.worker.step_chance import seed_of
 from peerloom.worker.training import Forward, Training
 from peerloom.worker.updating.updater import Updater
 
@@ -23,8 +24,8 @@ class StepShare:
     batch: int
 
     def seed(self, training: Training) -> int:
-        """Of all chance in it (dropout, say): of the job's seed, the step and the rank alone."""
-        return hash((training.seed, self.step, self.rank)) & 0x7FFF_FFFF_FFFF_FFFF
+        """Of all chance in it: dropout, say."""
+        return seed_of(training.seed, self.step, self.rank)
 
     def loss(self, training: Training, forward: Forward) -> torch.Tensor:
         """Its part of the batch's mean loss, to be differentiated."""

@@ -18,6 +18,7 @@ from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Task, load_batch, load_data, sample_losses, sample_scores
 from peerloom.worker.task_checks import check_method
+from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
 from peerloom.worker.updating.updater import Updater, updater_of
@@ -25,11 +26,10 @@ from peerloom.worker.updating.updater import Updater, updater_of
 # Batch normalisation can't train on the mean and deviation of one sample.
 LEAST_NORMALISED = 2
 Forward = Callable[[Nest], Nest]
-SPEED_GAIN = 0.1  # weight of the newest step in the measured speed
 
 
 class Training:
-    """What stays the same over the generations of a job: task, data, state, and the sums for the result."""
+    """What stays the same over the generations of a job: task, data, state, and figures."""
 
     def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
         self.task = task
@@ -52,13 +52,7 @@ class Training:
         else:
             self.local_steps = LocalSteps(model, new_updater)
             self.state = TrainingState(model, Updater(model, outer_optimiser(model, self.sync.rounds)))
-        self.training_s = 0.0
-        self.samples = 0
-        self.steps = 0
-        self.compute_s = 0.0
-        self.communication_s = 0.0
-        self.communicated_bytes = 0
-        self.compute_s_per_sample = 0.0
+        self.figures = TrainingFigures()
         self._order: tuple[int, torch.Tensor] | None = None
 
     @property
@@ -109,11 +103,6 @@ class Training:
     def origin(self, name: str, arguments: Mapping[str, str]) -> ModelOrigin:
         """What the model's file says of itself, where the task is called `name`."""
         return origin_of(self.task, name, arguments, self.train, self.state.model)
-
-    def note_speed(self, compute_s_per_sample: float) -> None:
-        """Adds a step to the running mean of what computing a sample takes here."""
-        past = self.compute_s_per_sample or compute_s_per_sample
-        self.compute_s_per_sample = past + SPEED_GAIN * (compute_s_per_sample - past)
 
     def order(self, epoch: int) -> torch.Tensor:
         """The epoch's order of samples, kept for the epoch."""

@@ -131,6 +131,8 @@ async def test_the_first_worker_fills_in_what_the_job_left_open_and_the_rest_sta
         ({"batch_size": 2**24 + 1}, "batch_size is 16777217"),
         ({"learning_rate": NAN}, "learning_rate is nan"),
         ({"learning_rate": 0.25}, "learning_rate is 0.25, the job's is 0.5"),
+        ({"speed_gflops": NAN}, "its speed_gflops is nan, but must be from 0 to 1,000,000,000"),
+        ({"speed_gflops": -1.0}, "its speed_gflops is -1.0"),
         ({"training_samples": 0}, "has 0 samples"),
         ({"training_samples": 2**40 + 1}, "1 to 2^40"),
     ],

@@ -42,7 +42,6 @@ class ScriptWorker:
         self._lock = threading.Lock()
         self._attempt: ScriptAttempt | None = None
         self._aborted = 0  # the newest generation that the trainer ended
-        self.is_leaving = False
 
     def run(self) -> int:
         """Follows the trainer's commands until the job is over."""
@@ -65,12 +64,10 @@ class ScriptWorker:
 
         `grace_s` is how long it may wait for one.
         """
-        self.is_leaving = True
         self.session.leave(reason, grace_s)
 
     def ask_to_stay(self) -> None:
         """The node doesn't want its slot back any more."""
-        self.is_leaving = False
         self.session.stay()
 
     def _abort(self, abort: AbortGeneration) -> None:
@@ -112,7 +109,7 @@ class ScriptWorker:
             script = self._folder.script(config.spec.task)
             attempt.run(script, self._folder.path, lambda: self.session.say(ready))
             aborted.reason = f"its script ended with status {attempt.status}" if attempt.status else ""
-            if attempt.status and not self.is_leaving:  # else its node ended them both
+            if attempt.status and not self.session.is_leaving():  # else its node ended them both
                 failed = ScriptExit(rank=config.rank, status=attempt.status, last_lines=attempt.last_lines)
                 aborted.script_exit.CopyFrom(failed)
         except GenerationBrokenError as broken:

@@ -4,12 +4,11 @@ Nodes share no disk. So what rank 0 leaves in its working folder is stored as an
 the code, and every rank begins with it when the script is started again.
 """
 
-import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peerloom.artifacts.bundles import pack, unpack
+from peerloom.artifacts.bundles import pack, packed_files, unpack
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
@@ -105,10 +104,7 @@ class WorkingFolder:
     def _files(self) -> _Files:
         """Size and time of each file that `pack` takes."""
         found: _Files = {}
-        for folder, folders, names in os.walk(self.path):
-            folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
-            for path in (Path(folder) / name for name in names if not name.startswith(".")):
-                if path.is_file():
-                    status = path.stat()
-                    found[str(path.relative_to(self.path))] = (status.st_size, status.st_mtime_ns)
+        for path in packed_files(self.path):
+            status = path.stat()
+            found[str(path.relative_to(self.path))] = (status.st_size, status.st_mtime_ns)
         return found

@@ -33,9 +33,8 @@ class GradientScaler:
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The same loss; what is differentiated of it comes out times the scale."""
-        scale = self._scaler.get_scale()
-        if loss.requires_grad:
-            loss.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
+        if loss.requires_grad:  # the scale stays on its device: asking for it would wait for a GPU
+            loss.register_hook(self._scaler.scale)  # type: ignore[no-untyped-call]
         return loss
 
     def unscale(self, optimiser: torch.optim.Optimizer) -> None:
