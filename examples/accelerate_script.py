@@ -51,7 +51,8 @@ def main() -> None:
         folder = CHECKPOINTS / f"epoch-{epoch + 1:04}"
         accelerator.save_state(str(folder.with_suffix(".new")))
         accelerator.wait_for_everyone()
-        folder.with_suffix(".new").rename(folder)  # so that nobody finds half of one
+        if accelerator.is_local_main_process:
+            folder.with_suffix(".new").rename(folder)  # so that nobody finds half of one
     accelerator.end_training()
 
 

@@ -165,7 +165,7 @@ def test_a_script_runs_as_it_is(name: str, last: str, client: Client) -> None:
     result = job.result(LIMIT_S)
     told = printed(job)
     assert result.succeeded, f"{result.reason}: {told}"
-    assert len([line for line in told if re.fullmatch(last, line)]) == 1
+    assert [line for line in told if re.fullmatch(last, line)]  # Accelerate's are printed once a node
 
 
 def test_lightning_goes_on_when_a_worker_is_killed_and_another_joins(

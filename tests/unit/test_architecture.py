@@ -184,6 +184,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.simulator": ("errors", "v1", *SIMULATED),
     "peerloom.sandbox": (),
     "peerloom.worker": ("artifacts", "errors", "kit", "sandbox", "v1"),
+    # The loops of others, over the worker's.
+    "peerloom.integrations": ("errors", "kit", "worker"),
     # What other libraries load is written by torch, where the user is.
     "peerloom.model_formats": ("errors", "kit", "worker"),
     "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client", "model_formats"),
@@ -254,6 +256,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 PUBLIC = {f"peerloom.{name}" for name in peerloom.__all__}
 USES_TORCH = (
     "peerloom.worker",
+    "peerloom.integrations",
     "peerloom.model_formats",
     "peerloom.inference.server",
     "peerloom.inference.client.local_model",
