@@ -185,7 +185,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.simulator": ("errors", "v1", *SIMULATED),
     "peerloom.sandbox": (),
     "peerloom.worker": ("artifacts", "errors", "kit", "sandbox", "v1"),
-    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client"),
+    # The loops of others, over the worker's.
+    "peerloom.integrations": ("errors", "kit", "worker"),
+    # What other libraries load is written by torch, where the user is.
+    "peerloom.model_formats": ("errors", "kit", "worker"),
+    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client", "model_formats"),
     # All services on one loop, with the worker's own session: who tests with it meets the real ones.
     "peerloom.testing": (
         *("artifacts", "client", "errors", "kit", "sandbox.kernel_support", "services", "v1"),
@@ -260,6 +264,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 PUBLIC = {f"peerloom.{name}" for name in peerloom.__all__}
 USES_TORCH = (
     "peerloom.worker",
+    "peerloom.integrations",
+    "peerloom.model_formats",
     "peerloom.inference.server",
     "peerloom.inference.client.local_model",
 )

@@ -5,17 +5,19 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from peerloom.client.artifacts import AsyncArtifacts, fetch_model
+from peerloom.client.artifacts import AsyncArtifacts
 from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_of
 from peerloom.client.conversions.jobs import job_of
 from peerloom.client.door import AsyncDoor
 from peerloom.client.jobs import AsyncJobHandle
+from peerloom.client.model_files import SHARD_BYTES, fetch_model
 from peerloom.client.models import find_model, list_models
 from peerloom.client.network import AsyncNetwork
 from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, script_spec
 from peerloom.client.signatures import taking
 from peerloom.client.transport_seam import TransportSeam, transport_in_use
+from peerloom.client.types.artifacts import ModelFormat
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.client.types.jobs import Job, JobSpec, Model
@@ -180,13 +182,24 @@ class AsyncClient(AsyncNetwork):
         """
         return await find_model(self._services, model)
 
-    async def fetch_model(self, model: str, path: str | Path) -> Path:
-        """Writes a model (safetensors) to `path`, a file or a folder, and checks it; returns the file's path.
+    async def fetch_model(
+        self,
+        model: str,
+        path: str | Path,
+        *,
+        format: ModelFormat = "safetensors",
+        shard_bytes: int = SHARD_BYTES,
+        checkpoint: bool = False,
+    ) -> Path:
+        """Writes a model to `path`, and checks it; returns where it lies.
 
-        `model` is NAME, NAME:VERSION, its digest, a beginning of it, or a job's id. Raises NotFoundError with
-        the nearest digests, FailedPreconditionError for a job without a model, DataLossError for bad bytes.
+        `model` is NAME, NAME:VERSION, its digest, a beginning of it, or a job's id; with `checkpoint` a
+        job's, whose newest checkpoint is taken. `format` is "safetensors" (a file, or one in the folder
+        `path`), "hugging-face" (a new folder for from_pretrained, in files of at most `shard_bytes`) or "dcp"
+        (one for torch.distributed.checkpoint). Raises NotFoundError with the nearest digests,
+        FailedPreconditionError for what has no model, checkpoint or config, DataLossError for bad bytes.
         """
-        return await fetch_model(self._services, model, path)
+        return await fetch_model(self._services, model, path, format, shard_bytes, checkpoint)
 
     async def infer(
         self,

@@ -199,7 +199,8 @@ class Job(ShownInNotebooks):
 
     `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
     collective library was chosen; `result` is set once the job has ended, however it ended;
-    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one; `ledger` is
+    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one, and
+    `checkpoint` its digest, empty where there is none or the job has a model; `ledger` is
     None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
@@ -223,6 +224,7 @@ class Job(ShownInNotebooks):
     first_step_time: datetime | None
     end_time: datetime | None
     checkpoint_step: int | None = None
+    checkpoint: str = ""
     ledger: Ledger | None = None
     traffic: NetworkTraffic | None = None
     audits: AuditReport | None = None

@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.batches import form_of
-from peerloom.worker.description import ModelOrigin, buffers_of
+from peerloom.worker.description import ModelOrigin
+from peerloom.worker.kept_tensors import KeptTensors
+from peerloom.worker.model_config import config_of
 from peerloom.worker.step_chance import kept_chance
 from peerloom.worker.task import load_task
 
@@ -35,7 +37,8 @@ def declared_origin(model: nn.Module, task: str, arguments: Mapping[str, str], i
     if raw is not None and (raw.shape, raw.tensor_dtype) != (shape, dtype):
         limit = f"{raw.tensor_dtype}{list(raw.shape)}, as the task's raw_input becomes"
         raise InvalidArgumentError.of_field("run.declare's inputs", f"{dtype}{list(shape)}", limit)
-    return ModelOrigin(task, dict(arguments), shape, dtype, buffers_of(model), raw)
+    buffers = KeptTensors(model).buffers
+    return ModelOrigin(task, dict(arguments), shape, dtype, buffers, raw, config=config_of(model))
 
 
 def _form(model: nn.Module) -> dict[str, list[int]]:

@@ -10,7 +10,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import Nest, form_of, moved
-from peerloom.worker.description import ModelOrigin, buffers_of
+from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.agreement import Agreement
 from peerloom.worker.elastic.epoch_order import digest_of
 from peerloom.worker.elastic.losses import OfferedLoss, no_loss
@@ -18,6 +18,8 @@ from peerloom.worker.elastic.read_ahead import ReadAhead, WantedPiece
 from peerloom.worker.elastic.samples import together
 from peerloom.worker.elastic.script_task import ScriptTask
 from peerloom.worker.group.process_group import Group
+from peerloom.worker.kept_tensors import KeptTensors
+from peerloom.worker.model_config import config_of
 from peerloom.worker.schedule import split_batch
 from peerloom.worker.step_chance import seed_all
 from peerloom.worker.step_share import share_of
@@ -158,9 +160,11 @@ class ScriptTraining(Training):
         self.task.conversation.wait_for_end(check)
 
     def origin(self, name: str, arguments: Mapping[str, str]) -> ModelOrigin:
-        return self.task.loop.origin or ModelOrigin(
-            name, arguments, (), "", buffers_of(self.state.model), input_names=("the script's batch",)
-        )
+        if self.task.loop.origin is not None:
+            return self.task.loop.origin
+        model = self.state.model
+        buffers, batch = KeptTensors(model).buffers, ("the script's batch",)
+        return ModelOrigin(name, arguments, (), "", buffers, input_names=batch, config=config_of(model))
 
 
 def _check_asked(spec: JobSpec) -> None:

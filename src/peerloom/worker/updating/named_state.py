@@ -62,11 +62,8 @@ class NamedOptimiser:
         Raises KeyError or ValueError for groups of other parameters.
         """
         indices = {name: index for index, name in enumerate(self.names)}
-        known = {indices[name]: dict(entries) for name, entries in state.items() if name in indices}
-        for path, tensor in tensors.items():
-            name, _, key = path.removeprefix(_PREFIX).rpartition(".")
-            if path.startswith(_PREFIX) and name in indices:
-                known.setdefault(indices[name], {})[key] = tensor
+        found = parted(state, tensors)
+        known = {indices[name]: entries for name, entries in found.items() if name in indices}
         told = [{**group, "params": [indices[name] for name in group["params"]]} for group in groups]
         own = self.optimiser.state_dict()["param_groups"]
         if [group["params"] for group in told] != [group["params"] for group in own]:
@@ -87,6 +84,18 @@ def check_known(optimisers: Sequence[NamedOptimiser], state: Mapping[str, Any]) 
     names = {name for each in optimisers for name in each.names}
     if unknown := [name for name in state if name not in names]:
         raise KeyError(unknown[0])
+
+
+def parted(
+    state: Mapping[str, Mapping[str, Any]], tensors: Mapping[str, Tensor]
+) -> dict[str, dict[str, Any]]:
+    """The state and the tensors of `flatten` together: what is kept of each parameter, by name."""
+    whole = {name: dict(entries) for name, entries in state.items()}
+    for path, tensor in tensors.items():
+        if path.startswith(_PREFIX):
+            name, _, key = path.removeprefix(_PREFIX).rpartition(".")
+            whole.setdefault(name, {})[key] = tensor
+    return whole
 
 
 def load_schedule(scheduler: LRScheduler, told: Mapping[str, Any]) -> None:
