@@ -8,6 +8,7 @@ from benchmarks.measure import MET, print_measurements
 
 NAMES = (
     "heartbeats",
+    "watching",
     "selection",
     "training",
     "policies",
@@ -20,8 +21,8 @@ NAMES = (
     "audits",
 )
 
-# Only when named: the first two need root and ns-3, the first iperf3 too, the last a folder of MNIST's files.
-NAMED = ("network", "sync", "quality")
+# Only when named: the first three need root and ns-3, the first iperf3 too, the last a folder of MNIST.
+NAMED = ("network", "sync", "pipeline", "quality")
 
 
 def main() -> None:

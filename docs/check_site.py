@@ -12,9 +12,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from build_site import pages
+from build_site import LINK, pages, resolve
 
 INDEX = "index.html"
+LIST = Path("docs/README.md")
 ELSEWHERE = re.compile(r"(?:url\(\s*|@import\s+)['\"]?(?:https?:)?//[^)'\"\s]+")
 # `link` elements that say something of a page, and load nothing.
 ONLY_SAID = {"canonical", "next", "prev"}
@@ -47,6 +48,7 @@ def main() -> int:
     """Checks the folder that was named; the exit status."""
     out = Path(sys.argv[1])
     wrong = problems(out / "site", pages())
+    wrong += of_list((out / "source" / LIST).read_text(), pages())
     print("\n".join(wrong) or f"{len(pages())} pages are whole", file=sys.stderr if wrong else sys.stdout)
     return 1 if wrong else 0
 
@@ -93,6 +95,14 @@ def of_navigation(home: Page, expected: list[Path]) -> Iterator[str]:
     for source in expected:
         if html_of(source) not in named:
             yield f"{source} is not in the navigation: add it to nav in docs/zensical.toml"
+
+
+def of_list(text: str, expected: list[Path]) -> Iterator[str]:
+    """Pages of docs/ that the list of pages there lacks; `text` is the list's. Decisions have a folder."""
+    named = {resolve(LIST, link) for link in LINK.findall(text)} | {LIST}
+    for source in expected:
+        if source.parts[0] == "docs" and source.parts[1] != "decisions" and source not in named:
+            yield f"{source} is not in {LIST}: add a line that says for what it is"
 
 
 def html_of(source: Path) -> Path:

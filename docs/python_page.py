@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import peerloom
+from peerloom import testing
 from peerloom.client.artifacts import Artifacts
 from peerloom.client.door import Door
 from peerloom.client.types.events import JobEvent
@@ -16,8 +17,9 @@ from peerloom.worker.task import Split, Task
 HEAD = """# Python, name by name
 
 Made from the docstrings. [The SDK](sdk.md) tells how the names go together. All are names of `peerloom`, but
-`Task` and `Split` of `peerloom.worker.task`. What `Client` and `JobHandle` do, `AsyncClient` and
-`AsyncJobHandle` do as coroutines and async iterators; each docstring holds for both.
+`Task` and `Split` of `peerloom.worker.task`, and those below [Testing](#testing) of `peerloom.testing`. What
+`Client` and `JobHandle` do, `AsyncClient` and `AsyncJobHandle` do as coroutines and async iterators; each
+docstring holds for both.
 """
 ASYNC = {"AsyncClient", "AsyncJobHandle"}
 # Called by the training in a worker, not by a script.
@@ -41,6 +43,7 @@ def python_page() -> str:
         "A system of your own": [peerloom.Embedded],
         "An elastic loop": [peerloom.elastic, ElasticRun],
         "Tasks": [Task, Split],
+        "Testing": [getattr(testing, name) for name in testing.__all__],
         "A job's events": [JobEvent, *(each for each in events if each is not JobEvent)],
         "Values": [each for each in values if each not in events],
         "Errors": sorted(errors, key=lambda each: (each is not peerloom.PeerloomError, each.__name__)),

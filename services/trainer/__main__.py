@@ -13,7 +13,7 @@ from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database
-from peerloom.kit.dialing import Dialer
+from peerloom.kit.dialing import Dialer, RegistryPeer
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import configure_logs
@@ -21,6 +21,7 @@ from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.event_pruning import prune_forever
@@ -50,6 +51,7 @@ async def main() -> None:
     """Serves while this process holds its database's lease, until it is told to stop."""
     config = load_config(TrainerConfig, "trainer", sys.argv[1:])
     configure_logs("trainer", config.log_level)
+    start_tracing("trainer")
     state, clock = Path(config.state), SystemClock()
     make_private(state)
     runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
@@ -77,8 +79,8 @@ async def serve(
 ) -> None:
     """Wires the trainer, top to bottom, and serves until `server` is asked to stop.
 
-    `database` has the newest tables, and this process holds its lease; artifacts are given in bulk at
-    `bulk_host` (empty: over gRPC only); `evaluator` is closed at the end.
+    `database` has the newest tables and its lease is ours; artifacts are given in bulk at `bulk_host`
+    (empty: over gRPC only); `evaluator` is closed at the end.
     """
     clock, dialer, address = runtime.clock, runtime.dialer, config.advertise or server.address
     directory, store = Directory(dialer, config.registry), TrainerStore(database)
@@ -91,6 +93,7 @@ async def serve(
             lambda report: None,  # a job's witness hears of its own transfers
             bulk_host=bulk_host,
             dialer=dialer,
+            clock=clock,
             keep_known=KnownHolders(directory.registry).keep,
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
@@ -103,29 +106,29 @@ async def serve(
         server.add_servicer(add_TrainerServiceServicer_to_server, servicer)
         server.observe(TrainerMetrics(queue))
         server.add_servicer(add_ArtifactServiceServicer_to_server, exchange.servicer)
-
-        async def probe_registry() -> None:
-            await directory.registry.call(directory.registry.stub.ListServices, ListServicesRequest(), 1.5)
-
         try:
             async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
                 await jobs.resume_all()
                 server.start_task("jobs", jobs.run_forever)
                 server.start_task("commit queue", queue.write_forever)
-                pruning = (store, sql, config.event_logs_kept, config.events_kept)
-                server.start_task("event retention", partial(prune_forever, *pruning))
+                pruning = partial(prune_forever, store, sql, config.event_logs_kept, config.events_kept)
+                server.start_task("event retention", pruning)
                 server.start_task("evaluator", evaluator.keep)
                 server.start_task("evidence", reporter.report_forever)
                 server.start_task("announcement", partial(directory.announce_forever, KIND, address))
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))
-                await server.start({"database": sql.probe, "registry": probe_registry})
+                await server.start({"database": sql.probe, "registry": partial(_probe, directory.registry)})
                 await server.serve_until_stopped()
         finally:
             await evaluator.close()
             await exchange.close()
             await queue.write_once()
             await directory.close()
+
+
+async def _probe(registry: RegistryPeer) -> None:
+    await registry.call(registry.stub.ListServices, ListServicesRequest(), 1.5)
 
 
 async def _end_streams(server: Server, router: SessionRouter, queue: CommitQueue) -> None:

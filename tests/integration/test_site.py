@@ -46,6 +46,11 @@ def test_it_is_whole(built: Path) -> None:
 def test_what_is_missing_is_named(built: Path, tmp_path: Path) -> None:
     """A link, an anchor, a picture, a page in the navigation, and scripts and fonts from another place."""
     shutil.copytree(built / "site", tmp_path / "site")
+    listed = tmp_path / "source" / "docs" / "README.md"
+    listed.parent.mkdir(parents=True)
+    listed.write_text(
+        (built / "source" / "docs" / "README.md").read_text().replace("(plans.md)", "(tasks.md)")
+    )
     page = tmp_path / "site" / "docs" / "tasks.html"
     page.write_text(
         page.read_text()
@@ -58,6 +63,7 @@ def test_what_is_missing_is_named(built: Path, tmp_path: Path) -> None:
     done = run("check_site.py", tmp_path)
     assert done.returncode == 1
     assert sorted(done.stderr.splitlines()) == [
+        "docs/plans.md is not in docs/README.md: add a line that says for what it is",
         "docs/plans.md is not in the navigation: add it to nav in docs/zensical.toml",
         "docs/tasks.html: links to nowhere.html, which isn't there",
         "docs/tasks.html: links to tutorial.html#no, but docs/tutorial.html has no heading with this anchor",

@@ -16,14 +16,20 @@ _log = get_logger()
 
 
 async def serve_with_lease(
-    server: Server, database: Database, clock: Clock, migrations: str, serve: Callable[[], Awaitable[None]]
+    server: Server,
+    database: Database,
+    clock: Clock,
+    migrations: str,
+    serve: Callable[[], Awaitable[None]],
+    make_lease: Callable[[Database, Clock, str], Lease] = Lease,
 ) -> None:
     """Takes the lease, brings the tables up to date and runs `serve`; releases and closes at the end.
 
     As long as another process holds the lease, `server` stands by. Nothing is served, and `serve` isn't
-    called, if a stop is asked for before. Raises what `serve` and `Database.migrate` raise.
+    called, if a stop is asked for before. `make_lease` is for a simulation, whose processes are its own.
+    Raises what `serve` and `Database.migrate` raise.
     """
-    lease = Lease(database, clock, server.address)
+    lease = make_lease(database, clock, server.address)
     try:
         async with server:
             if await take_lease_or_stop(server, lease):
