@@ -89,6 +89,7 @@ def main() -> None:
         if dist.get_rank() == 0:
             save(application)
             print(f"epoch {epoch + 1}: loss {loss.item():.3f} on {dist.get_world_size()} processes")
+    dist.barrier()  # one that takes its group down in the midst of its last sum may hang in torch
     dist.destroy_process_group()
 
 

@@ -12,14 +12,18 @@ from packaging.utils import canonicalize_name
 
 # What each optional part makes usable: the modules that its commands and settings import.
 USED_BY = {
+    "accelerate": ("accelerate",),
     "dashboard": ("peerloom.dashboard.window",),
     "hf": ("transformers",),
     "images": ("PIL.Image",),
+    # pytorch_lightning itself looks for matplotlib in the metadata, which hides nothing, and imports it then.
+    "lightning": ("lightning_fabric",),
     "metrics": ("peerloom.kit.metrics_server",),
     "plot": ("peerloom.experiments.plots", "matplotlib.figure"),
     "postgresql": ("psycopg",),
     "testbed": ("peerloom.testbed.backends.netem", "peerloom.testbed.containers", "docker", "pyroute2"),
     "top": ("peerloom.dashboard.terminal_window",),
+    "trace": ("peerloom.kit.otel_tracer",),
     "track": (
         "peerloom.client.tracking.mlflow_tracker",
         "peerloom.client.tracking.tensorboard_tracker",
@@ -31,7 +35,10 @@ HIDE = "import sys\nfor name in {names!r}:\n    sys.modules[name] = None\n"
 ALL = (
     *("starlette", "uvicorn", "textual", "prometheus_client", "psycopg", "matplotlib", "PIL", "pyroute2"),
     *("docker", "tensorboard", "mlflow", "wandb", "torch", "safetensors", "sklearn", "transformers"),
+    *("accelerate", "pytorch_lightning", "opentelemetry"),
 )
+# The user's own code imports these first.
+IMPORTED_BY_USERS = {"accelerate", "hf", "lightning"}
 # Prints what is said by whatever needs a part that is not there, by the part's name.
 WITHOUT = """
 import json, types
@@ -43,6 +50,7 @@ from peerloom.cli.main import cli
 from peerloom.errors import PeerloomError
 from peerloom.inference.client.input_files import batch_of
 from peerloom.inference.client.local import LocalRoute
+from peerloom.kit import tracing_setup
 from peerloom.kit.database import create_engine
 from peerloom.kit.metrics_port import open_metrics
 from peerloom.kit.raw_input import RawInput
@@ -71,6 +79,7 @@ print(json.dumps({
     "postgresql": raised(lambda: create_engine("postgresql+psycopg://me@127.0.0.1:1/it")),
     "testbed": need_package("docker").remedy,
     "top": watched,
+    "trace": tracing_setup._start("client", complains=False),
     "track": said("train", "digits", "--track", "tensorboard:/nowhere", *nowhere),
     "train": LocalRoute(mock.Mock(), mock.Mock()).why_not(),
 }))
@@ -128,6 +137,6 @@ def test_what_lacks_its_part_says_which() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert set(told) == _declared() - {"hf"}, "what tasks of Hugging Face lack, Python's import says"
+    assert set(told) == _declared() - IMPORTED_BY_USERS, "what those lack, Python's import says"
     silent = {extra: said for extra, said in told.items() if f"pip install 'peerloom[{extra}]'" not in said}
     assert silent == {}

@@ -65,7 +65,7 @@ def state_of(model: nn.Module) -> TrainingState:
     """A state with an optimiser of two groups, in another order than the model's."""
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = [{"params": trained[2:], "weight_decay": 0.0}, {"params": trained[:2]}]
-    return TrainingState(model, Updater(model, torch.optim.AdamW(groups, lr=0.25)))
+    return TrainingState(model, Updater(model, [torch.optim.AdamW(groups, lr=0.25)]))
 
 
 def stepped(state: TrainingState) -> TrainingState:
@@ -124,7 +124,8 @@ def test_torch_loads_a_checkpoint_into_an_optimiser_of_another_order_by_name(tmp
     model = gpt2(2)
     named = dict(model.named_parameters())
     own = {parameter: name for name, parameter in state.model.named_parameters()}
-    asked = [sorted(own[p] for p in group["params"]) for group in state.updater.optimiser.param_groups]
+    (trained,) = state.updater.optimisers
+    asked = [sorted(own[p] for p in group["params"]) for group in trained.param_groups]
     optimiser = torch.optim.AdamW([{"params": [named[n] for n in names]} for names in asked])
     told = {
         "model": get_model_state_dict(model),
@@ -136,7 +137,7 @@ def test_torch_loads_a_checkpoint_into_an_optimiser_of_another_order_by_name(tmp
     assert told["step"] == 2
     for name, parameter in state.model.named_parameters():
         assert torch.equal(named[name], parameter)
-        there = state.updater.optimiser.state[parameter]
+        there = trained.state[parameter]
         here = optimiser.state[named[name]]
         assert here.keys() == there.keys() == {"step", "exp_avg", "exp_avg_sq"}
         assert all(torch.equal(here[key], there[key]) for key in there), name
