@@ -94,7 +94,8 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
                 await asyncio.wait_for(follower.caught_up.wait(), FIRST_LOOK_LIMIT_S)
             await server.start({"database": sql.probe, "registry": follower.probe})
             place = config.advertise or server.address
-            announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_SELECTOR, place)
+            kind = ServiceKind.SERVICE_KIND_SELECTOR
+            announce = partial(directory.announce_forever, kind, place, database.epoch)
             server.start_task("announcement", announce)
             await server.serve_until_stopped()
             await writer.close()

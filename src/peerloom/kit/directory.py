@@ -13,6 +13,9 @@ from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest
 _log = get_logger()
 # Somebody waits for an answer of ours meanwhile: a trainer waits 5 s for an agent's.
 _LISTING_TIMEOUT_S = 2.0
+# A registry that has just taken over knows of no service until each announces itself anew.
+_ANNOUNCING_S = 1.0
+_FOLLOWING_S = 1.0
 
 
 class Directory:
@@ -60,14 +63,30 @@ class Directory:
             )
         return addresses[0]
 
-    async def announce_forever(self, kind: "ServiceKind.ValueType", address: str) -> None:
-        """Keeps an announcement alive until cancelled, over restarts of the registry."""
-        request, was_known = AnnounceServiceRequest(kind=kind, address=address), True
+    async def follow_forever(self) -> None:
+        """Closes, until cancelled, the channel to a service once another one leads in its place.
+
+        Calls that wait for one that is frozen fail then, and their callers ask the new one.
+        """
+        while True:
+            await asyncio.sleep(_FOLLOWING_S)
+            with suppress(PeerloomError):
+                if self._selector is not None:
+                    await self.selector()
+                if self._trainer is not None:
+                    await self.trainer()
+
+    async def announce_forever(self, kind: "ServiceKind.ValueType", address: str, epoch: int) -> None:
+        """Keeps an announcement alive until cancelled, over restarts of the registry.
+
+        `epoch` is that of the service's lease: of two that announce themselves the higher one leads.
+        """
+        request, was_known = AnnounceServiceRequest(kind=kind, address=address, epoch=epoch), True
         while True:
             pause_s = 1.0
             try:
                 answer = await self.registry.call(self.registry.stub.AnnounceService, request, 5.0)
-                pause_s, was_known = answer.lease_s / 3, True
+                pause_s, was_known = min(answer.lease_s / 3, _ANNOUNCING_S), True
             except PeerloomError as error:
                 if was_known:
                     _log.warning("announcement_failed", reason=error.message)
