@@ -94,7 +94,8 @@ async def serve(
             keep_known=KnownHolders(directory.registry).keep,
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
-        recruiter = Recruiter(directory, distributor, dialer, clock, config.request_timeout_s, address)
+        own_place = (config.request_timeout_s, address, database.epoch)
+        recruiter = Recruiter(directory, distributor, dialer, clock, *own_place)
         examiner = ModelExaminer(config, artifacts, distributor, evaluator, clock)
         collector = Collector(artifacts, distributor, examiner, config.transfer_timeout_s)
         dependencies = JobDependencies(config, clock, router, recruiter, collector, reporter)

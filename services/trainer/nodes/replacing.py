@@ -16,7 +16,6 @@ from peerloom.services.trainer.workers.decisions import how_it_ended
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Finished
-from peerloom.v1.node_agent_pb2 import WatchWorkersRequest
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesResponse
 from peerloom.v1.trainer_pb2 import Backend, JobState, NodeChoice, Worker
 
@@ -91,7 +90,7 @@ class JobNodes:
             address = self._record.nodes().get(node.node_id, node).address
             try:
                 async with self._recruiter.agent(address) as agent:
-                    request = WatchWorkersRequest(job_id=self._record.job_id)
+                    request = self._recruiter.watch_request(self._record.job_id)
                     async for event in agent.stream(agent.stub.WatchWorkers, request):
                         backoff.succeeded()
                         self._pool.agent_seen(node.node_id, is_away=False)

@@ -57,7 +57,8 @@ def _look_up(address: str) -> dict[socket.AddressFamily, str]:
         _log.warning("replica_not_found", address=address, reason=str(error))
         return {}
     places = dict[socket.AddressFamily, str]()
-    for family, _, _, _, (number, *_) in entries:
+    for family, _, _, _, place in entries:
         if family in _SCHEMES:
-            places.setdefault(family, f"{number if '.' in number else f'[{number}]'}:{port}")
+            number = f"[{place[0]}]" if family == socket.AF_INET6 else place[0]
+            places.setdefault(family, f"{number}:{port}")
     return places

@@ -37,6 +37,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerStaying,
 )
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.leading_trainer import leading_trainer, leave_deposed
 from peerloom.worker.own_identity import own_identity
 from peerloom.worker.store_entries import EntriesByGeneration
 
@@ -152,10 +153,7 @@ class TrainerSession:
         self._post(message)
 
     def leave(self, reason: str, grace_s: float) -> None:
-        """Says that this worker was asked to leave its node; said again whenever the stream is opened.
-
-        `grace_s` is how long it may wait for a replacement.
-        """
+        """Says, whenever the stream is opened, that it was asked to leave; it may wait `grace_s` seconds."""
         self._leaving = WorkerSessionRequest(leaving=WorkerLeaving(reason=reason, grace_s=grace_s))
         self._post(self._leaving)
 
@@ -199,7 +197,8 @@ class TrainerSession:
             # Read anew each time, since our agent renews it.
             dialer = Dialer(own_identity(self._assignment), partial(open_channel, retries=False))
             # A new channel each time: one that has failed waits ever longer between attempts of its own.
-            trainer = dialer.trainer(self._assignment.work.trainer_address)
+            trainer = dialer.trainer(leading_trainer(self._assignment))
+            following = asyncio.create_task(leave_deposed(self._assignment, trainer))
             try:
                 async for response in trainer.converse(trainer.stub.WorkerSession, self._requests()):
                     backoff.succeeded()
@@ -212,6 +211,7 @@ class TrainerSession:
             except PeerloomError as error:
                 reason = error.message
             self._outbox = None
+            following.cancel()
             await end_other_tasks()  # of gRPC, which would wait for what we say next over a broken stream
             await trainer.close()
             if self._is_over:
