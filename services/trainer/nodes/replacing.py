@@ -142,12 +142,13 @@ class JobNodes:
                 pause_s = REINFORCE_MIN_S
                 self._pool.end_grace()
                 continue
-            found = False
+            found, longest_s = False, REINFORCE_MIN_S
             with suppress(PeerloomError):  # the selector or a node is away: the next round asks again
                 found = await self._recruit_more(missing)
+                longest_s = REINFORCE_MAX_S
             if not found:
                 self._pool.end_grace()
-            pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, REINFORCE_MAX_S)
+            pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, longest_s)
 
     async def _recruit_more(self, missing: int) -> bool:
         selection = await self._recruiter.select(self._record.job)

@@ -15,7 +15,7 @@ _log = get_logger()
 _LISTING_TIMEOUT_S = 2.0
 # A registry that has just taken over knows of no service until each announces itself anew.
 _ANNOUNCING_S = 1.0
-_FOLLOWING_S = 1.0
+_FOLLOWING_S = 0.5
 
 
 class Directory:

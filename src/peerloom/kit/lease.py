@@ -1,6 +1,6 @@
 """Who may write: one process a service and database, by a lease with a fencing epoch.
 
-The lease is a row. Its holder moves the row's beat twice a second. Whoever wants it instead stands by,
+The lease is a row. Its holder moves the row's beat every 0.4 s. Whoever wants it instead stands by,
 and takes it by raising the epoch when the holder has released it, is provably dead, or has not moved the beat
 for `ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one
 its process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
@@ -18,9 +18,9 @@ from peerloom.kit.lease_table import move_beat, read_lease, release_lease, take_
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
 from peerloom.kit.logs import get_logger
 
-BEAT_INTERVAL_S = 0.5
+BEAT_INTERVAL_S = 0.4
 LOOK_INTERVAL_S = 0.1
-TTL_S = 2.5  # longer: a dead machine's service comes back later; shorter: one that is slow is deposed
+TTL_S = 2.0  # longer: a dead machine's service comes back later; shorter: one that is slow is deposed
 
 _log = get_logger()
 
