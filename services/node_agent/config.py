@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerloom.errors import ConfigurationError, InvalidArgumentError
-from peerloom.kit.addresses import check_addresses
 from peerloom.kit.checks import check_labels, check_name, check_range
 from peerloom.kit.config import knob
 from peerloom.kit.metrics import METRICS_HELP
+from peerloom.kit.replica_addresses import check_addresses
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 from peerloom.services.node_agent.tunnels.relay_limits import RelayLimits, parse_ports
 

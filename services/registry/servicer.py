@@ -152,7 +152,9 @@ class RegistryServicer(RegistryServiceServicer):
         self, request: pb.AnnounceServiceRequest, context: Any
     ) -> pb.AnnounceServiceResponse:
         check_announces(caller.get().principal, request.kind)
-        self._core.announcements.announce(request.kind, request.address, request.epoch)
+        self._core.announcements.announce(
+            request.kind, request.address, request.epoch, stands_by=request.stands_by
+        )
         return pb.AnnounceServiceResponse(lease_s=self._core.announcements.lease_s)
 
     async def AdvertiseArtifacts(

@@ -12,7 +12,7 @@ from peerloom.admission.joining import enter
 from peerloom.admission.staying import keeping_fresh
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
-from peerloom.kit.database import Database, SqlThread, connect_database
+from peerloom.kit.database import NO_EPOCH, Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.logs import configure_logs
@@ -33,6 +33,7 @@ from peerloom.v1.registry_pb2 import ServiceKind
 from peerloom.v1.selector_pb2_grpc import add_SelectorServiceServicer_to_server
 
 SERVICES = ("peerloom.v1.SelectorService",)
+KIND = ServiceKind.SERVICE_KIND_SELECTOR
 MIGRATIONS = str(Path(__file__).parent / "migrations")
 FIRST_LOOK_LIMIT_S = 1.0  # the registry may come later than we do
 
@@ -49,8 +50,18 @@ async def main() -> None:
     database = connect_database(config.database_url(), "selector")
     endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain, config.metrics)
     server = Server(endpoint, SERVICES)
+
+    async def stand_by() -> None:
+        async with Directory(runtime.dialer, config.registry) as directory:
+            await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
+
     await serve_with_lease(
-        server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime)
+        server,
+        database,
+        runtime.clock,
+        MIGRATIONS,
+        lambda: serve(config, server, database, runtime),
+        stand_by,
     )
 
 
@@ -94,8 +105,7 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
                 await asyncio.wait_for(follower.caught_up.wait(), FIRST_LOOK_LIMIT_S)
             await server.start({"database": sql.probe, "registry": follower.probe})
             place = config.advertise or server.address
-            kind = ServiceKind.SERVICE_KIND_SELECTOR
-            announce = partial(directory.announce_forever, kind, place, database.epoch)
+            announce = partial(directory.announce_forever, KIND, place, database.epoch)
             server.start_task("announcement", announce)
             await server.serve_until_stopped()
             await writer.close()

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from peerloom.errors import ConfigurationError
-from peerloom.kit.addresses import check_addresses
 from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_address
 from peerloom.kit.config import knob
 from peerloom.kit.metrics import METRICS_HELP
+from peerloom.kit.replica_addresses import check_addresses
 from peerloom.services.selector.belief.formula import Weights, check_weights
 from peerloom.services.selector.belief.movement import reporter_rate
 from peerloom.services.selector.belief.track import check_half_life

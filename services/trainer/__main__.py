@@ -12,7 +12,7 @@ from peerloom.artifacts.service import open_exchange
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
-from peerloom.kit.database import Database, SqlThread, connect_database
+from peerloom.kit.database import NO_EPOCH, Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter
@@ -38,7 +38,7 @@ from peerloom.services.trainer.store import TrainerStore
 from peerloom.services.trainer.trainer_metrics import TrainerMetrics
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
-from peerloom.v1.registry_pb2 import ListServicesRequest, ServiceKind
+from peerloom.v1.registry_pb2 import ServiceKind
 from peerloom.v1.trainer_pb2_grpc import add_TrainerServiceServicer_to_server
 
 SERVICES = ("peerloom.v1.TrainerService", "peerloom.v1.ArtifactService")
@@ -63,7 +63,11 @@ async def main() -> None:
         artifacts = ArtifactStore(state / "artifacts", config.model_limit_bytes)
         await serve(config, server, database, runtime, artifacts, host, EvaluatorProcess())
 
-    await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder)
+    async def stand_by() -> None:
+        async with Directory(runtime.dialer, config.registry) as directory:
+            await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
+
+    await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder, stand_by)
 
 
 async def serve(
@@ -105,9 +109,6 @@ async def serve(
         server.observe(TrainerMetrics(queue))
         server.add_servicer(add_ArtifactServiceServicer_to_server, exchange.servicer)
 
-        async def probe_registry() -> None:
-            await directory.registry.call(directory.registry.stub.ListServices, ListServicesRequest(), 1.5)
-
         try:
             async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
@@ -122,7 +123,7 @@ async def serve(
                 server.start_task("announcement", announce)
                 server.start_task("leading services", directory.follow_forever)
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))
-                await server.start({"database": sql.probe, "registry": probe_registry})
+                await server.start({"database": sql.probe, "registry": directory.probe})
                 await server.serve_until_stopped()
         finally:
             await evaluator.close()

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 from worker_processes import workers_of
 
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted, WorkerLost
@@ -56,19 +55,11 @@ class ReplicatedSystem:
         """SIGKILL to a worker."""
         workers_of(self.agent.process.pid)[0].kill()
 
-    def worker_pids(self) -> set[int]:
-        return {worker.pid for worker in workers_of(self.agent.process.pid)}
-
 
 def wakes_and_ends(lost: Any) -> int:
     """Thaws a leader that was frozen; the status that it ends with."""
     os.kill(lost.process.pid, signal.SIGCONT)
     return int(lost.process.wait(LIMIT_S))
-
-
-def freeze_of(pid: int) -> str:
-    """For messages: the state of a process."""
-    return str(psutil.Process(pid).status())
 
 
 class Followed:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from peerloom.errors import ConfigurationError
-from peerloom.kit.addresses import addresses_in
 from peerloom.kit.checks import check_address
 from peerloom.kit.logs import get_logger
+from peerloom.kit.replica_addresses import addresses_in
 
 _log = get_logger()
 

@@ -94,6 +94,7 @@ def endpoint_message(announcement: ServiceAnnouncement) -> pb.ServiceEndpoint:
         address=announcement.address,
         announced_time=to_timestamp(announcement.wall_s),
         epoch=announcement.epoch,
+        stands_by=announcement.stands_by,
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from peerloom.errors import ConfigurationError, InvalidArgumentError, NotFoundError
-from peerloom.kit.addresses import check_addresses
 from peerloom.kit.identity import FILE_NAME
+from peerloom.kit.replica_addresses import check_addresses
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 SYSTEM_FILE = "system.json"

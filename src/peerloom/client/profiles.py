@@ -16,9 +16,9 @@ from peerloom.client.address import (
     state_folder,
 )
 from peerloom.errors import NotFoundError
-from peerloom.kit.addresses import check_addresses
 from peerloom.kit.checks import check_name
 from peerloom.kit.identity import FILE_NAME, Identity, write_private
+from peerloom.kit.replica_addresses import check_addresses
 
 
 @dataclass(frozen=True)

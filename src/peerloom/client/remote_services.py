@@ -16,14 +16,15 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from peerloom.admission.joining import renew_ended
 from peerloom.admission.renewal import Renewal
 from peerloom.client.address import Address
+from peerloom.client.conversions.services import Health
 from peerloom.client.types import ServiceName
 from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomError, UnavailableError
-from peerloom.kit.addresses import addresses_in
 from peerloom.kit.channel import Peer
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.dialing import AdmissionPeer, Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.identity import Identity
+from peerloom.kit.replica_addresses import addresses_in
 
 if TYPE_CHECKING:
     from grpc import aio
@@ -211,16 +212,17 @@ class Services:
             )
         return self._door
 
-    async def health(self, service: str, address: str) -> tuple[bool, str]:
-        """Whether the service says that it serves, and if not, why."""
+    async def health(self, service: str, address: str) -> Health:
+        """What the service says of itself."""
         async with self.dialer.health(address, service) as peer:
             try:
                 answer = await peer.call(peer.stub.Check, HealthCheckRequest(), HEALTH_TIMEOUT_S)
             except PeerloomError as error:
-                return False, error.message
+                return Health(answered=False, serves=False, detail=error.message)
         if answer.status == HealthCheckResponse.SERVING:
-            return True, ""
-        return False, "it runs, but says that it can't serve now; its log tells why"
+            return Health(answered=True, serves=True, detail="")
+        why = "it runs, but says that it can't serve now; its log tells why"
+        return Health(answered=True, serves=False, detail=why)
 
     async def close(self) -> None:
         """Closes all channels; calls under way end."""

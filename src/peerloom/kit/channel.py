@@ -9,8 +9,8 @@ from typing import Any, Generic, Self, TypeVar
 from grpc import aio
 
 from peerloom.errors import UnavailableError
-from peerloom.kit.addresses import target_of
 from peerloom.kit.identity import Identity
+from peerloom.kit.replica_addresses import target_of
 from peerloom.kit.status import UNREACHABLE, behind_a_door, error_from_rpc
 
 S = TypeVar("S")  # a service's stub

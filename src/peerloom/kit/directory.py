@@ -6,6 +6,7 @@ from typing import Any
 
 from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
+from peerloom.kit.database import NO_EPOCH
 from peerloom.kit.dialing import Dialer, SelectorPeer, TrainerPeer
 from peerloom.kit.logs import get_logger
 from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest, ServiceKind
@@ -16,6 +17,7 @@ _LISTING_TIMEOUT_S = 2.0
 # A registry that has just taken over knows of no service until each announces itself anew.
 _ANNOUNCING_S = 1.0
 _FOLLOWING_S = 0.5
+_PROBE_S = 1.5
 
 
 class Directory:
@@ -49,7 +51,7 @@ class Directory:
 
     async def _addresses_of(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[str]:
         answer = await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), timeout_s)
-        return [found.address for found in answer.services if found.kind == kind]
+        return [found.address for found in answer.services if found.kind == kind and not found.stands_by]
 
     async def _address_of(self, kind: "ServiceKind.ValueType") -> str:
         name = ServiceKind.Name(kind).removeprefix("SERVICE_KIND_").lower()
@@ -80,8 +82,11 @@ class Directory:
         """Keeps an announcement alive until cancelled, over restarts of the registry.
 
         `epoch` is that of the service's lease: of two that announce themselves the higher one leads.
+        NO_EPOCH: it stands by.
         """
-        request, was_known = AnnounceServiceRequest(kind=kind, address=address, epoch=epoch), True
+        stands_by = epoch == NO_EPOCH
+        request = AnnounceServiceRequest(kind=kind, address=address, epoch=epoch, stands_by=stands_by)
+        was_known = True
         while True:
             pause_s = 1.0
             try:
@@ -92,6 +97,10 @@ class Directory:
                     _log.warning("announcement_failed", reason=error.message)
                 was_known = False
             await asyncio.sleep(pause_s)
+
+    async def probe(self) -> None:
+        """Raises unless the registry answers; for a service's health."""
+        await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), _PROBE_S)
 
     async def __aenter__(self) -> "Directory":
         return self

@@ -2,31 +2,40 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from peerloom.errors import UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.lease import LOOK_INTERVAL_S, Lease
+from peerloom.kit.lease_rules import Verdict
 from peerloom.kit.logs import get_logger
+from peerloom.kit.schema import load_alembic
 from peerloom.kit.server import Server
 
+StandBy = Callable[[], Coroutine[Any, Any, None]]
 _log = get_logger()
 
 
 async def serve_with_lease(
-    server: Server, database: Database, clock: Clock, migrations: str, serve: Callable[[], Awaitable[None]]
+    server: Server,
+    database: Database,
+    clock: Clock,
+    migrations: str,
+    serve: Callable[[], Awaitable[None]],
+    stand_by: StandBy | None = None,
 ) -> None:
     """Takes the lease, brings the tables up to date and runs `serve`; releases and closes at the end.
 
-    As long as another process holds the lease, `server` stands by. Nothing is served, and `serve` isn't
-    called, if a stop is asked for before. Raises what `serve` and `Database.migrate` raise.
+    As long as another process holds the lease, `server` stands by and `stand_by` runs. Nothing is served, and
+    `serve` isn't called, if a stop is asked for before. Raises what `serve` and `Database.migrate` raise.
     """
     lease = Lease(database, clock, server.address)
     try:
         async with server:
-            if await take_lease_or_stop(server, lease):
+            if await take_lease_or_stop(server, lease, stand_by):
                 server.start_task("lease", lease.keep)
                 with SqlThread(database) as sql:
                     await sql.run(database.migrate, migrations)
@@ -36,9 +45,25 @@ async def serve_with_lease(
         database.close()
 
 
-async def take_lease_or_stop(server: Server, lease: Lease) -> bool:
-    """Stands by until the lease is ours, or, then False, until the server was asked to stop."""
-    verdict, told = await lease.try_to_take(), ""
+async def take_lease_or_stop(server: Server, lease: Lease, stand_by: StandBy | None) -> bool:
+    """Stands by until the lease is ours, or, then False, until the server was asked to stop.
+
+    Meanwhile `stand_by` runs, e.g. to tell others that we are there. Raises what it raises.
+    """
+    verdict = await lease.try_to_take()
+    if verdict.may_take:
+        return True
+    await asyncio.to_thread(load_alembic)
+    async with asyncio.TaskGroup() as tasks:
+        beside = [tasks.create_task(stand_by())] if stand_by is not None else []
+        is_ours = await _wait_for_lease(server, lease, verdict)
+        for task in beside:
+            task.cancel()
+    return is_ours
+
+
+async def _wait_for_lease(server: Server, lease: Lease, verdict: Verdict) -> bool:
+    told = ""
     while not verdict.may_take:
         if verdict.reason != told:
             told = verdict.reason

@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from contextlib import suppress
 
-from peerloom.kit.addresses import addresses_in
+from peerloom.kit.replica_addresses import addresses_in
 
 _LIMIT_S = 2.0
 

@@ -13,6 +13,7 @@ from peerloom.errors import PeerloomError
 
 _SERVICE_COLUMNS = (
     Column("SERVICE", lambda service: service.name),
+    Column("ROLE", lambda service: "stands by" if service.stands_by else "leads" if service.healthy else "-"),
     Column("HEALTH", lambda service: "healthy" if service.healthy else f"not healthy: {service.detail}"),
     Column("ADDRESS", lambda service: service.address),
 )
