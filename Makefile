@@ -89,6 +89,11 @@ bench-inference: $(READY)
 bench-recovery: $(READY)
 	@$(BIN)/python -m benchmarks.recovery $(if $(QUICK),--quick) --why "$(WHY)"
 
+# From the loss of leading coordinators until a worker killed at that moment is replaced; PEERLOOM_TEST_DATABASE names
+# a PostgreSQL. Some 10 minutes.
+bench-takeover: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" takeover
+
 # Turns all results into docs/benchmarks.md and its pictures.
 bench-report: $(READY)
 	@$(BIN)/python -m benchmarks.report
