@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network bench-sync bench-quality chaos attack ns3 images base-image clean
+.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network bench-sync bench-quality bench-takeover chaos attack ns3 images base-image clean
 
 setup: $(READY)
 

@@ -20,8 +20,8 @@ NAMES = (
     "audits",
 )
 
-# Only when named: the first two need root and ns-3, the first iperf3 too, the third a folder of MNIST's files,
-# the last PostgreSQL.
+# Only when named: the first two need root and ns-3, the first iperf3 too, the third a folder of MNIST's
+# files, the last PostgreSQL.
 NAMED = ("network", "sync", "quality", "takeover")
 
 

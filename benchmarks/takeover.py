@@ -1,9 +1,9 @@
 """From the loss of leading coordinators until a worker that is killed at that moment has been replaced.
 
-Registry, selector and trainer have a standby each, on one PostgreSQL: PEERLOOM_TEST_DATABASE names the server,
-by the URL of a user who may create databases. Leaders are lost in turn, one at a time and all at once, by
-SIGKILL and by SIGSTOP. A standby on the same machine sees that a process was killed; one that is frozen looks
-like one on a machine that is cut off. What a watching user sees is timed: from the signal to the first step of a
+Registry, selector and trainer have a standby each, on one PostgreSQL: PEERLOOM_TEST_DATABASE names it, by the
+URL of a user who may create databases. Leaders are lost in turn, one at a time and all at once, by SIGKILL
+and by SIGSTOP. A standby on the same machine sees that a process was killed; one that is frozen looks like
+one on a machine that is cut off. What a watching user sees is timed: from the signal to the first step of a
 generation in which another worker stands in the place of the lost one.
 """
 
@@ -167,9 +167,9 @@ class _Watched:
     def until_whole(self, without: str = "") -> None:
         """Until a step of all workers, none of which is that one."""
         for event in self._next():
-            if isinstance(event, StepCommitted) and len(self._workers) == WORKERS:
-                if without not in self._workers:
-                    return
+            is_whole = len(self._workers) == WORKERS and without not in self._workers
+            if is_whole and isinstance(event, StepCommitted):
+                return
         raise SystemExit("the job ended while a worker was to be replaced")
 
     def _next(self) -> Iterator[JobEvent]:
