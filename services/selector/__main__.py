@@ -17,6 +17,7 @@ from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
+from peerloom.kit.same_system import note_own_system, refuse_another_system
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
@@ -53,6 +54,7 @@ async def main() -> None:
 
     async def stand_by() -> None:
         async with Directory(runtime.dialer, config.registry) as directory:
+            await refuse_another_system(directory, database)
             await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
 
     await serve_with_lease(
@@ -104,6 +106,8 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
             with suppress(TimeoutError):
                 await asyncio.wait_for(follower.caught_up.wait(), FIRST_LOOK_LIMIT_S)
             await server.start({"database": sql.probe, "registry": follower.probe})
+            own_system = partial(note_own_system, directory, database, sql)
+            server.start_task("own system", own_system, may_return=True)
             place = config.advertise or server.address
             announce = partial(directory.announce_forever, KIND, place, database.epoch)
             server.start_task("announcement", announce)

@@ -18,6 +18,7 @@ from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
+from peerloom.kit.same_system import note_own_system, refuse_another_system
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
@@ -65,6 +66,7 @@ async def main() -> None:
 
     async def stand_by() -> None:
         async with Directory(runtime.dialer, config.registry) as directory:
+            await refuse_another_system(directory, database)
             await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
 
     await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder, stand_by)
@@ -121,6 +123,8 @@ async def serve(
                 server.start_task("evidence", reporter.report_forever)
                 announce = partial(directory.announce_forever, KIND, address, database.epoch)
                 server.start_task("announcement", announce)
+                own_system = partial(note_own_system, directory, database, sql)
+                server.start_task("own system", own_system, may_return=True)
                 server.start_task("leading services", directory.follow_forever)
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))
                 await server.start({"database": sql.probe, "registry": directory.probe})

@@ -98,6 +98,12 @@ class Directory:
                 was_known = False
             await asyncio.sleep(pause_s)
 
+    async def registry_id(self) -> str:
+        """Which registry it is, thus which system. Raises UnavailableError without registry."""
+        request = ListServicesRequest()
+        answer = await self.registry.call(self.registry.stub.ListServices, request, _LISTING_TIMEOUT_S)
+        return answer.registry_id
+
     async def probe(self) -> None:
         """Raises unless the registry answers; for a service's health."""
         await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), _PROBE_S)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from peerloom.errors import UnavailableError
+from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.lease import LOOK_INTERVAL_S, Lease
@@ -54,12 +54,17 @@ async def take_lease_or_stop(server: Server, lease: Lease, stand_by: StandBy | N
     if verdict.may_take:
         return True
     await asyncio.to_thread(load_alembic)
-    async with asyncio.TaskGroup() as tasks:
-        beside = [tasks.create_task(stand_by())] if stand_by is not None else []
-        is_ours = await _wait_for_lease(server, lease, verdict)
-        for task in beside:
-            task.cancel()
-    return is_ours
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            beside = [tasks.create_task(stand_by())] if stand_by is not None else []
+            is_ours = await _wait_for_lease(server, lease, verdict)
+            for task in beside:
+                task.cancel()
+    except* PeerloomError as failed:
+        failure = failed.exceptions[0]
+    else:
+        return is_ours
+    raise failure
 
 
 async def _wait_for_lease(server: Server, lease: Lease, verdict: Verdict) -> bool:
