@@ -121,11 +121,7 @@ async def serve(
                 server.start_task("event retention", partial(prune_forever, *pruning))
                 server.start_task("evaluator", evaluator.keep)
                 server.start_task("evidence", reporter.report_forever)
-                announce = partial(directory.announce_forever, KIND, address, database.epoch)
-                server.start_task("announcement", announce)
-                own_system = partial(note_own_system, directory, database, sql)
-                server.start_task("own system", own_system, may_return=True)
-                server.start_task("leading services", directory.follow_forever)
+                _start_leading(server, directory, database, sql, address)
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))
                 await server.start({"database": sql.probe, "registry": directory.probe})
                 await server.serve_until_stopped()
@@ -134,6 +130,16 @@ async def serve(
             await exchange.close()
             await queue.write_once()
             await directory.close()
+
+
+def _start_leading(
+    server: Server, directory: Directory, database: Database, sql: SqlThread, address: str
+) -> None:
+    """Tells the registry that this one leads, and follows who leads elsewhere."""
+    server.start_task("announcement", partial(directory.announce_forever, KIND, address, database.epoch))
+    own_system = partial(note_own_system, directory, database, sql)
+    server.start_task("own system", own_system, may_return=True)
+    server.start_task("leading services", directory.follow_forever)
 
 
 async def _end_streams(server: Server, router: SessionRouter, queue: CommitQueue) -> None:
