@@ -12,10 +12,11 @@ from peerloom.artifacts.service import open_exchange
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
-from peerloom.kit.database import NO_EPOCH, Database, SqlThread, connect_database
+from peerloom.kit.database import Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
 from peerloom.kit.same_system import note_own_system, refuse_another_system

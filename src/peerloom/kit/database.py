@@ -15,10 +15,10 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.lease_table import create_leases, epoch_for_writing
 from peerloom.kit.schema import migrate
 
-NO_EPOCH = 0
 IDLE_LIMIT_S = 2.0  # of a transaction on PostgreSQL: longer, and a frozen holder keeps others out longer
 _READS_ONLY = "peerloom_reads_only"
 P = ParamSpec("P")

@@ -6,8 +6,8 @@ from typing import Any
 
 from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
-from peerloom.kit.database import NO_EPOCH
 from peerloom.kit.dialing import Dialer, SelectorPeer, TrainerPeer
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import get_logger
 from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest, ServiceKind
 

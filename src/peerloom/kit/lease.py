@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.clock import Clock
-from peerloom.kit.database import NO_EPOCH, Database, SqlThread
-from peerloom.kit.lease_rules import LeaseRow, Sighting, Verdict, judge, see
+from peerloom.kit.database import Database, SqlThread
+from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, Sighting, Verdict, judge, see
 from peerloom.kit.lease_table import move_beat, read_lease, release_lease, take_lease
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
 from peerloom.kit.logs import get_logger
