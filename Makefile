@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test bench experiments-selection bench-report bench-check bench-network bench-sync bench-quality bench-takeover chaos attack ns3 images base-image clean
+.PHONY: simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -59,6 +59,10 @@ check-proto: $(READY)
 wheel-test: $(READY)
 	@$(BIN)/python -m pytest tests/integration/test_wheel.py
 
+# Whether pip finds versions that suit Peerloom and Ray, MLflow, Prefect or Flower at once; installs nothing.
+check-extras: $(READY)
+	@$(BIN)/python deploy/beside_others.py
+
 # Each benchmark writes benchmarks/results/NAME.json, from a clean tree. NAMES="selection" runs some, QUICK=1 a small
 # size for trying; WHY="..." says why a result replaces the one that there is.
 bench: $(READY)
@@ -76,9 +80,18 @@ bench-network: $(READY)
 bench-sync: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" sync
 
+# A step of a pipeline beside torch's own schedules, on loopback and over slow emulated links; needs root and ns-3 (make
+# ns3). Some 15 minutes.
+bench-pipeline: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline
+
 # What is lost by sending less, beside the bytes: MNIST=DIR names a folder of its files. Nothing is timed. Some 40 minutes.
 bench-quality: $(READY)
 	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" quality
+
+# What metrics and traces cost the registry, beside itself without them; two cores, 6 minutes on a quiet machine.
+bench-watching: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" watching
 
 # What a question to a trained model costs in each of the three ways, and after a stage was killed.
 bench-inference: $(READY)

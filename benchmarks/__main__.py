@@ -8,6 +8,7 @@ from benchmarks.measure import MET, print_measurements
 
 NAMES = (
     "heartbeats",
+    "watching",
     "selection",
     "training",
     "policies",
@@ -20,9 +21,9 @@ NAMES = (
     "audits",
 )
 
-# Only when named: the first two need root and ns-3, the first iperf3 too, the third a folder of MNIST's
+# Only when named: the first three need root and ns-3, the first iperf3 too, the fourth a folder of MNIST's
 # files, the last PostgreSQL.
-NAMED = ("network", "sync", "quality", "takeover")
+NAMED = ("network", "sync", "pipeline", "quality", "takeover")
 
 
 def main() -> None:

@@ -1,16 +1,13 @@
 """How many heartbeats one registry process answers on one core, and how fast while 10,000 nodes beat.
 
 The registry has one core, the client the other. The rival is a bare grpc.aio server with the same messages
-that answers each beat from a constant: what is left when all of the registry's work is taken away. Then the
-registry beside itself: one serves metrics, which are read every second, the other doesn't.
+that answers each beat from a constant: what is left when all of the registry's work is taken away.
 """
 
 import asyncio
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from urllib.request import ProxyHandler, build_opener
 
 from benchmarks.heartbeat_load import Latencies, Load, Rate, beat_as_fast_as_possible, beat_on_time
 from benchmarks.measure import Goal, Measurement, alternate, measurement, percentile
@@ -18,7 +15,6 @@ from benchmarks.processes import Running, pinned, profiled, running
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 INTERVAL_S = 10.0
-SCRAPE_INTERVAL_S, SCRAPE_LIMIT_S = 1.0, 30.0
 RIVAL = "bare grpc.aio echo"
 _REGISTRY = "peerloom.services.registry"
 _PATIENCE = ("--heartbeat-interval-s", "10", "--suspect-after-s", "60", "--dead-after-s", "120")
@@ -31,15 +27,13 @@ def run(quick: bool) -> list[Measurement]:
     fast = Load(nodes=64, connections=8, seconds=seconds)
     timed = Load(nodes=nodes, connections=100, seconds=2.0 if quick else 2 * INTERVAL_S)
     with pinned({CLIENT_CORE}):
-        rates, echo_rates = alternate(rounds, lambda: _rate(_registry(), fast), lambda: _rate(_echo(), fast))
+        rates, echo_rates = alternate(rounds, lambda: _rate(registry(), fast), lambda: _rate(_echo(), fast))
         late, echo_late = alternate(
-            rounds, lambda: _latencies(_registry(), timed), lambda: _latencies(_echo(), timed)
+            rounds, lambda: _latencies(registry(), timed), lambda: _latencies(_echo(), timed)
         )
-        watched, unwatched = alternate(rounds, lambda: _watched_rate(fast), lambda: _rate(_registry(), fast))
     return [
         *_rate_measurements(rates, echo_rates),
         *_latency_measurements(late, echo_late, nodes),
-        _watched_measurement(watched, unwatched),
     ]
 
 
@@ -63,17 +57,6 @@ def _rate_measurements(ours: Sequence[Rate], echo: Sequence[Rate]) -> list[Measu
     ]
 
 
-def _watched_measurement(watched: Sequence[Rate], unwatched: Sequence[Rate]) -> Measurement:
-    return measurement(
-        "streamed heartbeats while metrics are read every second",
-        "beats/s",
-        [one.beats_per_s for one in watched],
-        goal=Goal(0.95, at_least=True, of_ratio=True),
-        rival="registry without metrics",
-        rival_samples=[one.beats_per_s for one in unwatched],
-    )
-
-
 def _latency_measurements(
     ours: Sequence[Latencies], echo: Sequence[Latencies], nodes: int
 ) -> list[Measurement]:
@@ -95,48 +78,25 @@ def _latency_measurements(
     ]
 
 
-def profile(quick: bool) -> str:
+def profile(quick: bool, *flags: str) -> str:
     """The registry's dearest functions under the fastest load."""
     load = Load(nodes=64, connections=8, seconds=1.0 if quick else 8.0)
     title = "registry, 64 nodes beating as fast as they can, by own time (cProfile slows it down)"
     with tempfile.TemporaryDirectory() as state, pinned({CLIENT_CORE}):
-        arguments = ("--state", state, *_PATIENCE, *_QUIET)
+        arguments = ("--state", state, *_PATIENCE, *_QUIET, *flags)
         with profiled(_REGISTRY, *arguments, core=SERVER_CORE, title=title) as (server, report):
             asyncio.run(beat_as_fast_as_possible(server, load))
     return report[0]
 
 
 @contextmanager
-def _registry(*flags: str) -> Iterator[Running]:
+def registry(*flags: str) -> Iterator[Running]:
+    """A registry of its own on SERVER_CORE, with these flags more."""
     with (
         tempfile.TemporaryDirectory() as state,
         running(_REGISTRY, "--state", state, *_PATIENCE, *_QUIET, *flags, core=SERVER_CORE) as server,
     ):
         yield server
-
-
-def _watched_rate(load: Load) -> Rate:
-    with _registry("--metrics", "127.0.0.1:0") as server, _scraped(server.metrics):
-        return asyncio.run(beat_as_fast_as_possible(server, load))
-
-
-@contextmanager
-def _scraped(address: str) -> Iterator[None]:
-    """Reads metrics every second, as an eager Prometheus would, until the block ends."""
-    ended, opener = threading.Event(), build_opener(ProxyHandler({}))
-
-    def scrape() -> None:
-        while not ended.wait(SCRAPE_INTERVAL_S):
-            with opener.open(f"http://{address}/metrics", timeout=SCRAPE_LIMIT_S) as answer:
-                answer.read()
-
-    scraper = threading.Thread(target=scrape, name="scraper")
-    scraper.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        scraper.join()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +50,6 @@ class Cell:
     commits: int
     warm_up: int = 2
     exact: str = "wfbp-a2a"
-
-    @property
-    def hosts(self) -> list[str]:
-        """The names of the hosts."""
-        return [f"host-{number}" for number in range(1, len(self.links) + 1)]
 
 
 FAR = Cell(
@@ -100,10 +96,11 @@ def profile(quick: bool) -> str:
     return ""
 
 
-def _plan(cell: Cell) -> Plan:
+def wan_plan(links: Sequence[tuple[str, str]]) -> Plan:
+    """Hosts behind ns-3's medium wan, each with its link's rate and delay."""
     hosts = [
-        {"name": name, "node": node, "link": {"rate": rate, "delay": delay}}
-        for node, (name, (rate, delay)) in enumerate(zip(cell.hosts, cell.links, strict=True), 1)
+        {"name": f"host-{node}", "node": node, "link": {"rate": rate, "delay": delay}}
+        for node, (rate, delay) in enumerate(links, 1)
     ]
     content = {
         "version": 1,
@@ -119,7 +116,7 @@ def _plan(cell: Cell) -> Plan:
 
 def _measure(cell: Cell, rounds: int, commits: int) -> list[Measurement]:
     taken: dict[str, list[float]] = {RIVAL: [], cell.bound: [], **{way.method: [] for way in cell.ways}}
-    with tempfile.TemporaryDirectory() as folder, Testbed(_plan(cell), Path(folder)) as testbed:
+    with tempfile.TemporaryDirectory() as folder, Testbed(wan_plan(cell.links), Path(folder)) as testbed:
         for _ in range(rounds):
             for way in cell.ways:
                 taken[way.method].append(_job_ms(testbed, cell, way, len(cell.links), commits))
@@ -159,9 +156,8 @@ def _arguments(cell: Cell, workers: int, commits: int, batches: int = 1) -> dict
     """A batch has a sample for each worker, and each takes as long as a batch computes."""
     warm_up, commits = (cell.warm_up, commits) if batches == 1 else (1, min(commits, LONG_COMMITS))
     return {
-        "workers": workers,
         "warm_up": warm_up,
-        "task": {
+        "arguments": {
             "parameters": str(cell.parameters),
             "sample_ms": str(cell.compute_ms),
             "samples": str(workers * batches * (warm_up + commits)),
@@ -170,25 +166,36 @@ def _arguments(cell: Cell, workers: int, commits: int, batches: int = 1) -> dict
 
 
 def _job_ms(testbed: Testbed, cell: Cell, way: Way, workers: int, commits: int) -> float:
-    asked = json.dumps({"sync": way.method, **_arguments(cell, workers, commits, way.batches)})
-    command = [sys.executable, "-m", "benchmarks.sync_job", asked]
-    process = testbed.popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    told, _ = process.communicate(timeout=_LIMIT_S)
-    if process.returncode:
-        raise SystemExit(f"the job by {way.method!r} ended with status {process.returncode}")
-    return float(told)
+    asked = _arguments(cell, workers, commits, way.batches)
+    everybody = {"requests": workers, "min_workers": workers, "max_workers": workers}
+    settings = {**everybody, "batch_size": workers, "sync": way.method, "equal_shares": True}
+    return testbed_job_ms(testbed, {"settings": settings, **asked})
 
 
 def _rival_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
-    asked, workers = json.dumps(_arguments(cell, len(cell.links), commits)), len(cell.links)
+    return testbed_script_ms(testbed, "sync_script", _arguments(cell, len(cell.links), commits))
+
+
+def testbed_job_ms(testbed: Testbed, asked: dict[str, object]) -> float:
+    """The milliseconds a batch of a job (`emulated_job`) on the testbed's hosts."""
+    command = [sys.executable, "-m", "benchmarks.emulated_job", json.dumps(asked)]
+    process = testbed.popen(command, stdout=subprocess.PIPE, cwd=ROOT)
+    told, _ = process.communicate(timeout=_LIMIT_S)
+    if process.returncode:
+        raise SystemExit(f"the job {asked} ended with status {process.returncode}")
+    return float(told)
+
+
+def testbed_script_ms(testbed: Testbed, script: str, asked: dict[str, object]) -> float:
+    """What rank 0 of a rival's script prints, of which each host of the testbed runs a rank."""
     common = {
         "MASTER_ADDR": testbed.plan.hosts[0].address,
         "MASTER_PORT": str(_PORT),
-        "WORLD_SIZE": str(workers),
+        "WORLD_SIZE": str(len(testbed.plan.hosts)),
         "GLOO_SOCKET_IFNAME": "eth0",
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, "-m", "benchmarks.sync_script", asked]
+    command = [sys.executable, "-m", f"benchmarks.{script}", json.dumps(asked)]
     members = [
         testbed.popen(
             ["env", *(f"{key}={value}" for key, value in {**common, "RANK": str(rank)}.items()), *command],
@@ -200,5 +207,5 @@ def _rival_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
     ]
     told = [member.communicate(timeout=_LIMIT_S)[0] for member in members]
     if any(member.returncode for member in members):
-        raise SystemExit(f"plain DDP ended with {[member.returncode for member in members]}")
+        raise SystemExit(f"{script} ended with {[member.returncode for member in members]}")
     return float(told[0])

@@ -19,7 +19,7 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    task = Emulated(**asked["task"])
+    task = Emulated(**asked["arguments"])
     torch.manual_seed(1)
     model = DistributedDataParallel(task.model(), gradient_as_bucket_view=True)
     optimiser = task.optimiser(model.parameters(), task.learning_rate)

@@ -33,6 +33,11 @@ class Scrape:
 
 def scrape(address: str) -> Scrape:
     """What is served at host:port now."""
+    return Scrape(scraped_text(address))
+
+
+def scraped_text(address: str) -> str:
+    """The same as it came."""
     with build_opener(ProxyHandler({})).open(f"http://{address}/metrics", timeout=LIMIT_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=")
-        return Scrape(answer.read().decode())
+        return str(answer.read().decode())

@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -15,6 +14,7 @@ from peerloom.kit.config import load_config
 from peerloom.kit.directory import Directory
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.server import Endpoint, Server, run
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.sandbox.process_environment import clean_environment
 from peerloom.services.node_agent.agent_runtime import AgentRuntime, look_at_machine
 from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artifacts, open_store
@@ -32,7 +32,7 @@ from peerloom.services.node_agent.membership.node_key import (
     valid_name,
 )
 from peerloom.services.node_agent.membership.node_status import NodeStatus
-from peerloom.services.node_agent.membership.reachability import advertised_address, interface_of
+from peerloom.services.node_agent.membership.reachability import advertised_address
 from peerloom.services.node_agent.membership.registration import Registration
 from peerloom.services.node_agent.node_metrics import NodeMetrics
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
@@ -42,6 +42,7 @@ from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentSe
 from peerloom.services.node_agent.tunnels.node_tunnels import NodeTunnels, open_tunnels
 from peerloom.services.node_agent.tunnels.way_in import WayIn
 from peerloom.services.node_agent.tunnels.worker_ports import WorkerPorts
+from peerloom.services.node_agent.workers.assigning import assigner
 from peerloom.services.node_agent.workers.grants import (
     LOGS_FOLDER,
     WORKERS_FOLDER,
@@ -49,9 +50,8 @@ from peerloom.services.node_agent.workers.grants import (
     inference_grant,
     inference_limits,
     sandbox_label,
-    worker_grant,
 )
-from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker
+from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool
 from peerloom.services.node_agent.workers.slots import SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerStarter
 from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
@@ -59,7 +59,6 @@ from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
 from peerloom.v1.node_agent_pb2_grpc import add_NodeAgentServiceServicer_to_server
 from peerloom.v1.registry_pb2 import NodeSpec
-from peerloom.worker.assignment import Assignment, Work
 
 SERVICES = ("peerloom.v1.NodeAgentService", "peerloom.v1.ArtifactService")
 _WORKERS_GRACE_S = 6.0  # a step boundary may be seconds away; Embedded waits 10 s for all of it
@@ -69,6 +68,7 @@ async def main() -> None:
     """Runs the agent of this machine until it is asked to stop."""
     config = load_config(NodeConfig, "node", sys.argv[1:])
     configure_logs("node", config.log_level)
+    start_tracing("node")
     with lock_state(config.state_folder()):
         identity = await enter(config.state_folder(), config.join, SystemClock())
         runtime = await look_at_machine(config, identity)
@@ -163,36 +163,9 @@ def _pool(
     children: ChildIdentities,
     status: NodeStatus,
 ) -> LocalWorkerPool:
-    assign = _assigner(config, runtime.machine, address, status)
+    assign = assigner(config, runtime.machine, address, status)
     folders = WorkerFolders(config.state_folder() / WORKERS_FOLDER)
     return LocalWorkerPool(slots, runtime.starter, logs, folders, assign, children.of_worker)
-
-
-def _assigner(
-    config: NodeConfig, machine: LentMachine, address: str, status: NodeStatus
-) -> Callable[[PooledWorker, Work], Assignment]:
-    def assign(worker: PooledWorker, work: Work) -> Assignment:
-        return Assignment(
-            worker_id=worker.worker_id,
-            job_id=worker.job_id,
-            work=work,
-            agent_address=address,
-            slot=worker.slot,
-            accelerator_kind=machine.accelerator_kind,
-            device_index=worker.slot if machine.accelerator_kind == "cuda" else 0,
-            interface=interface_of(address.rpartition(":")[0]),
-            threads=machine.threads,
-            log_path=str(worker.log_path),
-            secret=worker.secret,
-            folder=str(worker.folder),
-            data_roots=config.data_roots(),
-            identity=worker.identity,
-            grant=worker_grant(config, machine, worker.folder),
-            plain_collectives=config.plain_collectives,
-            is_relayed=bool(status.via),
-        )
-
-    return assign
 
 
 def _inference(

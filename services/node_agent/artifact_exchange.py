@@ -96,6 +96,7 @@ def open_artifacts(
         bear_witness,
         bulk_host=config.listen.rpartition(":")[0] if config.bulk_transfers else "",
         dialer=dialer,
+        clock=clock,
         upload_limit_bytes_per_s=config.upload_limit_bytes_per_s,
         on_begun=pending.note,
         settle=pending.settle,

@@ -11,6 +11,7 @@ from grpc import aio
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
+from peerloom.kit import tracing
 from peerloom.kit.checks import (
     check_address,
     check_name,
@@ -28,7 +29,7 @@ from peerloom.services.node_agent.inference_process import InferenceProcess
 from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
-from peerloom.services.node_agent.owner.inventory import LentMachine, is_installed, is_known_task
+from peerloom.services.node_agent.owner.inventory import LentMachine, is_known_task
 from peerloom.services.node_agent.tunnels.relay_server import RelayServer
 from peerloom.services.node_agent.tunnels.worker_ports import WorkerPorts
 from peerloom.services.node_agent.work_requests import NodeView, WorkRequest, decide
@@ -138,6 +139,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             work,
         )
         decision = decide(wanted, self._view(request.job_id, task_known, foreign, trainer_doubt, now_s))
+        tracing.note(node=self._agent.spec.name, accepted_slots=decision.slots, reason=decision.reason)
         _log.info("work_answered", job_id=request.job_id, accepted=decision.slots, reason=decision.reason)
         if not decision.slots:
             return RequestWorkResponse(refusal=decision.refusal, reason=decision.reason)
@@ -239,7 +241,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             memory_limit_bytes=agent.config.memory_limit_bytes,
             draining=agent.status.is_draining or agent.stopping.is_set(),
             withheld=agent.policy.why_not(job_id),
-            torch_installed=is_installed("torch"),
+            torch_installed=agent.machine.has_torch(),
             task_known=task_known,
             allow_code=agent.config.allow_code,
             foreign_paths=foreign,

@@ -14,6 +14,7 @@ from peerloom.kit.runtime import Runtime
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.services.registry.admission.admission_store import AdmissionStore
 from peerloom.services.registry.admission.authority_folder import OwnIdentities
 from peerloom.services.registry.admission.gatekeeper import Gatekeeper
@@ -34,6 +35,7 @@ async def main() -> None:
     """Serves while this process holds its database's lease, until it is told to stop."""
     config = load_config(RegistryConfig, "registry", sys.argv[1:])
     configure_logs("registry", config.log_level)
+    start_tracing("registry")
     config.check()
     clock, own = SystemClock(), None
     if not config.database or config.join_listen:

@@ -41,6 +41,9 @@ SERVICES = Metric(
     "Selectors and trainers whose announcement stands, by kind.",
     ("kind",),
 )
+COMMIT_QUEUE = Metric(
+    "peerloom_registry_commit_queue_length", MetricKind.GAUGE, "Changes of nodes that wait to be written."
+)
 STATES = enum_labels(NodeState, "NODE_STATE_")
 KINDS = enum_labels(ServiceKind, "SERVICE_KIND_")
 
@@ -57,6 +60,7 @@ class RegistryMetrics:
         WATCHERS,
         NEWEST_EVENT,
         SERVICES,
+        COMMIT_QUEUE,
     )
 
     async def collect(self) -> Sequence[Reading]:
@@ -71,4 +75,5 @@ class RegistryMetrics:
             reading(WATCHERS, core.feed.watchers),
             reading(NEWEST_EVENT, core.feed.newest),
             Reading(SERVICES, {(label,): services[kind] for kind, label in KINDS.items()}),
+            reading(COMMIT_QUEUE, core.commits.waiting),
         ]

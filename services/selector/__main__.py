@@ -22,6 +22,7 @@ from peerloom.kit.same_system import note_own_system, refuse_another_system
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.services.selector.belief.explanations import Explanations
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.catalog.follower import Follower
@@ -44,6 +45,7 @@ async def main() -> None:
     """Serves while this process holds its database's lease, until it is told to stop."""
     config = load_config(SelectorConfig, "selector", sys.argv[1:])
     configure_logs("selector", config.log_level)
+    start_tracing("selector")
     config.check()
     state, clock = Path(config.state), SystemClock()
     if not config.database or config.join:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, UnavailableError
+from peerloom.kit import tracing
 from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_range, check_requirements, check_text, check_timestamp
 from peerloom.kit.clock import Clock
@@ -90,6 +91,7 @@ class SelectorServicer(SelectorServiceServicer):
         until_s = now_s + BUSY_HORIZONS * wish.horizon_s
         self.columns.note_taken(choice.rows, wish.slots, now_s, until_s)
         self.chosen_s.add(self.clock.monotonic_s() - begin_s)
+        tracing.note(policy=policy.name, chosen=len(choice.rows))
         return choice_message(choice, self.columns, policy.name)
 
     def _choose(

@@ -23,6 +23,7 @@ from peerloom.kit.same_system import note_own_system, refuse_another_system
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.event_pruning import prune_forever
@@ -52,6 +53,7 @@ async def main() -> None:
     """Serves while this process holds its database's lease, until it is told to stop."""
     config = load_config(TrainerConfig, "trainer", sys.argv[1:])
     configure_logs("trainer", config.log_level)
+    start_tracing("trainer")
     state, clock = Path(config.state), SystemClock()
     make_private(state)
     runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
@@ -84,8 +86,8 @@ async def serve(
 ) -> None:
     """Wires the trainer, top to bottom, and serves until `server` is asked to stop.
 
-    `database` has the newest tables, and this process holds its lease; artifacts are given in bulk at
-    `bulk_host` (empty: over gRPC only); `evaluator` is closed at the end.
+    `database` has the newest tables and its lease is ours; artifacts are given in bulk at `bulk_host`
+    (empty: over gRPC only); `evaluator` is closed at the end.
     """
     clock, dialer, address = runtime.clock, runtime.dialer, config.advertise or server.address
     directory, store = Directory(dialer, config.registry), TrainerStore(database)
@@ -98,6 +100,7 @@ async def serve(
             lambda report: None,  # a job's witness hears of its own transfers
             bulk_host=bulk_host,
             dialer=dialer,
+            clock=clock,
             keep_known=KnownHolders(directory.registry).keep,
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
@@ -111,15 +114,14 @@ async def serve(
         server.add_servicer(add_TrainerServiceServicer_to_server, servicer)
         server.observe(TrainerMetrics(queue))
         server.add_servicer(add_ArtifactServiceServicer_to_server, exchange.servicer)
-
         try:
             async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
                 await jobs.resume_all()
                 server.start_task("jobs", jobs.run_forever)
                 server.start_task("commit queue", queue.write_forever)
-                pruning = (store, sql, config.event_logs_kept, config.events_kept)
-                server.start_task("event retention", partial(prune_forever, *pruning))
+                pruning = partial(prune_forever, store, sql, config.event_logs_kept, config.events_kept)
+                server.start_task("event retention", pruning)
                 server.start_task("evaluator", evaluator.keep)
                 server.start_task("evidence", reporter.report_forever)
                 _start_leading(server, directory, database, sql, address)

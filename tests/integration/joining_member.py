@@ -11,7 +11,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.group.process_group import GenerationBrokenError, Group
 from peerloom.worker.joining import catch_up, participants
 from peerloom.worker.loop import train_generation
+from peerloom.worker.sharded import Sharded
 from peerloom.worker.task import Samples, Split, Task
 from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
@@ -141,6 +142,18 @@ class Counter:
         self.steps = state["steps"]
 
 
+class Shelves(Sharded):
+    """The samples of `Square` on shelves of unequal length, which are read in order."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__([20, 4, 16, 8])
+        self.split = split
+
+    def read(self, shard: int, epoch: int, first: int) -> Iterator[Any]:
+        place, length = sum(self.shard_samples[:shard]), self.shard_samples[shard]
+        return iter([self.split[number] for number in range(place + first, place + length)])
+
+
 def script_of(setting: dict[str, Any]) -> Callable[[], None]:
     """What `Square` trains, as a script with a loop of its own."""
 
@@ -154,9 +167,13 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
             run.prepare(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9))
             if setting.get("registers"):
                 run.register("counter", counter)
-            samples = TensorDataset(train.inputs, train.targets)
+            shelves = Shelves(train) if setting.get("streams") else None
+            samples = shelves or TensorDataset(train.inputs, train.targets)
             for inputs, targets in run.batches(samples, batch_size=BATCH, epochs=setting["epochs"]):
                 batches += 1
+                if run.steps == setting.get("leaves_after"):
+                    run.stop()
+                    continue
                 if batches == setting.get("stops_at"):
                     say({"stops_at": batches})
                     threading.Event().wait()
@@ -166,12 +183,41 @@ def script_of(setting: dict[str, Any]) -> Callable[[], None]:
     return run_script
 
 
+def game_of(setting: dict[str, Any]) -> Callable[[], None]:
+    """Two models with an optimiser each, one of which rests in every second batch; may end its loop early."""
+
+    def run_script() -> None:
+        torch.manual_seed(setting["begins_with"])
+        width = setting.get("width", 4)
+        maker = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Linear(width, 2))
+        judge = torch.nn.Linear(2, 1)
+        by_maker = torch.optim.Adam(maker.parameters(), 0.05)
+        by_judge = torch.optim.SGD(judge.parameters(), 0.1)
+        chance = torch.Generator().manual_seed(3)
+        samples = TensorDataset(
+            torch.randn(SAMPLES, 2, generator=chance), torch.randn(SAMPLES, 3, generator=chance)
+        )
+        with elastic(clip_norm=1.0) as run:
+            run.prepare(maker, judge, by_maker, by_judge)
+            for real, noise in run.batches(samples, batch_size=BATCH, epochs=setting["epochs"]):
+                if run.steps == setting.get("leaves_after"):
+                    break
+                made = maker(noise)
+                losses = {by_judge: judge(made.detach()).mean() - judge(real).mean()}
+                if run.steps % 2 == 0:
+                    losses[by_maker] = -judge(made).mean() + made.square().mean()
+                run.step(losses)
+        say({"ended_at": run.steps, "rank": run.rank})
+
+    return run_script
+
+
 def begin(setting: dict[str, Any]) -> Training:
     sync = setting.get("sync", "")
     spec = JobSpec(epochs=setting["epochs"], batch_size=BATCH, learning_rate=0.1, seed=1, sync=sync)
     training: Training
     if setting.get("script"):
-        script = host_script(script_of(setting), torch.device("cpu"))
+        script = host_script((game_of if setting.get("plays") else script_of)(setting), torch.device("cpu"))
         training = ScriptTraining(script, spec, torch.device("cpu"))
     else:
         kind = Whole if setting.get("whole") else Square

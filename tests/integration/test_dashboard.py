@@ -1,11 +1,11 @@
 """The dashboard in a real browser, Debian's Chromium, over real services.
 
-PEERLOOM_PICTURES=FOLDER keeps the two pictures of docs/dashboard.md there.
+PEERLOOM_PICTURES=FOLDER keeps the pictures of docs/dashboard.md there.
 """
 
+import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
+from dashboard_parts import CHROMIUM, LIMIT_MS, Look
 from node_agent_parts import StartService
 from paced_jobs import put_paced_task
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -23,16 +25,15 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from peerloom import Client
 from peerloom.embedded import Embedded
 
-CHROMIUM = shutil.which("chromium")
-LIMIT_MS = 90_000
 STOP_LIMIT_S = 30.0
+VERDICT_LIMIT_S = 2.0
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.timeout(300),
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM)
@@ -40,50 +41,32 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """Two nodes that know a task which leaves the cores to others."""
+    folder = tmp_path_factory.mktemp("system")
+    put_paced_task(folder, 0.02)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(folder))
+        with Embedded(folder / "state", (2, 1)) as running:
+            yield running
+
+
 @contextmanager
-def dashboard(address: str, *flags: str) -> Iterator[str]:
-    """`peerloom dashboard` as a process; its URL. It ends by itself after Ctrl-C."""
+def dashboard(address: str, *flags: str) -> Iterator[tuple[str, str]]:
+    """`peerloom dashboard` as a process: its URL, and the token of --actions. Ctrl-C ends it."""
     command = [sys.executable, "-m", "peerloom.cli", "dashboard", "--address", address]
     with subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", *flags], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            yield process.stdout.readline().strip()
+            url = process.stdout.readline().strip()
+            yield url, process.stdout.readline().split()[-1] if "--actions" in flags else ""
             process.send_signal(signal.SIGINT)
             assert process.wait(STOP_LIMIT_S) == 0
         finally:
             process.kill()
-
-
-class Look:
-    """A page of the dashboard, and what went wrong while it was looked at."""
-
-    def __init__(self, browser: Browser, url: str, scheme: str = "light") -> None:
-        self.page: Page = browser.new_page(
-            color_scheme="dark" if scheme == "dark" else "light", viewport={"width": 1200, "height": 800}
-        )
-        self.page.set_default_timeout(LIMIT_MS)
-        self.errors, self.asked, self.url = list[str](), list[str](), url
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(url)
-
-    def check(self) -> None:
-        """Nothing was said on the console, and nothing was asked of another place."""
-        assert self.errors == []
-        assert [url for url in self.asked if not url.startswith(self.url)] == []
-        assert self.asked
-
-    def picture(self, name: str, height: int) -> None:
-        """Keeps what is seen at the top, where somebody asked for it."""
-        if folder := os.environ.get("PEERLOOM_PICTURES"):
-            size = self.page.viewport_size
-            assert size is not None
-            self.page.screenshot(
-                path=Path(folder) / name, clip={"x": 0, "y": 0, "width": size["width"], "height": height}
-            )
 
 
 def points(page: Page) -> int:
@@ -99,15 +82,12 @@ def await_more_points(page: Page, than: int) -> None:
 
 
 def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
-    browser: Browser, start_service: StartService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: Embedded, browser: Browser, start_service: StartService, tmp_path: Path
 ) -> None:
     """Below a sub-path, as behind a proxy."""
-    put_paced_task(tmp_path, 0.02)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (
-        Embedded(tmp_path / "state", (2, 1)) as system,
         Client(system.address) as client,
-        dashboard(system.address, "--base-path", "/lab/window") as url,
+        dashboard(system.address, "--base-path", "/lab/window") as (url, _),
     ):
         attic = start_service(
             *("node_agent", "--registry", system.address, "--name", "attic"),
@@ -118,10 +98,8 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         for name in ("node-1", "node-2", "attic"):
             expect(page.locator(f"[data-node={name}].alive")).to_be_visible(timeout=LIMIT_MS)
         expect(page.locator("[data-node=attic] .belief")).to_contain_text("0", timeout=LIMIT_MS)
-        page.get_by_role("link", name="Jobs").click()
-        expect(page.get_by_text("No job was submitted yet.")).to_be_visible(timeout=LIMIT_MS)
-
         job = client.train("paced:Paced", requests=3, epochs=1000)
+        page.get_by_role("link", name="Jobs").click()
         page.get_by_role("link", name=job.id).click()
         await_more_points(page, 0)
         await_more_points(page, points(page))
@@ -129,20 +107,95 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         formed = page.get_by_text(re.compile(r"^generation \d+: .*attic"))
         expect(formed.first).to_be_visible(timeout=LIMIT_MS)
 
-        attic.kill()
         page.get_by_role("link", name="Network").click()
-        expect(page.locator("[data-node=attic].dead")).to_be_visible(timeout=LIMIT_MS)
-        look.picture("dashboard-network.png", 270)
+        expect(page.locator("[data-node=attic].alive")).to_be_visible(timeout=LIMIT_MS)
+        attic.kill()
+        red = page.wait_for_function("() => document.querySelector('[data-node=attic].dead') && Date.now()")
+        verdict = next(one for one in client.watch_nodes() if one.kind == "interrupted")
+        assert verdict.time is not None
+        assert red.json_value() / 1000 - verdict.time.timestamp() < VERDICT_LIMIT_S
+        look.picture("dashboard-network.png", 800)
         page.go_back()
         expect(page.get_by_text("a worker was lost")).to_be_visible(timeout=LIMIT_MS)
         await_more_points(page, 1)
         dark = Look(browser, f"{url}#/jobs/{job.id}", "dark")
         await_more_points(dark.page, 150 if "PEERLOOM_PICTURES" in os.environ else 1)
-        dark.picture("dashboard-job.png", 800)
+        dark.picture("dashboard-job.png", 1150)
         job.cancel()
         expect(page.locator("h1 .cancelled")).to_be_visible(timeout=LIMIT_MS)
         look.check()
         assert dark.errors == []
+
+
+def draw_a_one(page: Page) -> None:
+    box = page.locator("canvas").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 140, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 140, box["y"] + 240, steps=5)
+    page.mouse.up()
+
+
+def test_a_drawn_digit_is_asked_about_and_a_node_s_history_and_artifacts_are_told(
+    system: Embedded, browser: Browser
+) -> None:
+    with Client(system.address) as client, dashboard(system.address) as (url, _):
+        job = client.train("digits", requests=1, epochs=5)
+        job.result(90).raise_for_state()
+        look = Look(browser, f"{url}#/models")
+        page = look.page
+        page.get_by_role("link", name="digits:1").click()
+        draw_a_one(page)
+        expect(page.locator(".answer .label")).to_have_text(re.compile(r"^\d$"), timeout=LIMIT_MS)
+        expect(page.locator(".answer tbody tr")).to_have_count(10)
+        look.picture("dashboard-ask.png", 800)
+        page.get_by_role("textbox", name="Values").fill("1 2 3")
+        page.get_by_role("button", name="Ask").click()
+        expect(page.locator(".answer")).to_contain_text("64, for an input of 1 x 8 x 8", timeout=LIMIT_MS)
+        page.get_by_role("link", name="Artifacts").click()
+        row = page.get_by_role("row", name=re.compile("model"))
+        expect(row.filter(has_text="trainer").first).to_be_visible(timeout=LIMIT_MS)
+        busy = client.beliefs()[0].name
+        page.goto(f"{url}#/nodes/{busy}")
+        expect(page.get_by_role("heading", name="How it came about")).to_be_visible(timeout=LIMIT_MS)
+        # The refusal of three numbers is the one thing that the browser says aloud itself.
+        assert [one for one in look.errors if "400" not in one] == []
+
+
+def test_actions_need_the_token_and_only_a_page_of_its_own(system: Embedded, browser: Browser) -> None:
+    with Client(system.address) as client, dashboard(system.address, "--actions") as (url, token):
+        page = Look(browser, f"{url}#/nodes/node-2").page
+        page.get_by_role("button", name="Drain it …").click()
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Drain it", exact=True).click()
+        expect(page.get_by_role("dialog").get_by_role("status")).to_have_text("node-2 gets no new work.")
+        assert client.node("node-2").draining
+        page.get_by_role("button", name="Close").click()
+        expect(page.get_by_role("button", name="Take it back into service …")).to_be_visible(timeout=LIMIT_MS)
+
+        def status(path: str, origin: str, given: str, kind: str = "application/json") -> int:
+            content = json.dumps({"do": "undrain", "what": "node-2", "token": given}).encode()
+            headers = {"Content-Type": kind, "Origin": origin}
+            asked = urllib.request.Request(f"{url}{path}", content, headers)
+            try:
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                error.close()
+                return error.code
+
+        here = url.rstrip("/")
+        assert status("act", "http://elsewhere.example", token) == 403
+        assert status("act", here, "guessed") == 403
+        assert status("act", here, token, "text/plain") == 400
+        assert client.node("node-2").draining
+        assert status("act", here, token) == 200
+        assert not client.node("node-2").draining
+    with dashboard(system.address) as (url, _):
+        page = Look(browser, f"{url}#/nodes/node-2").page
+        expect(page.get_by_role("heading", name="Why it is believed")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.locator("[data-act]")).to_have_count(0)
+        assert status("act", url.rstrip("/"), token) == 404, "without --actions there are none"
 
 
 def test_a_registry_that_is_away_is_said_to_be_and_comes_back(
@@ -150,7 +203,7 @@ def test_a_registry_that_is_away_is_said_to_be_and_comes_back(
 ) -> None:
     state = ("--state", str(tmp_path / "registry"))
     registry = start_service("registry", *state)
-    with dashboard(registry.address) as url:
+    with dashboard(registry.address) as (url, _):
         look = Look(browser, url)
         page = look.page
         expect(page.get_by_text("No node has registered yet.")).to_be_visible(timeout=LIMIT_MS)
@@ -166,7 +219,7 @@ def test_it_answers_to_its_own_names_only_and_forbids_what_is_from_elsewhere(
     start_service: StartService, tmp_path: Path
 ) -> None:
     registry = start_service("registry", "--state", str(tmp_path))
-    with dashboard(registry.address) as url:
+    with dashboard(registry.address) as (url, _):
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.headers["content-security-policy"].startswith("default-src 'self';")
         foreign = urllib.request.Request(url, headers={"Host": "elsewhere.example"})
@@ -174,3 +227,19 @@ def test_it_answers_to_its_own_names_only_and_forbids_what_is_from_elsewhere(
             urllib.request.urlopen(foreign, timeout=60)
         assert caught.value.code == 400
         caught.value.close()
+
+
+def test_beside_a_system_it_comes_back_at_its_address_and_ends_with_it(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with Embedded(tmp_path, (), services=("registry",), dashboard=True) as system:
+        shown = system.dashboard
+        assert shown is not None
+        page = Look(browser, shown.url).page
+        expect(page.get_by_text("No node has registered yet.")).to_be_visible(timeout=LIMIT_MS)
+        first = psutil.Process(shown.pid)
+        first.kill()
+        expect(page.get_by_text("This window's own process is away since")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_text("This window's own process is away since")).to_have_count(0, timeout=LIMIT_MS)
+        again = psutil.Process(shown.pid)
+    assert not again.is_running()

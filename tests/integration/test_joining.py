@@ -326,6 +326,29 @@ def test_a_loop_whose_worker_dies_makes_the_batch_again_and_ends_as_one_process(
         assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
 
 
+def test_shards_of_a_worker_that_dies_are_read_on_by_the_others(pool: MemberPool) -> None:
+    """One of two dies in step 8, in the second epoch; what it has read and not committed is read again."""
+    shelves = {"width": 12, "epochs": 3, "script": True, "streams": True}
+    lives, dies = pool.start(shelves, {**shelves, "stops_at": 8})
+    pool.work([lives, dies], newcomers=0)
+    dies.hear("stops_at")
+    while 7 not in lives.steps:
+        lives.hear("step")
+    dies.process.kill()
+    lives.say(**{"break": True})
+    assert lives.hear("broken")["broken"] == 7
+    pool.work([lives], newcomers=0)
+    broken = lives.hear("finished")
+    assert lives.steps == list(range(1, 19))
+
+    pool.renew()
+    (single,) = pool.start(shelves)
+    pool.work([single], newcomers=0)
+    alone = single.hear("finished")
+    for one, other in zip(alone["parameters"], broken["parameters"], strict=True):
+        assert one == pytest.approx(other, rel=1e-5, abs=1e-5)
+
+
 def test_a_loop_catches_up_while_the_others_train_on(pool: MemberPool) -> None:
     """What it computes meanwhile counts nothing, so its own steps begin after the entry."""
     *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 3, "script": True}] * 3)
@@ -336,3 +359,45 @@ def test_a_loop_catches_up_while_the_others_train_on(pool: MemberPool) -> None:
     assert admitted >= 9
     assert newcomer.hear("counted")["counted"] == 18 - admitted
     assert [epoch for epoch, _, _ in check_same([*old, newcomer])] == [1, 2, 3]
+
+
+def test_a_loop_that_one_leaves_ends_for_all_and_a_newcomer_has_the_state(pool: MemberPool) -> None:
+    """After step 9 of 18; the newcomer hasn't got the state by then, and has it from a broadcast."""
+    setting = {"width": SMALL, "epochs": 3, "script": True}
+    *old, newcomer = pool.start(setting, {**setting, "leaves_after": 9}, setting)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=1_000_000)
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert [member.hear("counted")["counted"] for member in (*old, newcomer)] == [9, 9, 0]
+    assert [epoch for epoch, _, _ in check_same([*old, newcomer])] == [1]
+
+
+def test_a_newcomer_replays_steps_in_which_an_optimiser_rested(pool: MemberPool) -> None:
+    """Each second step from its entry on; its own script, which counts nothing meanwhile, names the same."""
+    game = {"width": 60_000, "epochs": 3, "script": True, "plays": True, "begins_with": 5}
+    *old, newcomer = pool.start(*[game] * 3)
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer], gate_step=8)
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("admitted")["kept"] >= 4
+    assert [member.hear("ended_at")["ended_at"] for member in (*old, newcomer)] == [18] * 3
+    check_same([*old, newcomer])
+
+
+def test_two_models_with_an_optimiser_each_are_trained_together_as_alone(pool: MemberPool) -> None:
+    """A third worker joins after step 4, and one leaves the loop after step 11."""
+    game = {"epochs": 3, "script": True, "plays": True, "begins_with": 5}
+    *old, newcomer = pool.start(game, {**game, "leaves_after": 11}, {**game, "begins_with": 6})
+    pool.begin(old, until=4)
+    pool.work([*old, newcomer])
+    assert [member.hear("ended_at")["ended_at"] for member in (*old, newcomer)] == [11] * 3
+    together = [member.hear("finished") for member in (*old, newcomer)]
+    assert len({(end["finished"], end["fingerprint"]) for end in together}) == 1
+
+    pool.renew()
+    (single,) = pool.start({**game, "leaves_after": 11})
+    pool.work([single], newcomers=0)
+    assert single.hear("ended_at") == {"ended_at": 11, "rank": 0}
+    alone = single.hear("finished")["parameters"]
+    for one, other in zip(alone, together[0]["parameters"], strict=True):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5)

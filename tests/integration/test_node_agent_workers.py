@@ -144,6 +144,7 @@ async def test_a_worker_is_told_all_that_it_needs(
         "data_roots": [],
         "plain_collectives": False,
         "is_relayed": False,
+        "traceparent": "",
         "OMP_NUM_THREADS": "2",
     }
 

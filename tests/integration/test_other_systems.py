@@ -22,7 +22,7 @@ windows = types.ModuleType("msvcrt")
 windows.LK_NBLCK, windows.posix_lock = 2, os.lockf
 windows.locking = lambda descriptor, mode, size: windows.posix_lock(descriptor, os.F_TLOCK, size)
 # These use what is about to go.
-import asyncio, concurrent.futures, importlib.metadata, selectors, shutil, subprocess, tempfile, uuid
+import _pyio, asyncio, concurrent.futures, importlib.metadata, selectors, shutil, subprocess, tempfile, uuid
 for name in (
     "pread", "pwrite", "posix_fallocate", "sendfile", "SEEK_DATA", "O_CLOEXEC", "O_DIRECTORY", "lockf",
     "geteuid", "getuid", "sched_getaffinity", "getloadavg", "fork", "killpg", "setsid",

@@ -59,7 +59,9 @@ def test_a_stage_dies_and_the_job_goes_on_from_its_checkpoint(client: tuple[Embe
     assert result.metric is not None
     assert result.metric > 0.8
     stages = {w.stage.number: w.stage for w in status.workers if w.stage is not None and w.id != killed}
-    assert [(stage.first_layer, stage.end_layer) for _, stage in sorted(stages.items())] == [(0, 3), (3, 8)]
+    (_, upper), (_, lower) = sorted(stages.items())
+    # Slots that seem to differ much get other parts, so where it is cut depends on what else runs.
+    assert (upper.first_layer, upper.end_layer, lower.end_layer) == (0, lower.first_layer, 8)
     assert sum(stage.parameters for stage in stages.values()) == 6090
 
 

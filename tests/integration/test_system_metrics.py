@@ -1,13 +1,15 @@
 """What a whole system tells Prometheus after one small job: what must follow from it, and nothing made up."""
 
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
 import pytest
-from scraping import Scrape, scrape
+from scraping import Scrape, scrape, scraped_text
 
 from peerloom import Client, Embedded
 from peerloom.embedded.folder import StateFolder
@@ -95,6 +97,20 @@ def test_each_process_tells_of_itself_and_the_note_where(system: Embedded) -> No
         assert found.value("process_resident_memory_bytes") > 0
         assert found.value("process_cpu_seconds_total") > 0
         assert found.value("process_open_fds") > 0
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian's package prometheus)")
+def test_promtool_finds_nothing_to_say(system: Embedded) -> None:
+    """What each process really answers, after a job."""
+    for name, address in system.metrics.items():
+        checked = subprocess.run(
+            ("promtool", "check", "metrics"),
+            input=scraped_text(address),
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", ""), name
 
 
 def test_the_dashboard_asks_for_what_these_scrapes_show(system: Embedded) -> None:

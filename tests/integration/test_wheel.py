@@ -200,3 +200,12 @@ def test_the_services_start_find_each_other_and_stop(installed: Path, tmp_path: 
 def test_the_sdk_imports_and_tells_its_version(wheel: Path, installed: Path, tmp_path: Path) -> None:
     shown = run(installed / "python", "-c", "import peerloom; print(peerloom.__version__)", cwd=tmp_path)
     assert f"peerloom-{shown.strip()}-" in wheel.name
+
+
+def test_a_system_in_memory_trains_without_torch_and_pytest(installed: Path, tmp_path: Path) -> None:
+    script = (
+        "from peerloom.testing import InMemorySystem\n"
+        "with InMemorySystem(nodes=1) as system, system.client() as client:\n"
+        "    print(client.train('digits', epochs=1).result().succeeded)\n"
+    )
+    assert run(installed / "python", "-c", script, cwd=tmp_path) == "True\n"

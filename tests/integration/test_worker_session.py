@@ -237,7 +237,7 @@ async def test_each_try_to_come_back_dials_anew(monkeypatch: pytest.MonkeyPatch)
                 enough.set()
             return min(super().next_pause_s(), 0.05)
 
-    monkeypatch.setattr("peerloom.worker.trainer_session.Dialer", Noted)
+    monkeypatch.setattr("peerloom.worker.session_ground.Dialer", Noted)
     monkeypatch.setattr("peerloom.worker.trainer_session.Backoff", Counted)
     async with served(Trainer()) as (_, session):
         pass

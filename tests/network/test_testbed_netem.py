@@ -3,8 +3,10 @@
 import json
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from testbed_parts import (
@@ -51,6 +53,27 @@ def test_training_gives_the_parameters_of_training_without_a_network(
     traffic = testbed.traffic()
     assert (traffic.lag_worst_s, traffic.faithful) == (None, None)
     assert all(link.sent_bytes > 0 for link in traffic.links)
+
+
+def test_a_dashboard_is_looked_at_from_outside_and_asks_inside(testbed: Testbed) -> None:
+    words = ["dashboard", "--testbed", str(testbed.folder.path), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "peerloom.cli", *words], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            told: dict[str, list[dict[str, Any]]] = {}
+            with urllib.request.urlopen(f"{url}stream", timeout=60) as stream:
+                while not told.get("nodes") or "testbed" not in told:
+                    name = stream.readline().decode().removeprefix("event: ").strip()
+                    if name in ("nodes", "testbed"):
+                        shown = json.loads(stream.readline().decode().removeprefix("data: "))
+                        told[name] = shown if name == "nodes" else shown["hosts"]
+        finally:
+            process.terminate()
+    assert {node["name"] for node in told["nodes"]} == {"host-1", "host-2"}
+    assert {host["name"] for host in told["testbed"] if host["sent_bytes"]} == {"control", "host-1", "host-2"}
 
 
 def test_run_plays_the_script_around_a_command_and_ends_as_it_did(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 from peerloom.errors import NotFoundError, PeerloomError
 from peerloom.kit.ids import new_request_id
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.testing.memory_channel import dialer_of
+from peerloom.testing.service_wiring import REGISTRY, TRAINER
+from peerloom.testing.simulated_processes import ProcessRun
 from peerloom.v1.registry_pb2 import DrainRequest, WatchNodesRequest
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
@@ -17,8 +20,6 @@ from peerloom.v1.trainer_pb2 import (
     SubmitJobRequest,
     WatchJobRequest,
 )
-from tests.simulation.processes import Run
-from tests.simulation.wiring import REGISTRY, TRAINER, dialer_of
 
 RETRY_S = 0.3
 
@@ -42,7 +43,7 @@ class Watched:
 class User:
     """One person's program. It tries again for as long as it takes, with the same request id."""
 
-    def __init__(self, run: Run, chance: random.Random) -> None:
+    def __init__(self, run: ProcessRun, chance: random.Random) -> None:
         self._run, self._chance = run, chance
         self._dialer = dialer_of(run)
         self._trainer = self._dialer.trainer(TRAINER)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.simulation.processes import Process, World
+    from peerloom.testing.simulated_processes import MemoryWorld, Process
 
 MOST = 8
 LAST_S = 10.0
@@ -101,7 +101,9 @@ _KINDS: dict[str, tuple[float, Callable[[Draw], Fault]]] = {
 class Mischief:
     """Carries faults out, and takes them back when their time is over."""
 
-    def __init__(self, world: "World", faults: Sequence[Fault], on_user: Callable[[Fault], None]) -> None:
+    def __init__(
+        self, world: "MemoryWorld", faults: Sequence[Fault], on_user: Callable[[Fault], None]
+    ) -> None:
         self._world, self._on_user = world, on_user
         self._chance = random.Random(f"{world.seed}/mischief")
         self.end_s = 0.0

@@ -1,16 +1,16 @@
 """What the simulation sees beside the services' own words: who worked with whom, what was acknowledged."""
 
-import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from peerloom.testing.observer import Observer
+from peerloom.testing.scripted_collective import Collective
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.assignment import Assignment
-from tests.simulation.collective import Collective
 
 if TYPE_CHECKING:
+    from peerloom.testing.simulated_processes import MemoryWorld, ProcessRun
     from tests.simulation.faults import Fault
-    from tests.simulation.processes import Run, World
 
 
 # Faults that leave a process alive and without the others' news; and how long that may last after them.
@@ -28,12 +28,12 @@ class Announced:
     first_work_s: float | None = None
 
 
-class Observed:
+class Observed(Observer):
     """Facts that the promises are checked against; a broken promise that is seen at once is noted here."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "MemoryWorld") -> None:
+        super().__init__(world.network, f"{world.seed}/collectives")
         self._world = world
-        self._chance = random.Random(f"{world.seed}/collectives")
         self.broken: list[str] = []
         self.generations: dict[tuple[str, int], Announced] = {}
         self.registrations: dict[str, tuple[str, str]] = {}
@@ -73,15 +73,14 @@ class Observed:
         known.by_rank[config.rank] = who
         return known.collective
 
-    def _make(self, key: tuple[str, int], size: int) -> Collective:
-        def completed(what: str, places: list[Any]) -> None:
-            if what.startswith("step"):
-                self._worked(key, what)
+    def completed(self, key: tuple[str, int], what: str) -> None:
+        """All members of a generation have done something."""
+        if what.startswith("step"):
+            self._worked(key, what)
 
-        def mismatched(whats: str) -> None:
-            self.break_promise(f"members of generation {key[1]} of {key[0]} do different things: {whats}")
-
-        return Collective(self._world.network, self._chance, key[1], size, completed, mismatched)
+    def mismatched(self, key: tuple[str, int], whats: str) -> None:
+        """They do different things."""
+        self.break_promise(f"members of generation {key[1]} of {key[0]} do different things: {whats}")
 
     def _worked(self, key: tuple[str, int], what: str) -> None:
         now_s, (job_id, generation) = self._world.loop.time(), key
@@ -97,7 +96,7 @@ class Observed:
                     f"though generation {later} works since {other.first_work_s:.3f} s"
                 )
 
-    def wrote(self, run: "Run", connection: Any, service: str) -> None:
+    def wrote(self, run: "ProcessRun", connection: Any, service: str) -> None:
         """A process is about to commit what it wrote into a service's database."""
         query = "SELECT process FROM service_leases WHERE service = ?"
         holder = str(connection.exec_driver_sql(query, (service,)).scalar())
@@ -116,7 +115,7 @@ class Observed:
         if self.slots.get((node, slot)) == worker:
             del self.slots[node, slot]
 
-    def answered(self, run: "Run", method: str, request: Any, response: Any) -> None:
+    def answered(self, run: "ProcessRun", method: str, request: Any, response: Any) -> None:
         """A caller heard of the success of its call."""
         if method == "Register":
             self._registered(request, response)

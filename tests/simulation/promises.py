@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.limits import ENDED_STATES
+from peerloom.testing.scripted_starter import is_worker
+from peerloom.testing.scripted_state import ScriptedState
+from peerloom.testing.service_wiring import REGISTRY_CONFIG, WALL_S, sample_verdict
 from peerloom.v1.selector_pb2 import EvidenceKind
 from peerloom.v1.trainer_pb2 import EvaluationVerdict, Job, JobState, WatchJobResponse
-from tests.simulation.starter import is_worker
-from tests.simulation.training import SAMPLES, State
-from tests.simulation.wiring import REGISTRY_CONFIG, WALL_S, sample_verdict
+from tests.simulation.fingerprints import FINGERPRINTS
 
 if TYPE_CHECKING:
     from tests.simulation.simulate import Simulation
@@ -217,12 +218,12 @@ def _success(simulation: "Simulation", job: Job) -> Iterator[str]:
     if not path.exists():
         yield "its model is not where the trainer keeps models"
         return
-    state = State.from_bytes(path.read_bytes())
-    per_epoch = -(-SAMPLES // job.spec.batch_size)
+    state = ScriptedState.from_bytes(path.read_bytes())
+    per_epoch = -(-FINGERPRINTS.samples // job.spec.batch_size)
     expected = [
-        (epoch, first, min(first + job.spec.batch_size, SAMPLES))
+        (epoch, first, min(first + job.spec.batch_size, FINGERPRINTS.samples))
         for epoch in range(1, job.spec.epochs + 1)
-        for first in range(0, SAMPLES, job.spec.batch_size)
+        for first in range(0, FINGERPRINTS.samples, job.spec.batch_size)
     ]
     if [step[:3] for step in state.trail] != expected:
         yield f"its model was made of other samples than asked for: {json.dumps(state.trail)[:300]}"
@@ -237,7 +238,7 @@ def _success(simulation: "Simulation", job: Job) -> Iterator[str]:
         yield f"its end was counted as {trained}"
 
 
-def _not_the_ledgers(job: Job, state: State) -> list[str]:
+def _not_the_ledgers(job: Job, state: ScriptedState) -> list[str]:
     """The model's steps of generations that the ledger doesn't tell of them."""
     return [
         f"step {number} of generation {by}"

@@ -9,14 +9,16 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+from peerloom.testing import service_wiring as wiring
+from peerloom.testing.simulated_processes import MemoryWorld, ProcessRun
+from peerloom.testing.told_history import History
+from peerloom.testing.training_script import Scripts
+from peerloom.testing.virtual_loop import StuckError
 from peerloom.v1.trainer_pb2 import Job, JobSpec
-from tests.simulation import wiring
 from tests.simulation.clients import User, Watched
 from tests.simulation.faults import Fault, Mischief, faults_of
-from tests.simulation.history import History
-from tests.simulation.loop import StuckError
+from tests.simulation.fingerprints import EVALUATOR_DIES, FINGERPRINTS
 from tests.simulation.observed import Observed
-from tests.simulation.processes import Run, World
 from tests.simulation.promises import check, settled, states
 from tests.simulation.surroundings import silence, surroundings
 
@@ -81,8 +83,9 @@ def _spec(chance: random.Random, number: int) -> JobSpec:
 class Simulation:
     """A world with a system in it."""
 
-    def __init__(self, world: World, plan: Plan, faults: Sequence[Fault]) -> None:
+    def __init__(self, world: MemoryWorld, plan: Plan, faults: Sequence[Fault]) -> None:
         self.world, self.plan = world, plan
+        world.scripts, world.evaluator_dies = Scripts(FINGERPRINTS), EVALUATOR_DIES
         world.observed = Observed(world)
         world.observed.watches_leases = plan.has_standby
         world.add("registry", "10.0.0.1", wiring.registry)
@@ -124,7 +127,7 @@ class Simulation:
         for text in unsettled:
             observed.break_promise(f"{SETTLE_S:g} s after all: {text}")
 
-    async def _user(self, run: Run) -> None:
+    async def _user(self, run: ProcessRun) -> None:
         user = User(run, self._chance)
         run.spawn(user.watch_nodes(self.node_watch))
         run.spawn(self._serve_faults(run, user))
@@ -138,7 +141,7 @@ class Simulation:
         await user.watch_job(job.job_id, self.job_watches[number])
         self._ended[number].set()
 
-    async def _serve_faults(self, run: Run, user: User) -> None:
+    async def _serve_faults(self, run: ProcessRun, user: User) -> None:
         while True:
             fault = await self._asked.get()
             if fault.kind == "cancel":
@@ -179,7 +182,7 @@ def run_history(seed: int, faults: Sequence[Fault] | None = None, tells_messages
 
 
 def _run(outcome: Outcome, plan: Plan, folder: Path) -> None:
-    world = World.create(outcome.seed, folder, outcome.history)
+    world = MemoryWorld.create(outcome.seed, folder, outcome.history)
     with surroundings(world):
         simulation = Simulation(world, plan, outcome.faults)
         try:

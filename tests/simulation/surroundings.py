@@ -16,9 +16,9 @@ import structlog
 
 from peerloom.kit import backoff, ids
 from peerloom.kit.database import Database
-from tests.simulation.loop import current_run
-from tests.simulation.processes import World
-from tests.simulation.wiring import VirtualClock, dialer_of, lease_of_this_run
+from peerloom.testing.service_wiring import VirtualClock
+from peerloom.testing.simulated_processes import MemoryWorld
+from peerloom.testing.virtual_loop import current_run
 
 _ERROR = 40
 # Signs of life are half of all messages; with half as many of them a history takes two thirds of its time.
@@ -27,7 +27,7 @@ BEAT_MODULES = ("peerloom.services.trainer.jobs.runner", "peerloom.services.trai
 
 
 @contextmanager
-def surroundings(world: World) -> Iterator[None]:
+def surroundings(world: MemoryWorld) -> Iterator[None]:
     """While this lasts, product code that reads a clock or rolls dice gets those of the world."""
     loop = world.loop
     with ExitStack() as stack:
@@ -35,23 +35,18 @@ def surroundings(world: World) -> Iterator[None]:
             stack.enter_context(mock.patch.object(time, name, loop.time))
         stack.enter_context(mock.patch.object(time, "time", VirtualClock(loop).wall_s))
         stack.enter_context(mock.patch.object(ids, "entropy", random.Random(f"{world.seed}/ids")))
-        stack.enter_context(mock.patch("peerloom.worker.trainer_session.Dialer", _dialer_of_this_run))
-        stack.enter_context(mock.patch("peerloom.worker.trainer_session.end_other_tasks", _end_nothing))
         for module in BEAT_MODULES:
             stack.enter_context(mock.patch(f"{module}.BEAT_INTERVAL_S", BEAT_INTERVAL_S))
         stack.enter_context(
             mock.patch("peerloom.errors.nearest", return_value=[])
         )  # nobody reads it, and it is slow
-        stack.enter_context(mock.patch("peerloom.kit.standby.Lease", lease_of_this_run))
-        stack.enter_context(mock.patch.object(Database, "migrate", _is_migrated))
         stack.enter_context(mock.patch.object(Database, "write", _watched(Database.write)))
         stack.enter_context(redirect_stdout(StringIO()))
         stack.enter_context(redirect_stderr(StringIO()))
         stack.enter_context(_logs(world))
         before = random.getstate()
         random.seed(f"{world.seed}/product")
-        pauses: Any = backoff._chance  # drawn from by all backoffs
-        pauses.__self__.seed(f"{world.seed}/pauses")
+        backoff.pauses.seed(f"{world.seed}/pauses")
         asyncio.set_event_loop(loop)
         try:
             yield
@@ -59,10 +54,6 @@ def surroundings(world: World) -> Iterator[None]:
             random.setstate(before)
             world.close()
             asyncio.set_event_loop(None)
-
-
-def _is_migrated(self: Database, migrations: str) -> None:
-    """Each simulated disk begins with the newest tables."""
 
 
 def _watched(write: Any) -> Any:
@@ -77,17 +68,8 @@ def _watched(write: Any) -> Any:
     return watched
 
 
-def _dialer_of_this_run(identity: object, open_: Any) -> Any:
-    run: Any = current_run.get()
-    return dialer_of(run, retries=open_.keywords["retries"])
-
-
-async def _end_nothing() -> None:
-    """A real worker ends what is left on its own loop; here the loop is everybody's."""
-
-
 @contextmanager
-def _logs(world: World) -> Iterator[None]:
+def _logs(world: MemoryWorld) -> Iterator[None]:
     def keep(_: Any, level: str, event: dict[str, Any]) -> Any:
         error = event.get("exc_info")
         words = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")

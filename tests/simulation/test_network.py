@@ -10,10 +10,10 @@ import pytest
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.simulation.channels import SimulatedChannel
-from tests.simulation.history import History
-from tests.simulation.processes import Run, World
-from tests.simulation.servers import SimulatedServer
+from peerloom.testing.memory_channel import MemoryChannel
+from peerloom.testing.memory_server import MemoryServer
+from peerloom.testing.simulated_processes import MemoryWorld, ProcessRun
+from peerloom.testing.told_history import History
 
 ADDRESS = "10.0.0.1:7000"
 Request = health_pb2.HealthCheckRequest
@@ -38,13 +38,13 @@ class Echo(health_pb2_grpc.HealthServicer):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World.create(1, tmp_path, History())
+def world(tmp_path: Path) -> MemoryWorld:
+    return MemoryWorld.create(1, tmp_path, History())
 
 
-def _with_server(world: World, echo: Echo) -> None:
-    async def serve(run: Run) -> None:
-        server = SimulatedServer(world.network, run)
+def _with_server(world: MemoryWorld, echo: Echo) -> None:
+    async def serve(run: ProcessRun) -> None:
+        server = MemoryServer(world.network, run)
         health_pb2_grpc.add_HealthServicer_to_server(echo, server)
         server.add_insecure_port(ADDRESS)
         await server.start()
@@ -54,9 +54,9 @@ def _with_server(world: World, echo: Echo) -> None:
     world.add("server", "10.0.0.1", serve).start()
 
 
-def _as_client(world: World, work: Callable[[Any], Coroutine[Any, Any, None]]) -> float:
-    async def client(run: Run) -> None:
-        stub = health_pb2_grpc.HealthStub(SimulatedChannel(world.network, run, ADDRESS))
+def _as_client(world: MemoryWorld, work: Callable[[Any], Coroutine[Any, Any, None]]) -> float:
+    async def client(run: ProcessRun) -> None:
+        stub = health_pb2_grpc.HealthStub(MemoryChannel(world.network, run, ADDRESS))
         await asyncio.sleep(0.1)
         await work(stub)
         done.set()
@@ -76,13 +76,13 @@ def _as_client(world: World, work: Callable[[Any], Coroutine[Any, Any, None]]) -
     return ended_s
 
 
-def test_hours_pass_at_once(world: World) -> None:
+def test_hours_pass_at_once(world: MemoryWorld) -> None:
     world.loop.run_until_complete(asyncio.sleep(36_000))
     assert world.loop.time() == 36_000
     world.close()
 
 
-def test_the_messages_of_a_stream_keep_their_order(world: World) -> None:
+def test_the_messages_of_a_stream_keep_their_order(world: MemoryWorld) -> None:
     async def work(stub: Any) -> None:
         seen = [message.status async for message in stub.Watch(Request())]
         assert seen == [number % 4 for number in range(50)]
@@ -91,7 +91,7 @@ def test_the_messages_of_a_stream_keep_their_order(world: World) -> None:
     _as_client(world, work)
 
 
-def test_a_lost_answer_is_asked_for_again_so_the_call_is_served_twice(world: World) -> None:
+def test_a_lost_answer_is_asked_for_again_so_the_call_is_served_twice(world: MemoryWorld) -> None:
     async def work(stub: Any) -> None:
         world.loop.later(0.5, _break_all, world)
         await stub.Check(Request(service="slow"), timeout=10)
@@ -102,7 +102,7 @@ def test_a_lost_answer_is_asked_for_again_so_the_call_is_served_twice(world: Wor
     _as_client(world, work)
 
 
-def test_what_is_sent_into_a_cut_arrives_after_it(world: World) -> None:
+def test_what_is_sent_into_a_cut_arrives_after_it(world: MemoryWorld) -> None:
     async def work(stub: Any) -> None:
         await stub.Check(Request(), timeout=1)
         world.network.cut("10.0.0.1", "10.0.0.2")
@@ -113,7 +113,7 @@ def test_what_is_sent_into_a_cut_arrives_after_it(world: World) -> None:
     assert 3.0 < _as_client(world, work) < 4.0
 
 
-def test_a_deadline_ends_a_call_over_a_cut(world: World) -> None:
+def test_a_deadline_ends_a_call_over_a_cut(world: MemoryWorld) -> None:
     async def work(stub: Any) -> None:
         await stub.Check(Request(), timeout=1)
         world.network.cut("10.0.0.2", "10.0.0.1")
@@ -125,7 +125,7 @@ def test_a_deadline_ends_a_call_over_a_cut(world: World) -> None:
     _as_client(world, work)
 
 
-def test_a_killed_process_does_nothing_more_and_its_callers_hear_of_it(world: World) -> None:
+def test_a_killed_process_does_nothing_more_and_its_callers_hear_of_it(world: MemoryWorld) -> None:
     async def work(stub: Any) -> None:
         world.loop.later(0.5, world.processes["server"].kill, "a test")
         with pytest.raises(aio.AioRpcError) as refused:
@@ -136,7 +136,7 @@ def test_a_killed_process_does_nothing_more_and_its_callers_hear_of_it(world: Wo
     _as_client(world, work)
 
 
-def test_a_server_that_stops_ends_its_calls_but_not_their_callers(world: World) -> None:
+def test_a_server_that_stops_ends_its_calls_but_not_their_callers(world: MemoryWorld) -> None:
     """As gRPC's: its calls end with UNAVAILABLE. CancelledError is for who cancels a call itself."""
 
     async def work(stub: Any) -> None:
@@ -152,6 +152,6 @@ def test_a_server_that_stops_ends_its_calls_but_not_their_callers(world: World) 
     assert ended == ["seen"]
 
 
-def _break_all(world: World) -> None:
+def _break_all(world: MemoryWorld) -> None:
     for line in list(world.network._connections):
         world.network.break_line(line, "a test")

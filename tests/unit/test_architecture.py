@@ -92,6 +92,7 @@ DECISIONS = (
     "src/peerloom/client/notebook/job_picture.py",
     "src/peerloom/client/tracking/track_entries.py",
     "src/peerloom/client/curves.py",
+    "src/peerloom/dashboard/job_facts.py",
     "src/peerloom/dashboard/job_page.py",
     "src/peerloom/dashboard/listings.py",
     "src/peerloom/dashboard/network_page.py",
@@ -184,7 +185,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "peerloom.simulator": ("errors", "v1", *SIMULATED),
     "peerloom.sandbox": (),
     "peerloom.worker": ("artifacts", "errors", "kit", "sandbox", "v1"),
-    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client"),
+    # The loops of others, over the worker's.
+    "peerloom.integrations": ("errors", "kit", "worker"),
+    # What other libraries load is written by torch, where the user is.
+    "peerloom.model_formats": ("errors", "kit", "worker"),
+    "peerloom.client": ("admission", "artifacts", "errors", "kit", "v1", "inference.client", "model_formats"),
+    # All services on one loop, with the worker's own session: who tests with it meets the real ones.
+    "peerloom.testing": (
+        *("artifacts", "client", "errors", "kit", "sandbox.kernel_support", "services", "v1"),
+        *("worker.assignment", "worker.evaluator.evaluation_order"),
+        *("worker.session_ground", "worker.trainer_session"),
+    ),
     "peerloom.embedded": ("errors", "kit", "v1", "client"),
     "peerloom.testbed": ("admission", "errors", "kit", "sandbox", "v1", "client", "embedded"),
     "peerloom.inference.server": (
@@ -224,7 +235,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "testbed",
         "worker.tasks.layer_shapes",
     ),
-    "peerloom.dashboard": ("client", "errors", "kit.clock", "kit.printable"),
+    "peerloom.dashboard": ("client", "errors", "kit.clock", "kit.printable", "kit.server"),
     "peerloom.cli": (
         "errors",
         "client",
@@ -234,6 +245,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "kit.codec_sizes",
         "kit.linux",
         "kit.listening",
+        "kit.parallel_plan",
         "kit.plan_model",
         "kit.printable",
         "kit.sync_explained",
@@ -252,6 +264,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 PUBLIC = {f"peerloom.{name}" for name in peerloom.__all__}
 USES_TORCH = (
     "peerloom.worker",
+    "peerloom.integrations",
+    "peerloom.model_formats",
     "peerloom.inference.server",
     "peerloom.inference.client.local_model",
 )
@@ -296,18 +310,22 @@ def test_torch_is_used_only_where_processes_train() -> None:
     assert broken == [], listed(broken)
 
 
-def test_what_serves_metrics_is_loaded_only_where_they_are_asked_for() -> None:
-    """One module uses the library, and one function imports that."""
+@pytest.mark.parametrize(
+    ("library", "user", "opener"),
+    [
+        ("prometheus_client", "metrics_server", "metrics_port"),
+        ("opentelemetry", "otel_tracer", "tracing_setup"),
+    ],
+)
+def test_what_watches_us_is_loaded_only_where_it_is_asked_for(library: str, user: str, opener: str) -> None:
+    """One module uses the library, and one imports that where it is asked for."""
     users = {
-        (source.name, name.split(".")[0])
+        (source.path.stem, name.split(".")[0])
         for source in package()
         for name, _ in imports_of(source)
-        if inside(name, "prometheus_client") or inside(name, "peerloom.kit.metrics_server")
+        if inside(name, library) or inside(name, f"peerloom.kit.{user}")
     }
-    assert users == {
-        ("src/peerloom/kit/metrics_server.py", "prometheus_client"),
-        ("src/peerloom/kit/metrics_port.py", "peerloom"),
-    }
+    assert users == {(user, library), (opener, "peerloom")}
 
 
 def test_nothing_is_unpickled() -> None:

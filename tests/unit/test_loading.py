@@ -25,7 +25,7 @@ def loaded_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize("module", [*LIGHT, *(f"peerloom.services.{name}.__main__" for name in SERVICES)])
 def test_nothing_loads_what_it_may_have_to_do_without(module: str) -> None:
-    optional = {"torch", "sklearn", "safetensors", "prometheus_client"}
+    optional = {"torch", "sklearn", "safetensors", "prometheus_client", "opentelemetry"}
     assert loaded_by(f"import {module}") & optional == set()
 
 

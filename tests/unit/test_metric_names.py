@@ -138,3 +138,21 @@ def test_the_page_tells_of_each_metric_what_it_says_of_itself(heading: str) -> N
     metrics = SOURCES[heading].metrics
     told = [(m.name, m.kind.value, ", ".join(m.labels), m.help) for m in metrics]
     assert rows_below(heading) == told
+
+
+# What who runs a system asks first, and the metrics that answer.
+ASKED_FIRST = {
+    "calls": ("peerloom_grpc_calls_total", "peerloom_grpc_streams_open"),
+    "latencies": ("peerloom_grpc_call_duration_seconds", "peerloom_selector_selection_duration_seconds"),
+    "queues": ("peerloom_registry_commit_queue_length", "peerloom_trainer_commit_queue_length"),
+    "beats": ("peerloom_registry_heartbeats_received_total",),
+    "generations": ("peerloom_trainer_generations_formed_total",),
+    "recoveries": ("peerloom_trainer_recovery_seconds", "peerloom_trainer_workers_lost_total"),
+    "beliefs": ("peerloom_selector_belief",),
+    "bytes": ("peerloom_trainer_collective_bytes_total", "peerloom_node_artifact_bytes"),
+}
+
+
+@pytest.mark.parametrize("question", ASKED_FIRST)
+def test_there_is_an_answer_to_what_is_asked_first(question: str) -> None:
+    assert set(ASKED_FIRST[question]) <= {metric.name for metric in METRICS}

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,15 +29,32 @@ class Gpu:
     memory_bytes: int
 
 
+def is_installed(package: str) -> bool:
+    """Whether a top-level package is there; it isn't imported to find out."""
+    importlib.invalidate_caches()
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _has_torch() -> bool:
+    return is_installed("torch")
+
+
 @dataclass(frozen=True)
 class LentMachine:
-    """What the node lends: `slots` slots of one kind, each with `threads` threads."""
+    """What the node lends: `slots` slots of one kind, each with `threads` threads.
+
+    `has_torch` is asked for each request, as the owner may install it; scripted workers need none.
+    """
 
     slots: int
     accelerator_kind: str
     accelerators: tuple[Accelerator, ...]
     device_memory_bytes: int
     threads: int
+    has_torch: Callable[[], bool] = _has_torch
 
 
 async def find_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
@@ -135,15 +152,6 @@ def lent_cores(usable: Sequence[int], share: float) -> list[int]:
     The last ones, as much else begins at the first.
     """
     return list(usable)[-max(1, int(len(usable) * share)) :]
-
-
-def is_installed(package: str) -> bool:
-    """Whether a top-level package is there; it isn't imported to find out."""
-    importlib.invalidate_caches()
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def is_known_task(task: str) -> bool:

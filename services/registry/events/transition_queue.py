@@ -32,6 +32,11 @@ class TransitionQueue:
         self._has_waiting = asyncio.Event()
         self._is_open = True
 
+    @property
+    def waiting(self) -> int:
+        """How many changes wait to be committed."""
+        return len(self._waiting)
+
     async def commit(self, transitions: Sequence[Transition], apply: Callable[[], None]) -> None:
         """Makes one or more transitions durable together, calls `apply`, then tells the watchers.
 

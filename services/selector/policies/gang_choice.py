@@ -70,8 +70,9 @@ def _values_after(outlook: Outlook, members: Rows, others: Rows, slots: int) -> 
         return after
 
     gains = summed(outlook.gain[rows])
-    slowest_left = [pace[np.delete(members, at)].min(initial=np.inf) for at in range(len(members))]
-    left, coming = np.append(pace[members].min(), slowest_left), np.append(np.inf, pace[others])
+    slowest, second = np.partition(np.append(pace[members], [np.inf, np.inf]), 1)[:2]
+    slowest_left = np.where(np.arange(len(members)) == pace[members].argmin(), second, slowest)
+    left, coming = np.append(slowest, slowest_left), np.append(np.inf, pace[others])
     slowest = np.minimum(left[:, None], coming[None, :])
     useful = np.minimum(gains, slots) if slots else gains
     finishes = -np.expm1(summed(_log_fails(outlook, rows)))

@@ -91,7 +91,7 @@ class Form:
 
     So many of them, the last ones, lack the state that counts: `newcomers`.
     `beside`: they meet beside the training of the current one, and Enter comes later. `sync` is the method
-    that it takes in place of the one in use; empty: none.
+    that it takes in place of the one in use; empty: none. `stage_shares`: how a pipeline's model is divided.
     """
 
     worker_ids: tuple[str, ...]
@@ -101,6 +101,7 @@ class Form:
     from_checkpoint: bool = False
     beside: bool = False
     sync: str = ""
+    stage_shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

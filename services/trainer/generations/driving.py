@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from peerloom.errors import DataLossError, PeerloomError
+from peerloom.kit import tracing
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.config import TrainerConfig
@@ -24,6 +25,7 @@ from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.reports import why_not_complete
 from peerloom.services.trainer.workers.state import Finished
 from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, JobState
+from peerloom.worker.shares import stage_shares
 
 _log = get_logger()
 
@@ -133,7 +135,8 @@ class GenerationDriver:
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
         former = {worker.worker_id: worker.rank for worker in job.workers if worker.generation}
         worker_ids = by_stage(form.worker_ids, former)
-        await self._form(begin_pipeline(worker_ids, job.generation, newest))
+        shares = stage_shares(worker_ids, self._pool.speeds())
+        await self._form(begin_pipeline(worker_ids, job.generation, newest, shares))
 
     async def _start_script(self, form: g.Form) -> None:
         # The files that rank 0 stored last come with its last word, or before it.
@@ -179,7 +182,8 @@ class GenerationDriver:
         assert holder is not None, "it was decided upon just now"
         assert isinstance(holder.phase, Finished), "only who has finished holds the model"
         try:
-            await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
+            with tracing.span("collect model"):
+                await self._collector.collect(self._record, worker_id, holder.phase.said, self._witness)
         except (PeerloomError, TimeoutError) as error:
             evaluation = self._record.job.evaluation
             if evaluation.verdict == EvaluationVerdict.EVALUATION_VERDICT_DIFFERS:

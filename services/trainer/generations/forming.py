@@ -2,6 +2,7 @@
 
 import math
 
+from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -59,7 +60,8 @@ class Former:
         record, checkpoint = self._record, None
         if form.from_checkpoint:
             checkpoint = record.job.checkpoint
-            failed = await self._collector.distribute_checkpoint(record, checkpoint, form.worker_ids)
+            with tracing.span("distribute checkpoint", step=checkpoint.step):
+                failed = await self._collector.distribute_checkpoint(record, checkpoint, form.worker_ids)
             for worker_id, reason in failed.items():
                 self._pool.lose(worker_id, reason)
         there = {state.worker_id for state in self._pool.states() if not isinstance(state.phase, Lost)}
@@ -120,6 +122,7 @@ class Former:
             spec=job.spec,
             first_step=form.first_step,
             batch_shares=shares,
+            stage_shares=form.stage_shares,
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
             collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec)
             + waits_s,

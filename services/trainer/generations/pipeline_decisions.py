@@ -49,13 +49,23 @@ def decide_pipeline(
             return decision
 
 
-def begin_pipeline(worker_ids: tuple[str, ...], generation: int, checkpoint_step: int | None) -> Form:
-    """The generation after `generation` of these workers, in the order of their stages."""
+def begin_pipeline(
+    worker_ids: tuple[str, ...], generation: int, checkpoint_step: int | None, shares: Sequence[int] = ()
+) -> Form:
+    """The generation after `generation` of these workers, in the order of their stages.
+
+    `shares` say how much of the model's cost each should have; empty: as much each.
+    """
     went_on = f"{len(worker_ids)} stages {'go on' if generation else 'begin'}"
-    if checkpoint_step is None:
-        return Form(worker_ids, 0, 0, f"{went_on} from the beginning")
-    how = f"{went_on} from the checkpoint of step {checkpoint_step}"
-    return Form(worker_ids, checkpoint_step, 0, how, from_checkpoint=True)
+    where = "from the beginning"
+    if checkpoint_step is not None:
+        where = f"from the checkpoint of step {checkpoint_step}"
+    cut = ""
+    if len(set(shares)) > 1:
+        parts = " : ".join(f"{100 * share / sum(shares):.0f}" for share in shares)
+        cut = f", with parts of the model by the speeds of their slots, {parts}"
+    form = Form(worker_ids, checkpoint_step or 0, 0, f"{went_on} {where}{cut}", stage_shares=tuple(shares))
+    return replace(form, from_checkpoint=checkpoint_step is not None)
 
 
 def by_stage(worker_ids: Sequence[str], former: Mapping[str, int]) -> tuple[str, ...]:

@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from peerloom.kit import tracing
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.event_log import EventLog
+from peerloom.services.trainer.jobs.job_spans import JobSpans
 from peerloom.services.trainer.jobs.job_tally import JobTally
 from peerloom.services.trainer.jobs.record import JobRecord
-from peerloom.services.trainer.store import TrainerStore
+from peerloom.services.trainer.store import Change, TrainerStore
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
 _log = get_logger()
@@ -43,6 +45,7 @@ class CommitQueue:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()  # two writers could make a later event durable before an earlier one
         self._live: dict[str, JobRecord] = {}
+        self._spans: dict[str, JobSpans] = {}  # of live jobs that are traced
         self.tally = JobTally()
 
     def open(self, job: Job, last_sequence: int) -> JobRecord:
@@ -51,6 +54,8 @@ class CommitQueue:
         log = EventLog(job, last_sequence, self._clock, self._wake.set)
         record = JobRecord(job, log, self._clock)
         self._live[job.job_id] = record
+        if tracing.is_on():
+            self._spans[job.job_id] = JobSpans(job)
         return record
 
     def live(self) -> list[JobRecord]:
@@ -62,6 +67,7 @@ class CommitQueue:
         while not record.log.is_written:
             await self.write_once()
         del self._live[record.job_id]
+        self._spans.pop(record.job_id, None)
         await record.log.notify()
 
     async def wake_watchers(self) -> None:
@@ -93,9 +99,15 @@ class CommitQueue:
             self._backoff.succeeded()
             for log, change in taken:
                 self.tally.note(change.events)
+                self._tell_spans(change)
                 await log.confirm(change)
         if any(change.evidence for _, change in taken):
             self._reporter.wake()
+
+    def _tell_spans(self, change: Change) -> None:
+        if (spans := self._spans.get(change.job.job_id)) is not None:
+            for told in spans.note(change.job, change.events, self._clock.wall_s()):
+                tracing.tell(told)
 
     async def watch(
         self, job_id: str, after: int, stopping: asyncio.Event

@@ -97,7 +97,8 @@ class JobRecord(RecordedJob):
             if not job.spec.HasField(name):
                 setattr(job.spec, name, getattr(prepared, name))
         job.ledger.training_samples = prepared.training_samples
-        job.progress.total_steps, job.progress.total_epochs = sample_ledger.total_steps(job), job.spec.epochs
+        job.progress.total_epochs = job.spec.epochs
+        self._plan_to_end()
         self._append()
 
     def worker_lost(self, worker_id: str, reason: str) -> None:
@@ -137,6 +138,7 @@ class JobRecord(RecordedJob):
         if first_step < job.progress.step and not beside:
             self._go_back(first_step)
         job.generation += 1
+        self._plan_to_end()
         ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
         for worker in job.workers:
             if worker.worker_id in ranks:
@@ -172,6 +174,10 @@ class JobRecord(RecordedJob):
             worker.stage.CopyFrom(stage)
             self._append()
 
+    def _plan_to_end(self) -> None:
+        self._job.progress.stopped_at_step = 0
+        self._job.progress.total_steps = sample_ledger.planned_steps(self._job)
+
     def _go_back(self, step: int) -> None:
         job = self._job
         sample_ledger.go_back(job.ledger, step, sample_ledger.step_samples(job))
@@ -201,6 +207,11 @@ class JobRecord(RecordedJob):
             return
         progress.epoch, progress.metric, progress.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
         self._append(WatchJobResponse(epoch=epoch))
+
+    def loop_stopped(self, step: int) -> None:
+        """A script ended its loop after this step; a later generation is told anew, or goes on."""
+        self._job.progress.stopped_at_step = self._job.progress.total_steps = step
+        self._append()
 
     def script_ran(self, run: ScriptRun) -> None:
         """A process of a script failed, or the script is started again."""
@@ -269,8 +280,12 @@ class JobRecord(RecordedJob):
         self._job.end_time.CopyFrom(to_timestamp(self._clock.wall_s()))
         self.state_changed(state, reason)
 
-    def resumed(self) -> None:
-        """A job that had ended goes on from its checkpoint: what was found at its end is void."""
+    def resumed(self, traceparent: str = "") -> None:
+        """A job that had ended goes on from its checkpoint: what was found at its end is void.
+
+        From now on it is part of the trace that `traceparent` names.
+        """
+        self._job.traceparent = traceparent
         for name in ("end_time", "evaluation", "script_run"):
             self._job.ClearField(name)
         self.state_changed(JobState.JOB_STATE_QUEUED, "resumed from its checkpoint")

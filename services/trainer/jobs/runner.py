@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
+from peerloom.kit import tracing
 from peerloom.kit.clock import Clock
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import get_logger
@@ -18,7 +19,9 @@ from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations.driving import GenerationDriver, JobEndedError
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
+from peerloom.services.trainer.jobs.job_spans import job_traceparent
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.sample_ledger import why_trained
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.evaluation_rules import not_as_told
@@ -90,7 +93,10 @@ class JobRunner:
 
     async def run(self) -> None:
         """Runs the job to its end; an unexpected failure of the trainer's ends it too, with a clear state."""
-        await self._end(await self._until_ended())
+        with tracing.continuing(job_traceparent(self.record.job)):
+            end = await self._until_ended()
+            with tracing.span("end job"):
+                await self._end(end)
 
     async def _until_ended(self) -> JobEndedError:
         try:
@@ -119,7 +125,8 @@ class JobRunner:
         """Runs a task for as long as the job lives: if it ends before, the job fails."""
 
         async def run() -> None:
-            await task()
+            with tracing.muted():  # as long as the job: what it calls now and then would hide all else
+                await task()
             raise RuntimeError(f"{task.__qualname__} ended before its job")
 
         tasks.create_task(run(), name=f"{self.record.job_id} {task.__qualname__}")
@@ -147,7 +154,7 @@ class JobRunner:
             if job.evaluation.verdict == EvaluationVerdict.EVALUATION_VERDICT_DIFFERS:  # so did one here
                 return JobEndedError(JobState.JOB_STATE_FAILED, not_as_told(job.evaluation))
             if job.result.model.digest:  # a restart of the trainer came between the result and the end
-                return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
+                return JobEndedError(JobState.JOB_STATE_SUCCEEDED, why_trained(self.record.job))
             self._dependencies.collector.begin_holding(self.record)
             if job.state in STARTED:
                 self._sessions.resume()
@@ -165,12 +172,13 @@ class JobRunner:
             return end
         except (NotFoundError, InvalidArgumentError) as error:  # e.g. a policy that the selector lacks now
             return JobEndedError(JobState.JOB_STATE_FAILED, error.message)
-        return JobEndedError(JobState.JOB_STATE_SUCCEEDED, "the model is trained")
+        return JobEndedError(JobState.JOB_STATE_SUCCEEDED, why_trained(self.record.job))
 
     async def _recruit(self) -> None:
         # A trainer that died in the middle of a round leaves slots reserved: free them, ask again.
         await self._free_slots()
-        reason = await self._nodes.recruit()
+        with tracing.span("find nodes"):
+            reason = await self._nodes.recruit()
         if reason:
             raise JobEndedError(JobState.JOB_STATE_NO_COMPUTE, reason)
 

@@ -31,8 +31,25 @@ def steps_per_epoch(job: Job) -> int:
 
 
 def total_steps(job: Job) -> int:
-    """Steps in the whole job; 0 while no worker has loaded the task."""
+    """Steps in the whole job, or until its script ended its loop; 0 while no worker has loaded the task."""
+    return int(job.progress.stopped_at_step) or planned_steps(job)
+
+
+def planned_steps(job: Job) -> int:
+    """Steps in all epochs that the job was to make; 0 while no worker has loaded the task."""
     return steps_per_epoch(job) * job.spec.epochs
+
+
+def epochs_of(job: Job) -> int | None:
+    """Epochs that a job has made when it has succeeded; None where its script ended its loop before."""
+    return None if job.progress.stopped_at_step else int(job.spec.epochs)
+
+
+def why_trained(job: Job) -> str:
+    """What is said of a job that has succeeded."""
+    stopped, planned = job.progress.stopped_at_step, planned_steps(job)
+    ended = f"; its script ended the loop after step {stopped} of {planned}" if stopped else ""
+    return f"the model is trained{ended}"
 
 
 def add_step(ledger: Ledger, step: StepProgress) -> None:
@@ -106,7 +123,7 @@ def judge(ledger: Ledger, epochs: int | None = None) -> tuple[bool, str]:
 
 def show_verdict(job: Job) -> Job:
     """The job as it is shown: with what `judge` says of its ledger."""
-    epochs = job.spec.epochs if job.state == JobState.JOB_STATE_SUCCEEDED else None
+    epochs = epochs_of(job) if job.state == JobState.JOB_STATE_SUCCEEDED else None
     job.ledger.is_exact, job.ledger.verdict = judge(job.ledger, epochs)
     return job
 

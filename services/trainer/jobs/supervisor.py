@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.kit import tracing
 from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.database import SqlThread
 from peerloom.kit.dialing import SelectorPeer
@@ -26,8 +27,8 @@ _log = get_logger()
 ACTIVE = [state for state in JobState.values() if state and state not in ENDED_STATES]
 
 
-def submitted(job_id: str, spec: JobSpec, wall_s: float, owner: str = "") -> Job:
-    """The record of a job that `owner` just handed in."""
+def submitted(job_id: str, spec: JobSpec, wall_s: float, owner: str = "", traceparent: str = "") -> Job:
+    """The record of a job that `owner` just handed in, by a call with this `traceparent`."""
     return Job(
         job_id=job_id,
         spec=spec,
@@ -35,6 +36,7 @@ def submitted(job_id: str, spec: JobSpec, wall_s: float, owner: str = "") -> Job
         state_reason="submitted",
         submit_time=to_timestamp(wall_s),
         owner=owner,
+        traceparent=traceparent,
     )
 
 
@@ -76,7 +78,8 @@ class JobSupervisor:
             await self._check_policy(full.policy)
         for digest in inputs_of(full):
             await self._distributor.know(digest)
-        job = submitted(new_job_id(), full, self._clock.wall_s(), owner)
+        job = submitted(new_job_id(), full, self._clock.wall_s(), owner, tracing.traceparent())
+        tracing.note(job=job.job_id)
         # A caller that gives up must not leave a job that is stored and that nobody runs.
         return await self._shielded.finish(self._add(job, request_id))
 
@@ -108,7 +111,7 @@ class JobSupervisor:
                 why = f"{job.job_id} can't be resumed: {reason}."
                 raise FailedPreconditionError(why, reason="NOT_RESUMABLE")
             record = self._queue.open(job, last_sequence)
-            record.resumed()
+            record.resumed(tracing.traceparent())
             self._begin(record, {})
             await record.log.wait_written()  # who asks for the job from now on sees that it goes on
         return record.job

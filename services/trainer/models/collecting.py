@@ -7,6 +7,7 @@ from pathlib import Path
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import DataLossError, PeerloomError
+from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_parameters
@@ -53,7 +54,7 @@ class Collector:
             artifact = await self._fetch(nodes[holder_id], finished.model, witness)
         path = self._store.path(artifact.digest)
         raw_input = await asyncio.to_thread(self._check_model, path, finished.parameters_digest)
-        with self.holding(record, artifact.digest):
+        with self.holding(record, artifact.digest), tracing.span("evaluate model"):
             await self._examiner.examine(record, path)
         holders = [nodes[holder_id].name]
         stayed = record.living_nodes() | {holder_id}

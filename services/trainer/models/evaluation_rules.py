@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection
 
 from peerloom.kit.job_inputs import digest_in
+from peerloom.services.trainer.jobs.sample_ledger import steps_per_epoch
 from peerloom.v1.trainer_pb2 import Evaluation, EvaluationVerdict, Job, JobSpec
 from peerloom.worker.evaluator.evaluation_order import Evaluated, EvaluationAnswer, Unable, Unfit
 from peerloom.worker.tasks import built_in
@@ -53,8 +54,12 @@ def not_evaluated(why: Unable, told: float | None) -> Evaluation:
 
 
 def told_of(job: Job) -> float | None:
-    """The metric of the last epoch, as the workers told it; None when they told of none."""
-    return job.progress.metric if job.progress.epoch == job.spec.epochs else None
+    """The metric of the job's end, as the workers told it; None when they told of none there."""
+    progress = job.progress
+    is_whole = progress.epoch == job.spec.epochs
+    if progress.stopped_at_step:
+        is_whole = progress.epoch * steps_per_epoch(job) == progress.stopped_at_step
+    return progress.metric if is_whole else None
 
 
 def not_as_told(evaluation: Evaluation) -> str:

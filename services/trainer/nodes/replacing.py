@@ -1,12 +1,14 @@
 """One job's nodes: the first round of asking for slots, a watch over those that gave some, replacements."""
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
+from peerloom.kit import tracing
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_auto import why_gloo
+from peerloom.services.trainer.jobs.job_spans import job_traceparent
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
@@ -144,11 +146,17 @@ class JobNodes:
                 continue
             found, longest_s = False, REINFORCE_MIN_S
             with suppress(PeerloomError):  # the selector or a node is away: the next round asks again
-                found = await self._recruit_more(missing)
+                found = await self._look_for_more(missing, is_first=pause_s == REINFORCE_MIN_S)
                 longest_s = REINFORCE_MAX_S
             if not found:
                 self._pool.end_grace()
             pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, longest_s)
+
+    async def _look_for_more(self, missing: int, is_first: bool) -> bool:
+        if not is_first:  # a job may look for days, in a trace that has room for what comes of it
+            return await self._recruit_more(missing)
+        with tracing.continuing(job_traceparent(self._record.job)), tracing.span("find more nodes"):
+            return await self._recruit_more(missing)
 
     async def _recruit_more(self, missing: int) -> bool:
         selection = await self._recruiter.select(self._record.job)
@@ -159,7 +167,10 @@ class JobNodes:
         for a in accepted:
             self._to_watch.put_nowait(a.answer.node)
         self._note_answers(accepted)
-        workers = await self._start(accepted, missing)
+        if not accepted:
+            return False
+        with tracing.continuing(job_traceparent(self._record.job)):  # workers belong to it in any case
+            workers = await self._start(accepted, missing)
         self._sessions.expect(workers)
         return bool(workers)
 
@@ -167,7 +178,8 @@ class JobNodes:
         backoff, told = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), ""
         while True:
             try:
-                return await self._recruiter.select(self._record.job)
+                with tracing.muted() if told else nullcontext():  # it may be away for hours
+                    return await self._recruiter.select(self._record.job)
             except (NotFoundError, InvalidArgumentError):
                 raise
             except PeerloomError as error:

@@ -79,7 +79,7 @@ class WorkerPool:
         return voter(self._record.worker(worker_id).node_id, state.owner if state is not None else "")
 
     def speeds(self) -> dict[str, float]:
-        """Seconds of computing a sample for each worker that has measured it."""
+        """Seconds of computing a sample, with a pipeline 1e9 operations, by worker that has measured it."""
         return {i: t.compute_s_per_sample for i, t in self._tracked.items() if t.compute_s_per_sample > 0}
 
     def count(self) -> int:
@@ -235,7 +235,7 @@ class WorkerPool:
             self.become(tracked.state.disconnected(self._clock.monotonic_s()))
 
     def measured(self, worker_id: str, compute_s_per_sample: float) -> None:
-        """A worker told how long it computes a sample; 0: it doesn't know."""
+        """A worker told how long it computes a sample (`speeds`); 0: it doesn't know."""
         self._tracked[worker_id].compute_s_per_sample = compute_s_per_sample
 
     def note(self, state: WorkerState) -> None:

@@ -9,10 +9,23 @@ import re
 from collections.abc import Sequence
 
 from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
-from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
-from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_REASON_CHARACTERS, MAX_TRAINING_SAMPLES
+from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST, SCRIPT_TASK
+from peerloom.kit.limits import (
+    MAX_BATCH_SIZE,
+    MAX_EPOCHS,
+    MAX_REASON_CHARACTERS,
+    MAX_SPEED_GFLOPS,
+    MAX_TRAINING_SAMPLES,
+)
 from peerloom.kit.parallel_plan import MAX_LAYERS, parse_plan
-from peerloom.services.trainer.jobs.sample_ledger import judge, step_samples, steps_per_epoch, total_steps
+from peerloom.services.trainer.jobs.sample_ledger import (
+    epochs_of,
+    judge,
+    planned_steps,
+    step_samples,
+    steps_per_epoch,
+    total_steps,
+)
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
@@ -102,6 +115,8 @@ def why_not_prepared(job: Job, prepared: WorkerPrepared) -> str:
         return f"its learning_rate is {prepared.learning_rate}, but must be a number above 0"
     if not 1 <= prepared.training_samples <= MAX_TRAINING_SAMPLES:
         return f"its training set has {prepared.training_samples} samples, but must have 1 to 2^40"
+    if not 0 <= prepared.speed_gflops <= MAX_SPEED_GFLOPS:
+        return f"its speed_gflops is {prepared.speed_gflops}, but must be from 0 to {MAX_SPEED_GFLOPS:,.0f}"
     for setting in ("epochs", "batch_size", "learning_rate"):
         said, agreed = getattr(prepared, setting), getattr(spec, setting)
         if spec.HasField(setting) and said != agreed:
@@ -117,20 +132,25 @@ def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:
         return f"it says that it has finished, and belongs to generation {worker.generation} only"
     if job.spec.HasField("script"):
         return "" if not said.model.digest else "it brings a model, and the job is a script"
+    if said.stopped_at_step and job.spec.task != SCRIPT_TASK:
+        return f"it says that it stopped after step {said.stopped_at_step}, which only a script may"
+    if said.stopped_at_step > planned_steps(job):
+        return f"it says that it stopped after step {said.stopped_at_step} of {planned_steps(job)}"
     if not _DIGEST.fullmatch(said.parameters_digest):
         return "it has finished, and its parameters_digest is no SHA-256"
     if worker.rank:
         return f"it brings a model, though its rank is {worker.rank}" if said.model.digest else ""
     if not _DIGEST.fullmatch(said.model.digest):
         return "it has finished as rank 0, and brings no model that has a SHA-256 for a digest"
-    if not total_steps(job) or job.progress.step != total_steps(job):
-        return f"it says that it has finished after {job.progress.step} of {total_steps(job)} steps"
+    steps = said.stopped_at_step or total_steps(job)
+    if not steps or job.progress.step != steps:
+        return f"it says that it has finished after {job.progress.step} of {steps} steps"
     return ""
 
 
 def why_not_complete(job: Job, workers: Sequence[WorkerState]) -> str:
     """Why a job whose workers have finished has no result that can be trusted."""
-    is_exact, verdict = judge(job.ledger, job.spec.epochs)
+    is_exact, verdict = judge(job.ledger, epochs_of(job))
     if not is_exact:
         return f"the ledger of samples is not exact ({verdict}); no result can be trusted"
     if job.progress.step != total_steps(job):
@@ -163,6 +183,8 @@ def _why_not_step(job: Job, step: StepProgress) -> str:
         )
     if not 1 <= step.generation <= job.generation:
         return f"it reports a step of generation {step.generation} of {job.generation}"
+    if len(step.batch_shares) > len(job.workers):
+        return f"it divides batches among {len(step.batch_shares)} of {len(job.workers)} workers"
     logged = {*job.progress.metrics, *step.metrics}
     if len(logged) > METRICS_MOST or any(not 1 <= len(name) <= METRIC_NAME_LONGEST for name in logged):
         return (

@@ -175,6 +175,8 @@ class WorkerSessions:
             case "prepared":
                 if not self._record.job.spec.HasField("script"):
                     self._record.task_loaded(request.prepared)
+                if request.prepared.speed_gflops:
+                    self._pool.measured(state.worker_id, 1 / request.prepared.speed_gflops)
                 self._pool.become(state.prepared())
             case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
                 self._let_go(state, request.aborted)
@@ -202,7 +204,9 @@ class WorkerSessions:
             self._record.audits_made(state.worker_id, said.audits)
             if said.HasField("script_files"):
                 self._checkpoints.offered(state.worker_id, said.script_files)
-            self._pool.become(state.finished(said, total_steps(job)))
+            if said.stopped_at_step and said.model.digest:
+                self._record.loop_stopped(said.stopped_at_step)
+            self._pool.become(state.finished(said, said.stopped_at_step or total_steps(job)))
         elif state.is_left_behind:  # what it reported did not count: it reports anew in the next generation
             self._pool.become(state.let_go(state.step))
         else:

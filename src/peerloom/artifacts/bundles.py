@@ -22,13 +22,14 @@ _CHUNK_BYTES = 1 << 20
 _UNREADABLE = (tarfile.TarError, ValueError, OverflowError, RecursionError)
 
 
-def pack(folder: Path, target: Path) -> None:
+def pack(folder: Path, target: Path, hidden: bool = False) -> None:
     """Writes the folder's files, links followed, to a tar at `target`; times and owners are left out.
 
-    Hidden files and `__pycache__` stay out. Raises InvalidArgumentError for a folder without files, or with
-    more or with other names than `unpack` takes, ResourceExhaustedError when the disk is full.
+    `__pycache__` stays out, and unless asked for what is `hidden`. Raises InvalidArgumentError for a folder
+    without files, or with more or with other names than `unpack` takes, ResourceExhaustedError when the disk
+    is full.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_left_out(path, folder))
+    files = sorted(packed_files(folder, hidden))
     if not files:
         raise InvalidArgumentError.of_field("path", str(folder), "a folder with files in it")
     if len(files) > MEMBERS_LIMIT:
@@ -44,6 +45,15 @@ def pack(folder: Path, target: Path) -> None:
     with disk_errors(target.parent), tarfile.open(target, "w", dereference=True) as tar:
         for path in files:
             tar.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=_bare)
+
+
+def packed_files(folder: Path, hidden: bool = False) -> Iterator[Path]:
+    """The files below a folder that `pack` takes."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if _is_packed(name, hidden)]
+        for path in (Path(parent) / name for name in names if _is_packed(name, hidden)):
+            if path.is_file():
+                yield path
 
 
 def unpack(bundle: Path, folder: Path) -> None:
@@ -183,8 +193,8 @@ def _damaged(flaw: str) -> DataLossError:
     return DataLossError(f"The bundle can't be unpacked: {flaw}.", reason="BUNDLE_DAMAGED")
 
 
-def _is_left_out(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts)
+def _is_packed(name: str, hidden: bool) -> bool:
+    return name != "__pycache__" and (hidden or not name.startswith("."))
 
 
 def _bare(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from peerloom.artifacts.cache import ArtifactCache
 from peerloom.artifacts.fetch.bulk_server import BulkServer
 from peerloom.artifacts.fetch.fetcher import Fetcher
-from peerloom.artifacts.fetch.outcomes import Gave, Lied
+from peerloom.artifacts.fetch.outcomes import FetchOptions, Gave, Lied
 from peerloom.artifacts.fetch.peers import FindHolders
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.artifacts.known_holders import KeepKnown
 from peerloom.artifacts.servicer import ArtifactServicer
 from peerloom.artifacts.store import ArtifactStore
+from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
 
 
@@ -37,6 +38,7 @@ def open_exchange(
     *,
     bulk_host: str = "",
     dialer: Dialer,
+    clock: Clock,
     upload_limit_bytes_per_s: float = 0.0,
     on_begun: Callable[[], object] = lambda: None,
     settle: Callable[[], Awaitable[None]] | None = None,
@@ -49,9 +51,9 @@ def open_exchange(
 
     Raises UnavailableError when it can't listen there.
     """
-    fetcher = Fetcher(find_holders, dialer=dialer, report=report)
+    fetcher = Fetcher(find_holders, dialer=dialer, report=report, options=FetchOptions(clock=clock))
     cache = ArtifactCache(store, fetcher, on_begun)
-    throttle = Throttle(upload_limit_bytes_per_s)
+    throttle = Throttle(upload_limit_bytes_per_s, clock)
     bulk = BulkServer(cache.open_chunk, throttle, dialer.identity) if bulk_host else None
     if bulk is not None:
         bulk.start(bulk_host)

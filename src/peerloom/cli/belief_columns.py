@@ -1,6 +1,6 @@
 """The terms of a belief as columns of a table."""
 
-from peerloom.cli.output import Column
+from peerloom.kit.printable import Column
 
 
 def _term(head: str, name: str, form: str) -> Column:

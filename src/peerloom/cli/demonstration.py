@@ -23,12 +23,13 @@ from peerloom.cli.belief_columns import TERM_COLUMNS
 from peerloom.cli.events import describe
 from peerloom.cli.exits import INTERRUPTED
 from peerloom.cli.explain import in_brief
-from peerloom.cli.output import Column, print_fields, say, table_lines
+from peerloom.cli.output import print_fields, say, table_lines
 from peerloom.cli.summary import ending_of, result_fields
 from peerloom.cli.units import human_duration, plural
 from peerloom.cli.watching import live_bar
 from peerloom.embedded import Embedded
 from peerloom.errors import PeerloomError
+from peerloom.kit.printable import Column
 
 _EVIDENCE_LIMIT_S = 10.0
 _POLL_S = 0.1

@@ -44,6 +44,7 @@ _TABLE = {
     "selector": (f"{_SERVICE}:selector", "Run the selector: whom to trust, whom to choose."),
     "trainer": (f"{_SERVICE}:trainer", "Run the trainer: takes a job from submission to a model."),
     "node": (f"{_SERVICE}:node", "Run a node agent: lends this machine."),
+    "service": (f"{_HERE}.systemd_units:service", "Have systemd run these, and keep them alive."),
 }
 
 

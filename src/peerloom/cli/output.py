@@ -3,26 +3,24 @@
 import dataclasses
 import enum
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from rich.cells import cell_len
 
 from peerloom.cli.escaping import escaped_lines
-from peerloom.kit.printable import escaped
+from peerloom.kit.printable import Column, escaped
 
 Row = TypeVar("Row")
-
-
-@dataclasses.dataclass(frozen=True)
-class Column:
-    """A table's column: its head, how a row becomes its text, and whether it holds numbers."""
-
-    head: str
-    text: Callable[[Any], str]
-    right: bool = False
+_GAP = 2
+_ENDLESS = 1_000_000
+_NARROWEST = 20
 
 
 def to_plain(value: Any) -> Any:
@@ -77,20 +75,50 @@ def print_list(rows: Sequence[Row], columns: Sequence[Column], output: str, when
         say(when_empty, err=True)
 
 
-def table_lines(rows: Iterable[Any], columns: Sequence[Column], indent: str = "") -> list[str]:
-    """A table's lines, the heads in bold, columns two spaces apart."""
+def table_lines(
+    rows: Iterable[Any], columns: Sequence[Column], indent: str = "", width: int | None = None
+) -> list[str]:
+    """A table's lines, the heads in bold, columns two spaces apart.
+
+    In a terminal too narrow for it (`width` columns; None: that of standard output, endless where it is none)
+    the long texts of a row go on in further lines below each other: nothing is lost or out of line.
+    """
     cells = [[escaped(column.text(row)) for column in columns] for row in rows]
-    widths = [max([len(c.head), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
-    heads = indent + _aligned([column.head for column in columns], columns, widths)
-    return [click.style(heads, bold=True), *(indent + _aligned(row, columns, widths) for row in cells)]
+    heads = [column.head for column in columns]
+    widths = [max(map(cell_len, each)) for each in zip(heads, *cells, strict=True)]
+    room = (terminal_width() if width is None else width) - cell_len(indent)
+    if sum(widths) + _GAP * (len(widths) - 1) > room:
+        head, *lines = _folded(cells, columns, room)
+    else:
+        head, *lines = (_aligned(texts, columns, widths) for texts in (heads, *cells))
+    return [click.style(indent + head, bold=True), *(indent + line for line in lines)]
+
+
+def terminal_width() -> int:
+    """How many columns standard output shows; where it is no terminal, more than any table has."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
 
 
 def _aligned(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
-    parts = [
-        text.rjust(width) if column.right else text.ljust(width)
-        for text, column, width in zip(texts, columns, widths, strict=True)
-    ]
-    return "  ".join(parts).rstrip()
+    blanks = [" " * (width - cell_len(text)) for text, width in zip(texts, widths, strict=True)]
+    parts = zip(texts, blanks, columns, strict=True)
+    return (" " * _GAP).join(b + text if c.right else text + b for text, b, c in parts).rstrip()
+
+
+def _folded(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int) -> list[str]:
+    from rich.console import Console  # here, as few tables need it
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
+    for column in columns:
+        table.add_column(Text(column.head), justify="right" if column.right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    console = Console(file=StringIO(), width=max(room, _NARROWEST), color_system=None, legacy_windows=False)
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def print_fields(fields: Sequence[tuple[str, str]], indent: str = "") -> None:

@@ -12,6 +12,7 @@ from peerloom.cli.invocation import Command, default_state
 from peerloom.errors import InvalidArgumentError
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_BYTES = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class SlotList(click.ParamType[tuple[int, ...]]):
@@ -71,6 +72,20 @@ class Duration(click.ParamType[timedelta]):
         if found is None:
             self.fail(f"{value!r} is not a duration such as 30s, 15m, 2h or 7d.", param, ctx)
         return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes with its unit, powers of 1000: 500kB, 200MB, 5GB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        found = re.fullmatch(r"(\d{1,6})(kB|MB|GB)", str(value))
+        if found is None or not int(found[1]):
+            self.fail(f"{value!r} is not a size such as 500kB, 200MB or 5GB.", param, ctx)
+        return int(found[1]) * _BYTES[found[2]]
 
 
 def _checked_places(_: click.Context, __: click.Parameter, places: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from peerloom.cli.output import Column, print_fields, say, table_lines
+from peerloom.cli.output import print_fields, say, table_lines
 from peerloom.cli.units import human_bytes
+from peerloom.kit.printable import Column
 
 if TYPE_CHECKING:
     from peerloom.testbed import Testbed

@@ -1,4 +1,4 @@
-"""Artifacts on the nodes: put, fetched from several at once, listed, pinned and removed; models to files."""
+"""Artifacts on the nodes: put, fetched from several at once, listed, pinned, removed; bundles to folders."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from peerloom.artifacts.transfer import put_file
 from peerloom.client.conversions.words import number_of, word_of
 from peerloom.client.holders import CALL_S, MANIFEST_S, Holders, holder_of, message_of
 from peerloom.client.loop_thread import SyncFace, blocking
-from peerloom.client.models import find_digest, target_file
+from peerloom.client.models import find_digest
 from peerloom.client.remote_services import Services
 from peerloom.client.types import ArtifactHolder, ArtifactManifest, KeptArtifact
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
@@ -201,18 +201,6 @@ class Artifacts(SyncFace[AsyncArtifacts]):
     resolve = blocking(AsyncArtifacts.resolve)
 
 
-async def fetch_model(services: Services, model: str, path: str | Path) -> Path:
-    """Writes a model to `path`, a file or a folder, replacing what is there; returns the file's path.
-
-    `model` is a digest, the beginning of one, or a job's id. The file appears whole or not at all. Raises
-    what `find_digest` and `AsyncArtifacts.get` raise, and InvalidArgumentError where no file can be.
-    """
-    digest = await find_digest(services, model)
-    target = await asyncio.to_thread(target_file, path, digest)
-    await asyncio.to_thread(_make_room, target)
-    return await AsyncArtifacts(services).get(digest, target)
-
-
 async def fetch_folder(services: Services, digest: str, folder: str | Path) -> Path:
     """Unpacks a bundle into a new `folder`, checked; returns its path.
 
@@ -221,7 +209,7 @@ async def fetch_folder(services: Services, digest: str, folder: str | Path) -> P
     target = await asyncio.to_thread(_expanded, folder)
     if await asyncio.to_thread(target.exists):
         raise InvalidArgumentError.of_field("folder", str(target), "a folder that doesn't exist yet")
-    await asyncio.to_thread(_make_room, target)
+    await asyncio.to_thread(make_room, target)
     with TemporaryDirectory(prefix="peerloom-") as fetched:
         bundle = await AsyncArtifacts(services).get(digest, Path(fetched) / "files.tar")
         await asyncio.to_thread(unpack, bundle, target)
@@ -247,7 +235,8 @@ def _kept(digest: str, kept: Sequence[tuple[ArtifactHolder, artifact_pb2.Artifac
     )
 
 
-def _make_room(target: Path) -> None:
+def make_room(target: Path) -> None:
+    """Makes the folders above a file. Raises InvalidArgumentError where none can be."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

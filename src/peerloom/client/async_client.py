@@ -1,28 +1,31 @@
 """What can be asked of a Peerloom system, as coroutines."""
 
-import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from peerloom.client.address import find_address
-from peerloom.client.artifacts import AsyncArtifacts, fetch_model
+from peerloom.client.artifacts import AsyncArtifacts
 from peerloom.client.conversions.beliefs import belief_of, explained_of, policy_of
 from peerloom.client.conversions.jobs import job_of
 from peerloom.client.door import AsyncDoor
 from peerloom.client.jobs import AsyncJobHandle
+from peerloom.client.model_files import SHARD_BYTES, fetch_model
 from peerloom.client.models import find_model, list_models
 from peerloom.client.network import AsyncNetwork
 from peerloom.client.remote_services import Services
 from peerloom.client.requests import job_spec, job_states, script_spec
 from peerloom.client.signatures import taking
+from peerloom.client.transport_seam import TransportSeam, transport_in_use
+from peerloom.client.types.artifacts import ModelFormat
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
 from peerloom.client.types.jobs import Job, JobSpec, Model
 from peerloom.client.types.scripts import ScriptSpec
 from peerloom.client.types.shown import Listing
+from peerloom.kit import tracing
 from peerloom.kit.ids import new_request_id
+from peerloom.kit.tracing_setup import start_client_tracing
 from peerloom.v1 import selector_pb2, trainer_pb2
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class AsyncClient(AsyncNetwork):
     the profile in use, of the embedded system that runs, of the login, or 127.0.0.1:7400. `identity` is a PEM
     file; without one PEERLOOM_IDENTITY, or the profile's or login's for that address; else all is plain. A
     watch tries for `patience_s` while the trainer is away; `as_node` names the node that asks, if one does.
+    `transport` is for tests against a system in memory (`peerloom.testing`).
     Nothing connects before the first call. All methods raise subclasses of PeerloomError;
     UnavailableError names the service, its address and what to start.
     """
@@ -50,9 +54,13 @@ class AsyncClient(AsyncNetwork):
         profile: str = "",
         patience_s: float = 60.0,
         as_node: str = "",
+        transport: TransportSeam | None = None,
     ) -> None:
-        super().__init__(Services(find_address(address, identity, profile=profile), as_node), patience_s)
+        transport = transport or transport_in_use()
+        found = transport.find_address(address, identity, profile)
+        super().__init__(Services(found, as_node, transport), patience_s)
         self._router: InferenceRouter | None = None
+        start_client_tracing()
         self.artifacts = AsyncArtifacts(self._services)
         self.door = AsyncDoor(self._services)
 
@@ -129,7 +137,8 @@ class AsyncClient(AsyncNetwork):
         `code` that it lies in, and gets `script_arguments`; epochs, batch size and rate are its own.
         Raises InvalidArgumentError naming the argument and its limit, NotFoundError for an unknown policy.
         """
-        return await self._submit(await job_spec(spec, self.artifacts))
+        with tracing.begin("train", task=spec.task):
+            return await self._submit(await job_spec(spec, self.artifacts))
 
     @taking(ScriptSpec)
     async def run_script(self, spec: ScriptSpec) -> AsyncJobHandle:
@@ -140,7 +149,8 @@ class AsyncClient(AsyncNetwork):
         times (0 to 1000, 3 when None), or when workers are lost or join, in the folder as rank 0 left it. The
         other arguments are those of `train`. Raises InvalidArgumentError, NotFoundError.
         """
-        return await self._submit(await script_spec(spec, self.artifacts))
+        with tracing.begin("run script", script=str(spec.script)):
+            return await self._submit(await script_spec(spec, self.artifacts))
 
     async def _submit(self, spec: trainer_pb2.JobSpec) -> AsyncJobHandle:
         request = trainer_pb2.SubmitJobRequest(spec=spec, request_id=new_request_id())
@@ -172,13 +182,24 @@ class AsyncClient(AsyncNetwork):
         """
         return await find_model(self._services, model)
 
-    async def fetch_model(self, model: str, path: str | Path) -> Path:
-        """Writes a model (safetensors) to `path`, a file or a folder, and checks it; returns the file's path.
+    async def fetch_model(
+        self,
+        model: str,
+        path: str | Path,
+        *,
+        format: ModelFormat = "safetensors",
+        shard_bytes: int = SHARD_BYTES,
+        checkpoint: bool = False,
+    ) -> Path:
+        """Writes a model to `path`, and checks it; returns where it lies.
 
-        `model` is NAME, NAME:VERSION, its digest, a beginning of it, or a job's id. Raises NotFoundError with
-        the nearest digests, FailedPreconditionError for a job without a model, DataLossError for bad bytes.
+        `model` is NAME, NAME:VERSION, its digest, a beginning of it, or a job's id; with `checkpoint` a
+        job's, whose newest checkpoint is taken. `format` is "safetensors" (a file, or one in the folder
+        `path`), "hugging-face" (a new folder for from_pretrained, in files of at most `shard_bytes`) or "dcp"
+        (one for torch.distributed.checkpoint). Raises NotFoundError with the nearest digests,
+        FailedPreconditionError for what has no model, checkpoint or config, DataLossError for bad bytes.
         """
-        return await fetch_model(self._services, model, path)
+        return await fetch_model(self._services, model, path, format, shard_bytes, checkpoint)
 
     async def infer(
         self,
@@ -206,18 +227,19 @@ class AsyncClient(AsyncNetwork):
         of most; "auto": "background" behind a door, else "off". Raises InvalidArgumentError, NotFoundError,
         ResourceExhaustedError for a model that fits no nodes, DeadlineError after `timeout_s`.
         """
-        return await self._inference().infer(
-            model,
-            inputs,
-            mode,
-            timeout_s,
-            nodes=nodes,
-            aggregate=aggregate,
-            stages=stages,
-            micro_batches=micro_batches,
-            hedge=hedge,
-            second_opinion=second_opinion,
-        )
+        with tracing.begin("infer", model=model):
+            return await self._inference().infer(
+                model,
+                inputs,
+                mode,
+                timeout_s,
+                nodes=nodes,
+                aggregate=aggregate,
+                stages=stages,
+                micro_batches=micro_batches,
+                hedge=hedge,
+                second_opinion=second_opinion,
+            )
 
     async def generate(
         self,
@@ -252,5 +274,5 @@ class AsyncClient(AsyncNetwork):
         if self._router is None:
             from peerloom.inference.client.router import InferenceRouter  # here, because it brings numpy
 
-            self._router = InferenceRouter(self._services, self._clock, random.Random())
+            self._router = InferenceRouter(self._services, self._clock, self._services.transport.chance)
         return self._router

@@ -10,7 +10,8 @@ from peerloom.client.artifacts import Artifacts
 from peerloom.client.async_client import AsyncClient
 from peerloom.client.door import Door
 from peerloom.client.jobs import AsyncJobHandle, JobHandle
-from peerloom.client.loop_thread import LoopThread, SyncFace, blocking, blocking_iterator
+from peerloom.client.loop_thread import SyncFace, blocking, blocking_iterator
+from peerloom.client.transport_seam import TransportSeam, transport_in_use
 
 P = ParamSpec("P")
 
@@ -44,11 +45,18 @@ class Client(SyncFace[AsyncClient]):
         profile: str = "",
         patience_s: float = 60.0,
         as_node: str = "",
+        transport: TransportSeam | None = None,
     ) -> None:
+        transport = transport or transport_in_use()
         core = AsyncClient(
-            address, identity=identity, profile=profile, patience_s=patience_s, as_node=as_node
+            address,
+            identity=identity,
+            profile=profile,
+            patience_s=patience_s,
+            as_node=as_node,
+            transport=transport,
         )
-        super().__init__(core, LoopThread())
+        super().__init__(core, transport.loop_thread())
         self.artifacts = Artifacts(core.artifacts, self._loop)
         self.door = Door(core.door, self._loop)
         # Also when it is forgotten, and at the interpreter's end, while threads can still be joined.

@@ -6,13 +6,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from peerloom.client.artifacts import fetch_folder, fetch_model
+from peerloom.client.artifacts import fetch_folder
 from peerloom.client.conversions.jobs import job_of, log_line_of
 from peerloom.client.job_events import watch_job
 from peerloom.client.loop_thread import LoopThread, SyncFace, blocking, blocking_iterator
+from peerloom.client.model_files import SHARD_BYTES, fetch_model
 from peerloom.client.remote_services import Services
 from peerloom.client.tracking.job_tracking import JobTracking
 from peerloom.client.types import Job, JobEvent, JobResult, LogLine
+from peerloom.client.types.artifacts import ModelFormat
 from peerloom.errors import DeadlineError, FailedPreconditionError
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock, SystemClock
@@ -103,12 +105,20 @@ class AsyncJobHandle:
             async for line in lines:
                 yield log_line_of(line)
 
-    async def fetch_model(self, path: str | Path) -> Path:
-        """Writes the final model (safetensors) to `path`, a file or a folder; returns the file's path.
+    async def fetch_model(
+        self,
+        path: str | Path,
+        *,
+        format: ModelFormat = "safetensors",
+        shard_bytes: int = SHARD_BYTES,
+        checkpoint: bool = False,
+    ) -> Path:
+        """Writes the final model to `path`, as `Client.fetch_model` does; returns where it lies.
 
-        Raises FailedPreconditionError when the job has no model (yet), DataLossError when it is damaged.
+        Raises FailedPreconditionError when the job has no model (yet), or with `checkpoint` none of those,
+        DataLossError when it is damaged.
         """
-        return await fetch_model(self._services, self.id, path)
+        return await fetch_model(self._services, self.id, path, format, shard_bytes, checkpoint)
 
     async def fetch_files(self, folder: str | Path) -> Path:
         """Writes what rank 0 of a script had in its working folder, with its code, to a new `folder`.

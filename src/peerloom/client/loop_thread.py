@@ -41,6 +41,9 @@ class LoopThread:
         if self.closed:
             coroutine.close()
             raise _closed_error()
+        return self._wait_for(coroutine)
+
+    def _wait_for(self, coroutine: Coroutine[Any, Any, T]) -> T:
         outcome: Future[T] = Future()
         started: list[asyncio.Task[T]] = []
         try:
@@ -78,7 +81,7 @@ class LoopThread:
     ) -> None:
         def start() -> None:
             started.append(self._loop.create_task(coroutine))
-            started[0].add_done_callback(lambda task: _copy(task, outcome))
+            started[0].add_done_callback(lambda task: copy_outcome(task, outcome))
 
         self._loop.call_soon_threadsafe(start)
 
@@ -149,7 +152,7 @@ def blocking_iterator(
     return call
 
 
-def _copy(task: "asyncio.Task[T]", outcome: "Future[T]") -> None:
+def copy_outcome(task: "asyncio.Task[T]", outcome: "Future[T]") -> None:
     if task.cancelled():
         outcome.set_exception(FutureCancelledError())
     elif (error := task.exception()) is not None:

@@ -11,7 +11,6 @@ from peerloom.client.remote_services import Services
 from peerloom.client.requests import node_states
 from peerloom.client.types.nodes import Node, NodeEvent, ServiceEndpoint, Session
 from peerloom.client.types.shown import Listing
-from peerloom.kit.clock import SystemClock
 from peerloom.v1 import registry_pb2
 
 
@@ -21,7 +20,7 @@ class AsyncNetwork:
     def __init__(self, services: Services, patience_s: float) -> None:
         self.address: str = services.address.text
         self._services = services
-        self._patience_s, self._clock = patience_s, SystemClock()
+        self._patience_s, self._clock = patience_s, services.transport.clock
 
     async def nodes(
         self, *, states: Sequence[str] = (), labels: Mapping[str, str] | None = None

@@ -17,11 +17,11 @@ from peerloom.admission.joining import renew_ended
 from peerloom.admission.renewal import Renewal
 from peerloom.client.address import Address
 from peerloom.client.conversions.services import Health
+from peerloom.client.transport_seam import TransportSeam
 from peerloom.client.types import ServiceName
 from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
-from peerloom.kit.clock import SystemClock
-from peerloom.kit.dialing import AdmissionPeer, Dialer
+from peerloom.kit.dialing import AdmissionPeer
 from peerloom.kit.directory import Directory
 from peerloom.kit.identity import Identity
 from peerloom.kit.replica_addresses import addresses_in
@@ -152,10 +152,10 @@ class RemoteService(Generic[S]):
 class Services:
     """The registry, and the selector and trainer that it knows. Belongs to the loop that uses it first."""
 
-    def __init__(self, address: Address, as_node: str = "") -> None:
-        self.address = address
+    def __init__(self, address: Address, as_node: str = "", transport: TransportSeam | None = None) -> None:
+        self.address, self.transport = address, transport or TransportSeam()
         self.as_node = as_node
-        self.dialer = Dialer(Identity(address.identity) if address.identity else None)
+        self.dialer = self.transport.dial(Identity(address.identity) if address.identity else None)
         self.closed = False
         self._door: AdmissionPeer | None = None
         self._renewing: asyncio.Task[None] | None = None
@@ -179,7 +179,7 @@ class Services:
 
         Raises what `renew_ended` raises for one that has ended.
         """
-        identity, clock = self.dialer.identity, SystemClock()
+        identity, clock = self.dialer.identity, self.transport.clock
         if identity is None or self._renewing is not None or self.closed:
             return
         if clock.wall_s() >= identity.current.ends_s:

@@ -50,9 +50,7 @@ async def job_spec(asked: JobSpec, artifacts: AsyncArtifacts) -> trainer_pb2.Job
         learning_rate=asked.learning_rate,
         request_budget=asked.requests,
         policy=asked.policy,
-        requirements=selector_pb2.Requirements(
-            min_slots=asked.min_slots, accelerator_kind=asked.accelerator, labels=asked.labels or {}
-        ),
+        requirements=_requirements(asked),
         min_workers=asked.min_workers,
         max_workers=asked.max_workers,
         backend=number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0}),
@@ -97,12 +95,16 @@ async def script_spec(asked: ScriptSpec, artifacts: AsyncArtifacts) -> trainer_p
         script=common_pb2.Script(arguments=asked.script_arguments, max_restarts=asked.max_restarts),
         request_budget=asked.requests,
         policy=asked.policy,
-        requirements=selector_pb2.Requirements(
-            min_slots=asked.min_slots, accelerator_kind=asked.accelerator, labels=asked.labels
-        ),
+        requirements=_requirements(asked),
         min_workers=asked.min_workers,
         max_workers=asked.max_workers,
         name=asked.name,
+    )
+
+
+def _requirements(asked: JobSpec | ScriptSpec) -> selector_pb2.Requirements:
+    return selector_pb2.Requirements(
+        min_slots=asked.min_slots, accelerator_kind=asked.accelerator, labels=asked.labels or {}
     )
 
 

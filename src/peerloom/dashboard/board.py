@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -43,7 +44,7 @@ class Board:
             return None
         version, text = self._texts.get(name, (0, ""))
         if version != self._versions[name]:
-            text = json.dumps(self._makers[name](), default=_as_text, separators=(",", ":"))
+            text = _as_json(self._makers[name]())
             self._texts[name] = self._versions[name], text
         return text
 
@@ -60,6 +61,22 @@ class Board:
         """Lets go of all who wait."""
         self.closed = True
         self._news.set()
+
+
+def _as_json(value: Any) -> str:
+    """As browsers read it, which know no numbers that aren't finite: the loss of a training that diverged."""
+    try:
+        return json.dumps(value, default=_as_text, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), default=_as_text, separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _as_text(value: object) -> str:

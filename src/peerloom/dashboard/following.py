@@ -1,46 +1,47 @@
 """Asks and watches the system, once for all who look."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from peerloom.client.async_client import AsyncClient
 from peerloom.client.types import Belief, Job, Model
 from peerloom.dashboard.availability import SERVICES, Availability, services_page
 from peerloom.dashboard.board import Board
-from peerloom.dashboard.job_page import JobPage
+from peerloom.dashboard.close_ups import CloseUps
 from peerloom.dashboard.listings import belief_rows, job_rows, jobs_by_node, model_rows
 from peerloom.dashboard.network_page import NetworkPage
 from peerloom.errors import FailedPreconditionError, PeerloomError
-from peerloom.kit.clock import Clock
+from peerloom.kit.clock import Clock, SystemClock
 
 ASK_EVERY_S = 1.0
 LIST_LIMIT = 100
-# Jobs whose events are kept after somebody looked at them; the one looked at longest ago goes first.
-FOLLOWED_LIMIT = 16
-
-
-def events_section(job_id: str) -> str:
-    """The name of the section with all that happened to a job that is followed."""
-    return f"events:{job_id}"
 
 
 class SystemFollower:
-    """Keeps the board's sections services, nodes, events, jobs, models, beliefs; job:ID, events:ID.
+    """Keeps the sections services, nodes, events, jobs, models, beliefs; `close_ups` those of one thing.
 
     `run` works until it is cancelled. The client's patience should have no limit: what is away is shown.
     """
 
-    def __init__(self, client: AsyncClient, board: Board, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        board: Board,
+        clock: Clock,
+        look_beside: Callable[[], dict[str, Any]] | None = None,
+    ) -> None:
+        self._look_beside = look_beside
         self._client, self._board, self._clock = client, board, clock
         self._network = NetworkPage()
         self._availability = dict.fromkeys(SERVICES, Availability())
         self._jobs: Sequence[Job] = ()
         self._models: Sequence[Model] = ()
         self._beliefs: Sequence[Belief] = ()
-        self._followed: OrderedDict[str, asyncio.Task[None]] = OrderedDict()
         self._tasks = asyncio.TaskGroup()
+        self.close_ups = CloseUps(client, board, self._tasks)
         board.pin("services", lambda: services_page(self._availability, client.address))
         board.pin("nodes", self._network_rows)
         board.pin("events", lambda: self._network.events())
@@ -55,6 +56,8 @@ class SystemFollower:
             tasks.create_task(self._keep_asking("registry", self._ask_registry))
             tasks.create_task(self._keep_asking("selector", self._ask_selector))
             tasks.create_task(self._keep_asking("trainer", self._ask_trainer))
+            if self._look_beside is not None:
+                tasks.create_task(self._keep_looking_beside(self._look_beside))
 
     async def ask_once(self) -> None:
         """Asks each service once; what one is away for stands in the section services."""
@@ -63,23 +66,6 @@ class SystemFollower:
             self._ask("selector", self._ask_selector),
             self._ask("trainer", self._ask_trainer),
         )
-
-    def look_at(self, job_id: str) -> str:
-        """Follows a job from now on, while `run` works; returns the name of its section."""
-        name = f"job:{job_id}"
-        task = self._followed.get(name)
-        if task is None or task.done():
-            page = JobPage()
-            self._board.pin(name, page.page)
-            self._board.pin(events_section(job_id), page.events)
-            self._followed[name] = self._tasks.create_task(self._follow_job(job_id, name, page))
-        self._followed.move_to_end(name)
-        while len(self._followed) > FOLLOWED_LIMIT:
-            oldest, task = self._followed.popitem(last=False)
-            task.cancel()
-            self._board.unpin(oldest)
-            self._board.unpin(events_section(oldest.partition(":")[2]))
-        return name
 
     async def _watch(self) -> None:
         while True:
@@ -129,29 +115,15 @@ class SystemFollower:
         self._models = await self._client.models(limit=LIST_LIMIT)
         self._touch("jobs", "models", "nodes")
 
-    async def _follow_job(self, job_id: str, name: str, page: JobPage) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(self._keep_status(job_id, name, page))
-            try:
-                job = await self._client.job(job_id)
-                async for event in job.watch():
-                    page.apply(event)
-                    self._touch(name)
-                page.refresh(await job.status())
-            except PeerloomError as error:
-                trouble = error.message
-                self._board.pin(name, lambda: {"trouble": trouble, "id": job_id})
-            asking.cancel()
-        self._touch(name)
-
-    async def _keep_status(self, job_id: str, name: str, page: JobPage) -> None:
-        """The snapshot has what events don't tell: the ledger, checkpoints, the state of each worker."""
+    async def _keep_looking_beside(self, look: Callable[[], dict[str, Any]]) -> None:
+        """Shows what the testbed's own counters say; while it is silent, why."""
+        found: dict[str, Any] = {}
         while True:
             try:
-                page.refresh(await (await self._client.job(job_id)).status())
-                self._touch(name)
-            except PeerloomError:
-                pass  # the trainer's availability tells of it
+                found = await asyncio.to_thread(look)
+            except PeerloomError as error:
+                found = {**found, "trouble": error.message}
+            self._board.pin("testbed", lambda: found)  # noqa: B023  # the newest, whenever it is read
             await asyncio.sleep(ASK_EVERY_S)
 
     def _network_rows(self) -> list[dict[str, Any]]:
@@ -163,3 +135,34 @@ class SystemFollower:
     def _touch(self, *names: str) -> None:
         for name in names:
             self._board.touch(name)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A system that is followed: the board that is kept, and who asks. `task` ends early only by a bug."""
+
+    client: AsyncClient
+    board: Board
+    follower: SystemFollower
+    task: asyncio.Task[None]
+
+
+@asynccontextmanager
+async def kept_following(
+    connect: Callable[[], AsyncClient], look_beside: Callable[[], dict[str, Any]] | None = None
+) -> AsyncIterator[Followed]:
+    """Follows the system of a client while the block runs; raises at its end what ended the task early.
+
+    A window over it should close when the task is done: else it would stand still and look alive.
+    """
+    board = Board()
+    async with connect() as client:
+        follower = SystemFollower(client, board, SystemClock(), look_beside)
+        task = asyncio.create_task(follower.run())
+        try:
+            yield Followed(client, board, follower, task)
+        finally:
+            board.close()
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

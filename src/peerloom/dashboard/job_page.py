@@ -1,7 +1,7 @@
 """A job as its page shows it: the events in their order, and the newest snapshot."""
 
 from collections import deque
-from dataclasses import asdict
+from collections.abc import Iterable
 from typing import Any
 
 from peerloom.client.curves import Curves
@@ -17,10 +17,12 @@ from peerloom.client.types import (
     StepCommitted,
     WorkerLost,
 )
-from peerloom.dashboard.listings import job_head
+from peerloom.dashboard.job_facts import job_facts
 
-MARK_LIMIT = 500  # of each kind of list: generations, epochs, marks
-FIGURES = ("loss", "samples_per_s", "compute_ms", "communication_ms")
+MARK_LIMIT = 500  # of each kind of list: generations, epochs, marks, divisions, events
+PART_LIMIT = 2000  # of all divisions together: with more workers fewer divisions are kept
+LOGGED_LIMIT = 32  # as many names as a script may log numbers by
+FIGURES = ("loss", "samples_per_s", "compute_ms", "communication_ms", "kilobytes")
 
 
 class JobPage:
@@ -28,12 +30,15 @@ class JobPage:
 
     def __init__(self) -> None:
         self._curves = Curves(FIGURES)
+        self._logged: dict[str, Curves] = {}
         self._epochs: list[dict[str, Any]] = []
         self._generations: list[dict[str, Any]] = []
         self._marks: list[dict[str, Any]] = []
+        self._divisions: list[dict[str, Any]] = []
+        self._homes: dict[str, str] = {}  # the nodes of the workers that the divisions name
         self._members: dict[str, str] = {}
-        self._bytes = 0
-        self._log: list[dict[str, Any]] = []
+        self._traffic: dict[str, dict[str, Any]] = {}
+        self._method = ""
         self._events: deque[JobEvent] = deque(maxlen=MARK_LIMIT)
         self._job: Job | None = None
 
@@ -59,36 +64,58 @@ class JobPage:
             case LiarDismissed():
                 self._mark("dismissed", event.dismissal.node_name, event.dismissal.reason)
         self._events.append(event)
-        if not isinstance(event, NodeAnswered | StateChanged | EpochFinished):
-            _keep(self._log, {"time": event.time, "text": str(event)})
 
     def page(self) -> dict[str, Any]:
         """The page; without a snapshot there is none yet."""
-        job = self._job
+        told = [
+            one for one in self._events if not isinstance(one, NodeAnswered | StateChanged | EpochFinished)
+        ]
         return {
-            **(_facts(job) if job else {}),
+            **(job_facts(self._job) if self._job else {}),
             "steps": self._curves.columns(),
             "stride": self._curves.stride,
+            "logged": {name: curves.columns() for name, curves in sorted(self._logged.items())},
             "epochs": self._epochs,
             "generations": self._generations,
             "marks": self._marks,
-            "bytes": self._bytes,
-            "log": self._log[::-1],
+            "divisions": self._divisions,
+            "homes": self._homes,
+            "traffic": list(self._traffic.values()),
+            "log": _lines(told)[::-1],
         }
 
     def events(self) -> list[dict[str, Any]]:
         """All that happened but steps, oldest first."""
-        return [{"time": event.time, "text": str(event)} for event in self._events]
+        return _lines(self._events)
 
     def _step(self, event: StepCommitted) -> None:
-        self._bytes += event.communicated_bytes
         figures = {
             "loss": event.loss,
             "samples_per_s": event.samples_per_s,
             "compute_ms": event.compute_s * 1000,
             "communication_ms": event.communication_s * 1000,
+            "kilobytes": event.communicated_bytes / 1000,
         }
         self._curves.add(event.step, figures)
+        for name, number in event.metrics.items():
+            if name in self._logged or len(self._logged) < LOGGED_LIMIT:
+                self._logged.setdefault(name, Curves((name,))).add(event.step, {name: number})
+        if event.batch_shares:
+            self._divide(event)
+        sent = self._traffic.setdefault(self._method, {"method": self._method, "steps": 0, "bytes": 0})
+        sent["steps"] += 1
+        sent["bytes"] += event.communicated_bytes
+
+    def _divide(self, event: StepCommitted) -> None:
+        """Notes which part of a batch each worker takes from this step on, 0 to 1."""
+        whole = sum(event.batch_shares) or 1
+        shares = zip(self._members, event.batch_shares, strict=False)
+        parts = {worker: round(share / whole, 4) for worker, share in shares}
+        _keep(self._divisions, {"step": event.step, "parts": parts})
+        del self._divisions[: -max(2, PART_LIMIT // max(1, len(parts)))]
+        self._homes |= self._members
+        shown = {worker for division in self._divisions for worker in division["parts"]}
+        self._homes = {worker: node for worker, node in self._homes.items() if worker in shown}
 
     def _epoch(self, event: EpochFinished) -> None:
         self._epochs = [one for one in self._epochs if one["epoch"] < event.epoch]
@@ -109,11 +136,13 @@ class JobPage:
                 workers = f"{joined.count(name)} of its workers joined generation {event.generation}"
                 self._mark("joined", name, workers, event.first_step)
         self._members = now
+        self._method = event.sync
         formed = {
             "generation": event.generation,
             "first_step": event.first_step,
             "workers": len(event.workers),
             "nodes": sorted(set(now.values())),
+            "sync": event.sync,
         }
         _keep(self._generations, formed)
 
@@ -122,30 +151,10 @@ class JobPage:
         _keep(self._marks, {"kind": kind, "node": node, "text": text, "step": at})
 
 
+def _lines(events: Iterable[JobEvent]) -> list[dict[str, Any]]:
+    return [{"time": event.time, "text": str(event)} for event in events]
+
+
 def _keep(kept: list[dict[str, Any]], newest: dict[str, Any]) -> None:
     kept.append(newest)
     del kept[:-MARK_LIMIT]
-
-
-def _facts(job: Job) -> dict[str, Any]:
-    return {
-        **job_head(job),
-        "policy": job.spec.policy,
-        "requests": job.spec.requests,
-        "backend": job.backend,
-        "robust": job.spec.robust,
-        "batch_size": job.spec.batch_size,
-        "learning_rate": job.spec.learning_rate,
-        "generation": job.generation,
-        "progress": asdict(job.progress) if job.progress else None,
-        "checkpoint_step": job.checkpoint_step,
-        "answers": [{**asdict(one), "accepted": one.accepted} for one in job.answers],
-        "choice": str(job.choice) if job.choice else "",
-        "passed_over": [asdict(one) for one in job.choice.passed_over] if job.choice else [],
-        "workers": [asdict(one) for one in job.workers],
-        "ledger": asdict(job.ledger) | {"stretches": len(job.ledger.stretches)} if job.ledger else None,
-        "evaluation": str(job.evaluation) if job.evaluation else "",
-        "audits": asdict(job.audits) if job.audits else None,
-        "carried_bytes": sum(link.sent_bytes for link in job.traffic.links) if job.traffic else None,
-        "model": job.result.model.digest if job.result and job.result.model else None,
-    }

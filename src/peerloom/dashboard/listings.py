@@ -1,10 +1,10 @@
-"""Jobs, models and beliefs as pages show them."""
+"""Jobs, models, artifacts and beliefs as pages show them."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from peerloom.client.types import Belief, Job, Model
+from peerloom.client.types import Belief, Job, KeptArtifact, Model
 
 
 def job_head(job: Job) -> dict[str, Any]:
@@ -55,9 +55,46 @@ def model_rows(models: Iterable[Model]) -> list[dict[str, Any]]:
             "metric_name": model.metric_name,
             "created": model.create_time,
             "began_with": names.get(model.initial_model, model.initial_model[:12]),
+            "input": _raw_input(model),
         }
         for model in known
     ]
+
+
+def _raw_input(model: Model) -> dict[str, Any] | None:
+    """What a box to ask it needs; None for a model that says nothing of its inputs."""
+    raw = model.raw_input
+    if raw is None:
+        return None
+    return {
+        "shape": raw.shape,
+        "low": raw.low,
+        "high": raw.high,
+        "is_whole": "int" in raw.dtype,
+        "is_text": raw.vocabulary is not None,
+    }
+
+
+def artifact_rows(artifacts: Iterable[KeptArtifact]) -> list[dict[str, Any]]:
+    """One row an artifact: models first, then data, code, checkpoints; the largest of a kind first."""
+    places = {kind: place for place, kind in enumerate(("model", "data_set", "code", "checkpoint"))}
+    ordered = sorted(artifacts, key=lambda one: (places.get(one.kind, len(places)), -one.size_bytes))
+    return [asdict(one) for one in ordered]
+
+
+def belief_steps(history: Iterable[Belief]) -> list[dict[str, Any]]:
+    """One row an update of a belief, oldest first, from a history that begins with the newest."""
+    rows = [
+        {
+            "updates": belief.updates,
+            "time": belief.update_time,
+            "belief": belief.belief,
+            "terms": asdict(belief.terms) if belief.terms else None,
+            "evidence": _evidence(belief),
+        }
+        for belief in history
+    ]
+    return rows[::-1]
 
 
 def belief_rows(beliefs: Iterable[Belief]) -> list[dict[str, Any]]:

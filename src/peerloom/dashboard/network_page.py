@@ -70,5 +70,10 @@ def _node(node: Node) -> dict[str, Any]:
         "via": node.via,
         "accelerators": [f"{one.count} {one.kind} {one.model}".strip() for one in node.accelerators],
         "gflops": node.speed.matmul_gflops if node.speed else None,
+        "heartbeat_ms": _milliseconds(node.speed.heartbeat_s if node.speed else None),
         "last_seen": None if node.state == "alive" else node.last_seen_time,
     }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 1)

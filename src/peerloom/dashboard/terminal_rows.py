@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from peerloom.kit.printable import escaped
+from peerloom.kit.printable import Column, escaped
 
 GAP = 2
 CELL_LIMIT = 28  # one long name must not push all else off the screen
@@ -15,19 +15,10 @@ TROUBLED = frozenset({"suspect", "dead", "failed", "no compute"})
 
 
 @dataclass(frozen=True)
-class TerminalColumn:
-    """A column: its head, how a row becomes its text, and whether it holds numbers."""
-
-    head: str
-    text: Callable[[Mapping[str, Any]], str]
-    right: bool = False
-
-
-@dataclass(frozen=True)
 class TerminalTable:
     """Cells that fit a width: texts of `columns`, cut to `widths`, in `rows` with the ids `keys`."""
 
-    columns: tuple[TerminalColumn, ...]
+    columns: tuple[Column, ...]
     widths: tuple[int, ...]
     keys: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -47,36 +38,34 @@ def _node_jobs(row: Mapping[str, Any]) -> str:
 
 
 NODE_COLUMNS = (
-    TerminalColumn("NODE", lambda row: row["name"]),
-    TerminalColumn("STATE", _node_state),
-    TerminalColumn("USED", lambda row: f"{_number(row['used'], 'd')}/{row['slots']}", right=True),
-    TerminalColumn("BELIEF", lambda row: _number(row["belief"], ".3f"), right=True),
-    TerminalColumn("JOBS", _node_jobs),
-    TerminalColumn("GFLOPS", lambda row: _number(row["gflops"], ",.0f"), right=True),
-    TerminalColumn("DEVICE", lambda row: ", ".join(row["accelerators"]) or "-"),
-    TerminalColumn("OWNER", lambda row: row["owner"] or "-"),
-    TerminalColumn("ADDRESS", lambda row: row["address"]),
+    Column("NODE", lambda row: row["name"]),
+    Column("STATE", _node_state),
+    Column("USED", lambda row: f"{_number(row['used'], 'd')}/{row['slots']}", right=True),
+    Column("BELIEF", lambda row: _number(row["belief"], ".3f"), right=True),
+    Column("JOBS", _node_jobs),
+    Column("GFLOPS", lambda row: _number(row["gflops"], ",.0f"), right=True),
+    Column("DEVICE", lambda row: ", ".join(row["accelerators"]) or "-"),
+    Column("OWNER", lambda row: row["owner"] or "-"),
+    Column("ADDRESS", lambda row: row["address"]),
 )
 JOB_COLUMNS = (
-    TerminalColumn("JOB", lambda row: row["id"]),
-    TerminalColumn("STATE", lambda row: row["state"].replace("_", " ")),
-    TerminalColumn(
+    Column("JOB", lambda row: row["id"]),
+    Column("STATE", lambda row: row["state"].replace("_", " ")),
+    Column(
         "STEP", lambda row: f"{row['step']}/{row['total_steps'] or '?'}" if row["step"] else "-", right=True
     ),
-    TerminalColumn("LOSS", lambda row: _number(row["loss"], ".4f"), right=True),
-    TerminalColumn("TEST", lambda row: _number(row["metric"], ".4f"), right=True),
-    TerminalColumn("TASK", lambda row: row["task"]),
-    TerminalColumn("SAMPLES/S", lambda row: _number(row["samples_per_s"], ",.0f"), right=True),
-    TerminalColumn("NAME", lambda row: row["name"] or "-"),
-    TerminalColumn("WHY", lambda row: row["reason"] or "-"),
+    Column("LOSS", lambda row: _number(row["loss"], ".4f"), right=True),
+    Column("TEST", lambda row: _number(row["metric"], ".4f"), right=True),
+    Column("TASK", lambda row: row["task"]),
+    Column("SAMPLES/S", lambda row: _number(row["samples_per_s"], ",.0f"), right=True),
+    Column("NAME", lambda row: row["name"] or "-"),
+    Column("WHY", lambda row: row["reason"] or "-"),
 )
 
 
-def table_within(
-    columns: Sequence[TerminalColumn], rows: Sequence[Mapping[str, Any]], width: int
-) -> TerminalTable:
+def table_within(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], width: int) -> TerminalTable:
     """The columns from the first on that fit into `width` cells, at least one; the rows keep order."""
-    kept: list[TerminalColumn] = []
+    kept: list[Column] = []
     widths: list[int] = []
     cells: list[list[str]] = []
     left = width

@@ -1,8 +1,8 @@
 """The window in a terminal: nodes above jobs, and all that happened to one of them on a screen of its own."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -14,13 +14,13 @@ from textual.widgets import DataTable, Footer, RichLog, Sparkline, Static
 
 from peerloom.client.async_client import AsyncClient
 from peerloom.dashboard.board import Board
-from peerloom.dashboard.following import SystemFollower, events_section
+from peerloom.dashboard.close_ups import events_section
+from peerloom.dashboard.following import kept_following
 from peerloom.dashboard.terminal_rows import (
     GAP,
     JOB_COLUMNS,
     NODE_COLUMNS,
     TROUBLED,
-    TerminalColumn,
     TerminalTable,
     event_line,
     job_line,
@@ -28,7 +28,7 @@ from peerloom.dashboard.terminal_rows import (
     table_within,
     trouble_lines,
 )
-from peerloom.kit.clock import SystemClock
+from peerloom.kit.printable import Column
 
 PAUSE_S = 0.25  # between two looks at the board: what changes more often is shown together
 _SCROLLBAR = 2
@@ -39,7 +39,7 @@ class PageTable(DataTable[Text]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select_cursor", "What happened")]
 
-    def __init__(self, id: str, columns: Sequence[TerminalColumn]) -> None:
+    def __init__(self, id: str, columns: Sequence[Column]) -> None:
         super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
         self._all, self._shown = columns, TerminalTable((), (), (), ())
 
@@ -72,14 +72,23 @@ class PageTable(DataTable[Text]):
         return self._shown.keys[self.cursor_row] if self.cursor_row < len(self._shown.keys) else ""
 
 
+@dataclass(frozen=True)
+class Happened:
+    """What there is to show of one job or node: its head, its events, oldest first, and a job's losses."""
+
+    head: str
+    events: Sequence[Mapping[str, Any]]
+    losses: Sequence[float] = ()
+
+
 class EventsScreen(Screen[None]):
     """What happened to one job or node, the newest at the end; of a job its loss too."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,backspace", "app.pop_screen", "Back")]
 
-    def __init__(self, name: str, head: Callable[[], str], events: Callable[[], list[Any]]) -> None:
+    def __init__(self, name: str, look: Callable[[], Happened]) -> None:
         super().__init__()
-        self._name, self._head, self._events = name, head, events
+        self._name, self._look = name, look
         self._lines: list[str] = []
 
     def compose(self) -> ComposeResult:
@@ -88,15 +97,16 @@ class EventsScreen(Screen[None]):
         yield RichLog(wrap=True, markup=False, id="events")
         yield Footer()
 
-    def show(self, losses: Sequence[float]) -> None:
+    def show(self) -> None:
         """Draws what is news; nothing before there is something to draw on."""
         if not self.is_mounted:
             return
-        self.query_one("#head", Static).update(f"{self._name}  {self._head()}")
+        happened = self._look()
+        self.query_one("#head", Static).update(f"{self._name}  {happened.head}")
         curve = self.query_one("#loss", Sparkline)
-        curve.display = len(losses) > 1
-        curve.data = list(losses)
-        lines = [event_line(event) for event in self._events()]
+        curve.display = len(happened.losses) > 1
+        curve.data = list(happened.losses)
+        lines = [event_line(event) for event in happened.events]
         if lines != self._lines:
             log = self.query_one("#events", RichLog)
             if lines[: len(self._lines)] != self._lines:  # the oldest were forgotten
@@ -127,7 +137,6 @@ class TerminalWindow(App[None]):
     def __init__(self, board: Board, look_at: Callable[[str], str]) -> None:
         super().__init__()
         self._board, self._look_at = board, look_at
-        self._job = ""
 
     def compose(self) -> ComposeResult:
         yield Static(id="summary", markup=False)
@@ -162,47 +171,38 @@ class TerminalWindow(App[None]):
             home.query_one("#nodes", PageTable).show(nodes)
             home.query_one("#jobs", PageTable).show(jobs)
             if isinstance(self.screen, EventsScreen):
-                page = section(self._job) if self._job else None
-                self.screen.show(page["steps"]["loss"] if page and "steps" in page else [])
+                self.screen.show()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Enter on a row: what happened to that node or job."""
         table = event.data_table
         if not isinstance(table, PageTable) or not table.chosen:
             return
-        section, key = self._board.section, table.chosen
+        key = table.chosen
         if table.id == "jobs":
-            self._job = name = self._look_at(key)
-            screen = EventsScreen(
-                key, lambda: job_line(section(name) or {}), lambda: section(events_section(key)) or []
-            )
+            section = self._look_at(key)
+            screen = EventsScreen(key, lambda: self._of_job(section, key))
         else:
-            self._job = ""
-            node = next((row for row in section("nodes") if row["id"] == key), None)
+            node = next((row for row in self._board.section("nodes") if row["id"] == key), None)
             if node is None:
                 return
-            screen = EventsScreen(
-                node["name"],
-                lambda: f"{node['state']}: {node['reason']}",
-                lambda: [one for one in reversed(section("events")) if one["node"] == node["name"]],
-            )
+            screen = EventsScreen(node["name"], lambda: self._of_node(node))
         self.push_screen(screen)
         self.call_after_refresh(self.show)
+
+    def _of_job(self, section: str, job_id: str) -> Happened:
+        page = self._board.section(section) or {}
+        losses = page["steps"]["loss"] if "steps" in page else ()
+        return Happened(job_line(page), self._board.section(events_section(job_id)) or (), losses)
+
+    def _of_node(self, node: Mapping[str, Any]) -> Happened:
+        events = [one for one in reversed(self._board.section("events")) if one["node"] == node["name"]]
+        return Happened(f"{node['state']}: {node['reason']}", events)
 
 
 async def show_in_terminal(connect: Callable[[], AsyncClient]) -> None:
     """Follows the system of a client and shows it until a key ends it."""
-    board = Board()
-    async with connect() as client:
-        follower = SystemFollower(client, board, SystemClock())
-        window = TerminalWindow(board, follower.look_at)
-        following = asyncio.create_task(follower.run())
-        # Without it the window would stand still and look alive.
-        following.add_done_callback(lambda _: window.exit())
-        try:
-            await window.run_async()
-        finally:
-            board.close()
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+    async with kept_following(connect) as followed:
+        window = TerminalWindow(followed.board, followed.follower.close_ups.look_at)
+        followed.task.add_done_callback(lambda _: window.exit())
+        await window.run_async()

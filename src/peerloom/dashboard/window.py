@@ -1,15 +1,15 @@
 """The web server: files, and one stream of server-sent events for each browser that looks.
 
-Nothing can be changed through it, and no page asks anything of another place: the browser is told to refuse
-that. It answers only to names that are its own, so that no page from elsewhere reads it by a name that was
-turned to this address.
+No page asks anything of another place: the browser is told to refuse that. The server answers only to names
+that are its own, so that no page from elsewhere reads it by a name that was turned to this address.
 """
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,12 +23,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from peerloom.client.async_client import AsyncClient
 from peerloom.dashboard.board import Board
-from peerloom.dashboard.following import SystemFollower
+from peerloom.dashboard.following import kept_following
+from peerloom.dashboard.permitted_actions import actions_route
+from peerloom.dashboard.questions import questions_route
 from peerloom.errors import UnavailableError
-from peerloom.kit.clock import SystemClock
+from peerloom.kit.server import watch_lifeline
 
 STATIC = Path(__file__).parent / "static"
-SECTIONS = ("services", "nodes", "events", "jobs", "models", "beliefs")
+SECTIONS = ("window", "services", "nodes", "events", "jobs", "models", "beliefs", "testbed")
 PAUSE_S = 0.25  # between two looks at the board: what changes more often is shown together
 SIGN_OF_LIFE_S = 15.0
 HEADERS = (
@@ -55,22 +57,30 @@ class SafeHeaders:
 
 
 def web_application(
-    board: Board, look_at: Callable[[str], str], base_path: str, hosts: Iterable[str]
+    board: Board,
+    looking: Callable[[str, str], AbstractContextManager[list[str]]],
+    base_path: str,
+    hosts: Iterable[str],
+    posts: Sequence[BaseRoute] = (),
 ) -> Starlette:
-    """The pages below `base_path` ("" or "/x"), for requests that name one of the `hosts`."""
+    """The pages below `base_path` ("" or "/x"), for requests that name one of the `hosts`.
+
+    `looking` has the board filled with what one page shows of one item, and names its sections; `posts` are
+    what pages may ask beside.
+    """
 
     async def index(_: Request) -> Response:
         return FileResponse(STATIC / "index.html")
 
     async def stream(request: Request) -> Response:
-        job = request.query_params.get("job", "")
-        names = [*SECTIONS, *([look_at(job)] if job else [])]
-        return StreamingResponse(_changes(board, names), media_type="text/event-stream")
+        page, item = (request.query_params.get(name, "") for name in ("page", "item"))
+        return StreamingResponse(_changes(board, looking(page, item)), media_type="text/event-stream")
 
     pages: list[BaseRoute] = [
         Route("/", index),
         Route("/stream", stream),
         Mount("/static", StaticFiles(directory=STATIC)),
+        *posts,
     ]
     routes: list[BaseRoute] = [Mount(base_path, routes=pages)]
     if base_path:
@@ -79,8 +89,14 @@ def web_application(
     return Starlette(routes=routes, middleware=[Middleware(SafeHeaders), trusted])
 
 
-async def _changes(board: Board, names: list[str]) -> AsyncGenerator[str, None]:
+async def _changes(board: Board, looking: AbstractContextManager[list[str]]) -> AsyncGenerator[str, None]:
     """The sections as events, all at first, then those that differ from what was sent."""
+    with looking as more:
+        async for text in _news(board, [*SECTIONS, *more]):
+            yield text
+
+
+async def _news(board: Board, names: Sequence[str]) -> AsyncGenerator[str, None]:
     sent: dict[str, str] = {}
     while not board.closed:
         count = board.count
@@ -96,7 +112,7 @@ async def _changes(board: Board, names: list[str]) -> AsyncGenerator[str, None]:
             yield ": nothing new\n\n"
 
 
-class _WebServer(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """Ends the streams, which would never end by themselves, when it is told to stop."""
 
     def __init__(self, config: uvicorn.Config, board: Board) -> None:
@@ -125,21 +141,26 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 async def serve_window(
-    connect: Callable[[], AsyncClient], listener: socket.socket, base_path: str, hosts: Iterable[str]
+    connect: Callable[[], AsyncClient],
+    listener: socket.socket,
+    base_path: str,
+    hosts: Iterable[str],
+    token: str = "",
+    look_beside: Callable[[], dict[str, Any]] | None = None,
 ) -> None:
-    """Follows the system of a client and shows it until a signal, which is then raised again."""
-    board = Board()
-    async with connect() as client:
-        follower = SystemFollower(client, board, SystemClock())
-        app = web_application(board, follower.look_at, base_path, hosts)
+    """Follows the system of a client and shows it until a signal, which is then raised again.
+
+    Who has the `token` may drain nodes and cancel jobs; without one nobody may. `look_beside` tells, in a
+    thread and once a second, of the network that a testbed emulates, if there is one.
+    """
+    async with kept_following(connect, look_beside) as followed:
+        board, client = followed.board, followed.client
+        board.pin("window", lambda: {"acts": bool(token)})
+        posts = [questions_route(client), *([actions_route(client, token)] if token else [])]
+        app = web_application(board, followed.follower.close_ups.looking, base_path, hosts, posts)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
-        server = _WebServer(config, board)
-        following = asyncio.create_task(follower.run())
-        # Without it the pages would stand still and look alive.
-        following.add_done_callback(lambda _: server.end())
-        try:
-            await server.serve([listener])
-        finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+        server = WebServer(config, board)
+        followed.task.add_done_callback(lambda _: server.end())
+        loop = asyncio.get_running_loop()
+        watch_lifeline(lambda: loop.call_soon_threadsafe(server.end))
+        await server.serve([listener])

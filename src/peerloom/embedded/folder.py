@@ -25,13 +25,14 @@ _POLL_S = 0.05
 class SystemNote:
     """What STATE/system.json says of the system that is up: addresses are host:port by process name.
 
-    `metrics` has those where Prometheus reads metrics, if it may.
+    `metrics` has those where Prometheus reads metrics, if it may; `dashboard` is a URL, "" without one.
     """
 
     registry: str
     pid: int
     services: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, str] = field(default_factory=dict)
+    dashboard: str = ""
 
 
 class StateFolder:

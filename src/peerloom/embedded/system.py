@@ -4,10 +4,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from peerloom.embedded.child import Child
+from peerloom.embedded.dashboard_process import DashboardProcess
 from peerloom.embedded.folder import StateFolder, SystemNote
 from peerloom.embedded.health import Prober, Seen, not_ready
 from peerloom.embedded.process import end_together
@@ -27,8 +28,9 @@ class Embedded:
 
     A context manager: `with Embedded(Path("state")) as system: Client(system.address)`. `services` chooses
     some of registry, selector and trainer; the registry must be among them. Jobs may name files below
-    `data_roots`. With `metrics` each process serves them to Prometheus, on loopback. Nothing outlives it:
-    leaving the block stops every process in order, and a SIGKILL of this process ends them too.
+    `data_roots`. With `metrics` each process serves them to Prometheus, on loopback. With `dashboard` that
+    runs beside them, on loopback; it needs peerloom[dashboard]. Nothing outlives it: leaving the block stops
+    every process in order, and a SIGKILL of this process ends them too.
     """
 
     def __init__(
@@ -40,10 +42,12 @@ class Embedded:
         log_level: str = "info",
         data_roots: Sequence[Path] = (),
         metrics: bool = False,
+        dashboard: bool = False,
     ) -> None:
         self.folder = StateFolder(Path(state))
         plans = plan_processes(self.folder.path, slots, services, log_level, data_roots)
         self._children = [Child(plan, self.folder.log_path(plan.name), metrics) for plan in plans]
+        self.dashboard = DashboardProcess(self.folder.log_path("dashboard")) if dashboard else None
         self._keepers: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._launching = threading.Lock()
@@ -84,7 +88,8 @@ class Embedded:
             self.folder.remove_note()
             self._launch_all()
             self._wait_until_ready()
-            self.folder.write_note(SystemNote(self.address, os.getpid(), self.addresses, self.metrics))
+            url = self.dashboard.url if self.dashboard else ""
+            self.folder.write_note(SystemNote(self.address, os.getpid(), self.addresses, self.metrics, url))
         except BaseException:
             self.stop()
             raise
@@ -95,12 +100,26 @@ class Embedded:
         registry.wait_for_address()
         for child in others:
             self._launch(child)
+        if self.dashboard:
+            self.dashboard.launch(*self._beside())
         for child in others:
             child.wait_for_address()
         for child in self._children:
-            keeper = threading.Thread(target=self._keep, args=(child,), name=child.plan.name, daemon=True)
-            keeper.start()
-            self._keepers.append(keeper)
+            self._start_keeper(child.plan.name, self._keep, child)
+        if self.dashboard:
+            self.dashboard.wait_for_url()
+            self._start_keeper(
+                "dashboard", self.dashboard.keep, *self._beside(), self._launching, self._stopping
+            )
+
+    def _beside(self) -> tuple[str, int, list[int]]:
+        """What a process beside the system is started with."""
+        return self.address, self._lifeline_read, [self._lock_descriptor]
+
+    def _start_keeper(self, name: str, keep: Callable[..., None], *arguments: object) -> None:
+        keeper = threading.Thread(target=keep, args=arguments, name=name, daemon=True)
+        keeper.start()
+        self._keepers.append(keeper)
 
     def _launch(self, child: Child) -> bool:
         with self._launching:
@@ -171,12 +190,14 @@ class Embedded:
         with self._launching:
             self._stopping.set()
         self.folder.remove_note()
+        if self.dashboard:
+            end_together([self.dashboard], STOP_LIMIT_S)
         for phase in sorted({child.plan.stop_phase for child in self._children}):
             end_together([child for child in self._children if child.plan.stop_phase == phase], STOP_LIMIT_S)
         for keeper in self._keepers:
             keeper.join()
-        for child in self._children:
-            child.close()
+        for process in (*self._children, *([self.dashboard] if self.dashboard else ())):
+            process.close()
         for descriptor in (self._lifeline_write, self._lifeline_read, self._lock_descriptor):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -4,7 +4,8 @@ import random
 from collections.abc import Callable
 
 # Not the module's own: who draws a pause must not move what the user's code in this process draws next.
-_chance = random.Random().random
+# A simulation seeds it, so that a history can be had again.
+pauses = random.Random()
 
 
 class Backoff:
@@ -20,7 +21,7 @@ class Backoff:
         self,
         first_s: float,
         longest_s: float,
-        chance: Callable[[], float] = _chance,
+        chance: Callable[[], float] = pauses.random,
         growth: float = 2.0,
     ) -> None:
         assert 0 < first_s <= longest_s, "a pause begins above 0 and grows up to its ceiling"

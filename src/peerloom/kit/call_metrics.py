@@ -91,7 +91,7 @@ class _Call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._told.ended(self._method, _code_of(kind, self._context))
+        self._told.ended(self._method, code_of(kind, self._context))
 
 
 class _UnaryCall(_Call):
@@ -121,7 +121,8 @@ def label_of(method: str) -> str:
     return method.removeprefix("/") if method in MAY_CALL else UNKNOWN_METHOD
 
 
-def _code_of(kind: type[BaseException] | None, context: Any) -> str:
+def code_of(kind: type[BaseException] | None, context: Any) -> str:
+    """The status that a call ends with whose answering raised `kind` (None: nothing)."""
     if kind is not None and issubclass(kind, asyncio.CancelledError | GeneratorExit):
         return "CANCELLED"
     if kind is not None and not issubclass(kind, aio.AbortError):

@@ -4,11 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 from grpc import aio
 
 from peerloom.errors import UnavailableError
+from peerloom.kit import tracing
 from peerloom.kit.identity import Identity
 from peerloom.kit.replica_addresses import target_of
 from peerloom.kit.status import UNREACHABLE, behind_a_door, error_from_rpc
@@ -136,8 +138,9 @@ class Peer(Generic[S]):
         timeout_s: float = 10.0,
     ) -> R:
         """A unary call of one of `stub`'s methods. Raises a PeerloomError."""
-        async with self._failures():
-            return await method(request, timeout=timeout_s)
+        with tracing.calling(request) as carried:
+            async with self._failures():
+                return await method(request, timeout=timeout_s, metadata=carried)
 
     async def send(
         self,
@@ -147,13 +150,14 @@ class Peer(Generic[S]):
     ) -> R:
         """A call that streams requests and is answered once. Raises a PeerloomError."""
         async with self._failures():
-            return await method(requests, timeout=timeout_s)
+            return await method(requests, timeout=timeout_s, metadata=tracing.carried())
 
     def stream(
         self, method: "aio.UnaryStreamMultiCallable[Q, R]", request: Q, timeout_s: float | None = None
     ) -> AsyncGenerator[R]:
         """The messages of a streamed answer. Raises a PeerloomError; leaving early cancels the call."""
-        return self._messages(lambda: method(request, timeout=timeout_s))
+        carried = partial(tracing.carried_to, request)
+        return self._messages(lambda: method(request, timeout=timeout_s, metadata=carried()))
 
     def converse(
         self, method: "aio.StreamStreamMultiCallable[Q, R]", requests: AsyncIterator[Q]

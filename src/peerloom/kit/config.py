@@ -4,16 +4,18 @@ A file is TOML with a table a service ([registry]); the environment has PEERLOOM
 is --listen. An unknown name is an error that suggests the right one.
 """
 
-import argparse
 import dataclasses
 import difflib
 import os
+import sys
 import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
+
+import click
 
 from peerloom.errors import ConfigurationError, nearest
 
@@ -29,19 +31,24 @@ def knob(default: Any, help: str) -> Any:
 def load_config(
     cls: type[C], section: str, arguments: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> C:
-    """Builds a service's configuration. Raises ConfigurationError for unknown names and bad values."""
-    parser = _parser(cls, section)
-    flags, unknown = parser.parse_known_args(list(arguments))
+    """Builds a service's configuration. Raises ConfigurationError for unknown names and bad values.
+
+    With the flag --check-settings that is all: it ends the process, with status 0.
+    """
+    flags, unknown = _flags(cls, section, arguments)
     if unknown:
-        known = [f"--{f.name.replace('_', '-')}" for f in _fields(cls)]
+        known = ["--check-settings", *(f"--{f.name.replace('_', '-')}" for f in _fields(cls))]
         raise ConfigurationError(_unknown("flag", unknown[0].split("=")[0], known))
-    file = flags.config or environment.get("PEERLOOM_CONFIG", "")
+    file = flags["config"] or environment.get("PEERLOOM_CONFIG", "")
     values = {**_from_file(cls, section, file), **_from_environment(cls, section, environment)}
     for field in _fields(cls):
-        given = getattr(flags, field.name)
-        if given is not None:
+        given = flags[field.name]
+        if given is not None and given != ():
             values[field.name] = _convert(field, given, f"--{field.name.replace('_', '-')}")
-    return cls(**values)
+    made = cls(**values)
+    if flags["check_settings"]:
+        sys.exit(0)
+    return made
 
 
 def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
@@ -52,26 +59,40 @@ def _fields(cls: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
     return fields
 
 
-def _parser(cls: type[Any], section: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"peerloom {section.replace('_', '-')}", description=cls.__doc__, allow_abbrev=False
+def _flags(cls: type[Any], section: str, arguments: Sequence[str]) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """What was given by flags, and the arguments that are none; `--help` ends the process."""
+    name = f"peerloom {section.replace('_', '-')}"
+    try:
+        context = _command(cls, section).make_context(name, list(arguments))
+    except click.exceptions.Exit as asked:
+        sys.exit(asked.exit_code)
+    except click.UsageError as error:
+        raise ConfigurationError(error.format_message()) from None
+    return context.params, context.args
+
+
+def _command(cls: type[Any], section: str) -> click.Command:
+    options = [click.Option(["--config"], metavar="FILE", help=f"TOML file with a table [{section}].")]
+    options.append(
+        click.Option(["--check-settings"], is_flag=True, help="Look at the settings, and do no more.")
     )
-    parser.add_argument("--config", metavar="FILE", help=f"TOML file with a table [{section}]")
     for field in _fields(cls):
-        text = f"{field.metadata.get('help', '')} (default: {field.default!r})".replace("%", "%%")
-        metavar = getattr(field.type, "__name__", str(field.type)).upper()
-        # A list may be given part by part: --data-root /a --data-root /b.
-        many: dict[str, Any] = {"action": "append"} if typing.get_origin(field.type) is tuple else {}
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            dest=field.name,
-            metavar=metavar,
-            help=text,
-            nargs="?" if field.type is bool else None,
-            const="true" if field.type is bool else None,
-            **many,
+        # A list may be given part by part: --data-root /a --data-root /b. A switch needs no word.
+        switch: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if field.type is bool else {}
+        options.append(
+            click.Option(
+                [f"--{field.name.replace('_', '-')}", field.name],
+                metavar=getattr(field.type, "__name__", str(field.type)).upper(),
+                help=f"{field.metadata.get('help', '')}  [default: {field.default!r}]",
+                type=str,
+                multiple=typing.get_origin(field.type) is tuple,
+                **switch,
+            )
         )
-    return parser
+    settings: dict[str, Any] = {"help_option_names": ["-h", "--help"], "ignore_unknown_options": True}
+    return click.Command(
+        section, params=[*options], help=cls.__doc__, context_settings={**settings, "allow_extra_args": True}
+    )
 
 
 def _from_file(cls: type[Any], section: str, file: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def create_engine(url: str) -> sa.Engine:
     except ImportError as error:
         raise ConfigurationError(
             f"the database {engine_name(url)} needs a driver: {error}. For PostgreSQL: "
-            "pip install peerloom[postgresql]"
+            "pip install 'peerloom[postgresql]'"
         ) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)

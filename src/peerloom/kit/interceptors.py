@@ -11,6 +11,7 @@ import grpc
 from grpc import aio
 
 from peerloom.errors import InternalError, InvalidArgumentError, PeerloomError
+from peerloom.kit import tracing
 from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
@@ -105,7 +106,7 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
 
     def _guard_unary(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
-            with self._counted_unary(method, context):
+            with self._counted_unary(method, context), tracing.serving(method, context):
                 try:
                     caller.set(self._admit(context, method))
                     return await behaviour(_decoded(request), context)
@@ -116,7 +117,7 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
 
     def _guard_stream(self, behaviour: Any, method: str) -> Any:
         async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            with self._counted_stream(method, context):
+            with self._counted_stream(method, context), tracing.serving(method, context):
                 try:
                     caller.set(self._admit(context, method))
                     async with aclosing(behaviour(_decoded(request), context)) as responses:

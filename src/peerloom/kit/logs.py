@@ -5,6 +5,7 @@ import sys
 
 import structlog
 
+from peerloom.kit import tracing
 from peerloom.kit.printable import escaped
 
 
@@ -16,6 +17,7 @@ def configure_logs(service: str, level: str = "info") -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            _name_trace,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
@@ -26,6 +28,15 @@ def configure_logs(service: str, level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def _name_trace(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Whoever looks at a trace finds what was logged in it."""
+    if trace_id := tracing.trace_id():
+        event["trace_id"] = trace_id
+    return event
 
 
 def _escape(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -4,8 +4,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
+from peerloom.kit.sync_method import BF16, INT8, NONE
 
-DATA, PIPELINE, MICRO_BATCHES = "data", "pipeline", "micro_batches"
+DATA, PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS = (
+    "data",
+    "pipeline",
+    "micro_batches",
+    "order",
+    "activations",
+)
+_KEYS = (PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS)
+ORDERS, ACTIVATION_CODECS = (ONE_F_ONE_B, GPIPE), (NONE, BF16, INT8)
 MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 192
 # With M micro-batches each of K stages idles for (K - 1) / (M + K - 1) of a step: a fifth with four a stage.
 MICRO_BATCHES_A_STAGE = 4
@@ -16,12 +26,15 @@ class ParallelPlan:
     """`stages` workers with consecutive layers each; 1: each worker holds the whole model.
 
     `starts` are the layers, from 0, at which all but the first stage begin; empty: chosen by cost. A batch is
-    computed in `micro_batches` parts, as equal as whole samples allow.
+    computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of ORDERS; `activations`
+    is the codec of what goes from stage to stage, and of its gradients, one of ACTIVATION_CODECS.
     """
 
     stages: int = 1
     starts: tuple[int, ...] = ()
     micro_batches: int = 1
+    order: str = ONE_F_ONE_B
+    activations: str = NONE
 
     @property
     def is_pipeline(self) -> bool:
@@ -34,14 +47,16 @@ class ParallelPlan:
         how = ":".join(map(str, self.starts)) if self.starts else str(self.stages)
         # One start alone would read as a number of stages.
         colon = ":" if len(self.starts) == 1 else ""
-        return f"{PIPELINE}={how}{colon},{MICRO_BATCHES}={self.micro_batches}"
+        order = f",{ORDER}={self.order}" if self.order != ONE_F_ONE_B else ""
+        activations = f",{ACTIVATIONS}={self.activations}" if self.activations != NONE else ""
+        return f"{PIPELINE}={how}{colon},{MICRO_BATCHES}={self.micro_batches}{order}{activations}"
 
 
 def parse_plan(field: str, text: str) -> ParallelPlan:
-    """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…", and "micro_batches=M".
+    """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…" and more of its pairs.
 
-    "pipeline=5:" begins the second of two stages at layer 5. Raises InvalidArgumentError with the limit that
-    was passed, or the nearest word.
+    These are "micro_batches=M", "order=gpipe" and "activations=int8". "pipeline=5:" begins the second of two
+    stages at layer 5. Raises InvalidArgumentError with the limit that was passed, or the nearest word.
     """
     if len(text) > MAX_PLAN_CHARACTERS:
         limit = f"at most {MAX_PLAN_CHARACTERS} characters"
@@ -51,20 +66,26 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
     given: dict[str, str] = {}
     for pair in text.split(","):
         key, equals, value = pair.partition("=")
-        if key not in (PIPELINE, MICRO_BATCHES) or not equals or key in given:
-            near = nearest(key, (DATA, PIPELINE, MICRO_BATCHES))
-            hint = f", did you mean {near[0]}?" if near else ""
-            limit = f"{DATA}, or {PIPELINE}=K and perhaps {MICRO_BATCHES}=M, with a comma between{hint}"
+        if key not in _KEYS or not equals or key in given:
+            hint = _hint(key, (DATA, *_KEYS))
+            more = f"{', '.join(_KEYS[1:-1])} or {_KEYS[-1]}"
+            limit = f"{DATA}, or {PIPELINE}=K and perhaps {more}, with a value, each once{hint}"
             raise InvalidArgumentError.of_field(field, text, limit)
         given[key] = value
     if PIPELINE not in given:
-        limit = f"{PIPELINE}=K too: {MICRO_BATCHES} are the parts of a batch that flow through a pipeline"
+        limit = f"{PIPELINE}=K too: {', '.join(given)} would say how it runs"
         raise InvalidArgumentError.of_field(field, text, limit)
     starts = _starts(field, text, given[PIPELINE]) if ":" in given[PIPELINE] else ()
     stages = len(starts) + 1 if starts else _number(field, text, PIPELINE, given[PIPELINE], 2, MAX_STAGES)
     usual = str(MICRO_BATCHES_A_STAGE * stages)
     number = given.get(MICRO_BATCHES, usual)
-    return ParallelPlan(stages, starts, _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES))
+    return ParallelPlan(
+        stages,
+        starts,
+        _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES),
+        _word(field, text, ORDER, given.get(ORDER, ONE_F_ONE_B), ORDERS),
+        _word(field, text, ACTIVATIONS, given.get(ACTIVATIONS, NONE), ACTIVATION_CODECS),
+    )
 
 
 def micro_batch_sizes(samples: int, micro_batches: int, least: int = 1) -> list[int]:
@@ -84,6 +105,18 @@ def _starts(field: str, text: str, value: str) -> tuple[int, ...]:
         limit = f"at most {MAX_STAGES - 1} layers in growing order, as in {PIPELINE}=3:7:12"
         raise InvalidArgumentError.of_field(field, text, limit)
     return starts
+
+
+def _word(field: str, text: str, what: str, word: str, known: tuple[str, ...]) -> str:
+    if word not in known:
+        limit = f"{what} as one of {', '.join(known)}{_hint(word, known)}"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return word
+
+
+def _hint(word: str, known: tuple[str, ...]) -> str:
+    near = nearest(word, known)
+    return f", did you mean {near[0]}?" if near else ""
 
 
 def _number(field: str, text: str, what: str, number: str, least: int, most: int) -> int:

@@ -5,9 +5,21 @@ cursor, retitle windows and hide text; format characters (bidirectional ones) sh
 """
 
 import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 # Controls, formats, halves of pairs, and what ends a line or a paragraph.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column: its head, how a row becomes its text, and whether it holds numbers."""
+
+    head: str
+    text: Callable[[Any], str]
+    right: bool = False
 
 
 def escaped(text: str, keep: str = "\t") -> str:

@@ -10,7 +10,7 @@ from peerloom.kit.checks import check_text
 from peerloom.kit.raw_input import RawInput, raw_input_from_json
 
 METADATA_KEY = "peerloom"
-LONGEST_ORIGIN = 65_536  # characters of what a file says of its model
+LONGEST_ORIGIN = 262_144  # characters of what a file says of its model
 # The library's own limit is 100 MB, which takes gigabytes when it is read.
 HEADER_LIMIT_BYTES = 8 << 20  # 80,000 tensors
 _CHUNK_BYTES = 1 << 20

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -16,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
+from peerloom.kit import service_manager
 from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.identity import Identity
@@ -75,10 +77,18 @@ class Server:
 
     It has its port, thus `address` (host:port), from the beginning; callers wait until it starts, or are
     refused while it stands by. Constructing it raises UnavailableError if the port is taken,
-    ConfigurationError for an address that can't be used.
+    ConfigurationError for an address that can't be used. `open_` makes gRPC's server, and `say` prints the
+    address for whoever started the process: what a system in memory hands in.
     """
 
-    def __init__(self, endpoint: Endpoint, services: Sequence[str]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        services: Sequence[str],
+        open_: Callable[..., aio.Server] = aio.server,
+        say: Callable[..., object] = print,
+    ) -> None:
+        self._say = say
         self._endpoint = endpoint
         self._services = ["", *services]
         self._probes: Mapping[str, Probe] = {}
@@ -89,7 +99,7 @@ class Server:
         self._tasks = BackgroundTasks(self.stop)
         self._added = _Services()
         calls = CallMetrics() if endpoint.metrics else None
-        self._grpc = aio.server(
+        self._grpc = open_(
             interceptors=[CallInterceptor(self._gate, endpoint.identity, calls)],
             options=[*KEEPALIVE, *server_options(), ("grpc.so_reuseport", 0)],
             maximum_concurrent_rpcs=CALLS_AT_ONCE,
@@ -156,6 +166,7 @@ class Server:
     async def serve_until_stopped(self) -> None:
         """Serves until SIGTERM, SIGINT, `stop`, or the end of the lifeline or of a task; then drains."""
         await self._stopping.wait()
+        service_manager.tell(service_manager.STOPPING)
         await self._health.enter_graceful_shutdown()
         await self._grpc.stop(STOP_GRACE_S)
         _log.info("service_stopped")
@@ -189,7 +200,8 @@ class Server:
         if not self._has_said_address:
             self._has_said_address = True
             metrics = f" metrics={self.metrics_address}" if self.metrics_address else ""
-            print(f"address={self.address}{metrics}", flush=True)
+            self._say(f"address={self.address}{metrics}", flush=True)
+            service_manager.tell(service_manager.READY)
 
     async def _listen(self) -> None:
         if self._is_listening:
@@ -198,6 +210,8 @@ class Server:
         await self._grpc.start()
         if self._metrics is not None:
             self._metrics.start()
+        if (interval_s := service_manager.watchdog_interval_s(os.environ, os.getpid())) > 0:
+            self.start_task("watchdog", partial(service_manager.feed_watchdog, interval_s))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)

@@ -26,13 +26,15 @@ async def serve_with_lease(
     migrations: str,
     serve: Callable[[], Awaitable[None]],
     stand_by: StandBy | None = None,
+    make_lease: Callable[[Database, Clock, str], Lease] = Lease,
 ) -> None:
     """Takes the lease, brings the tables up to date and runs `serve`; releases and closes at the end.
 
     As long as another process holds the lease, `server` stands by and `stand_by` runs. Nothing is served, and
-    `serve` isn't called, if a stop is asked for before. Raises what `serve` and `Database.migrate` raise.
+    `serve` isn't called, if a stop is asked for before. `make_lease` is for a simulation, whose processes are
+    its own. Raises what `stand_by`, `serve` and `Database.migrate` raise.
     """
-    lease = Lease(database, clock, server.address)
+    lease = make_lease(database, clock, server.address)
     try:
         async with server:
             if await take_lease_or_stop(server, lease, stand_by):

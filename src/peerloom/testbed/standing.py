@@ -1,4 +1,4 @@
-"""A testbed that is up, seen from another process: for `status`, `exec`, `do`, `show` and `down`."""
+"""A testbed that is up, from another process: for `status`, `exec`, `do`, `show`, `down`, the dashboard."""
 
 import json
 import os
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerloom.errors import DeadlineError, NotFoundError
+from peerloom.testbed import namespaces
 from peerloom.testbed.backends import NodeCount, Stats, apply, open_backend
 from peerloom.testbed.names import Names
 from peerloom.testbed.note import read_note
 from peerloom.testbed.plan import Action, Plan
-from peerloom.testbed.programs import operator_file, start_inside
+from peerloom.testbed.programs import REGISTRY_PORT, operator_file, start_inside
 from peerloom.testbed.removal import remove_dead
 from peerloom.testbed.services import ControlPlane, HostState
 from peerloom.testbed.testbed_record import Entry, is_up, read_entries, wait_until_down
@@ -42,14 +43,29 @@ def look(state: Path) -> Standing:
     """Looks at the testbed on a state folder. Raises NotFoundError when none is up."""
     note, its = read_note(state), Names.of_state(state)
     plan = note.plan()
-    backend = open_backend(plan, its)
-    try:
-        stats = backend.stats()
-    finally:
-        backend.close()
+    stats = count(state, plan)
     with ControlPlane(its.run_folder, operator_file(plan, state)) as control:
         hosts = tuple(control.hosts(plan))
     return Standing(plan, note.pid, hosts, stats, tuple(read_entries(its)))
+
+
+def count(state: Path, plan: Plan) -> Stats:
+    """The counters of the testbed on a state folder, whose plan is known. Raises a PeerloomError."""
+    backend = open_backend(plan, Names.of_state(state))
+    try:
+        return backend.stats()
+    finally:
+        backend.close()
+
+
+def enter(state: Path, plan: Plan) -> tuple[str, Path | None]:
+    """Moves this process into the network of the testbed's control plane, for good.
+
+    What it listens on already stays reachable from outside. Returns where the registry is from now on, and
+    the file of who may ask it, None where anybody may. Call it before there is any other thread.
+    """
+    namespaces.enter(Names.of_state(state).host(plan.control.name))
+    return f"{plan.control.address}:{REGISTRY_PORT}", operator_file(plan, state)
 
 
 def act(state: Path, action: Action) -> None:

@@ -474,10 +474,11 @@ class JobProgress(_message.Message):
     METRIC_FIELD_NUMBER: _builtins.int
     METRIC_NAME_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    STOPPED_AT_STEP_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """Steps that are committed."""
     total_steps: _builtins.int
-    """Steps in the whole job; 0 while unknown."""
+    """Steps in the whole job, or those until a script ended its loop; 0 while unknown."""
     epoch: _builtins.int
     """Epochs that are complete."""
     total_epochs: _builtins.int
@@ -490,6 +491,8 @@ class JobProgress(_message.Message):
     """Metric on the test set after the last epoch, e.g. accuracy 0 to 1."""
     metric_name: _builtins.str
     """The metric's name; empty before the first epoch's end."""
+    stopped_at_step: _builtins.int
+    """A script ended its loop after so many steps, which are all then; 0: it hasn't."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What a script logged last, of a committed step."""
@@ -506,10 +509,11 @@ class JobProgress(_message.Message):
         metric: _builtins.float = ...,
         metric_name: _builtins.str = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        stopped_at_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "stopped_at_step", b"stopped_at_step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -648,6 +652,7 @@ class Job(_message.Message):
     CHOICE_FIELD_NUMBER: _builtins.int
     SCRIPT_RUN_FIELD_NUMBER: _builtins.int
     SYNC_IN_USE_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -664,6 +669,8 @@ class Job(_message.Message):
     """Why that state, a sentence."""
     owner: _builtins.str
     """Who submitted it: the owner in the certificate; empty where there are none."""
+    traceparent: _builtins.str
+    """W3C traceparent of the call that handed it in; empty: it isn't traced."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What was asked, with all defaults filled in."""
@@ -760,10 +767,11 @@ class Job(_message.Message):
         choice: Global___NodeChoice | None = ...,
         script_run: Global___ScriptRun | None = ...,
         sync_in_use: Global___JobSync | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2019,6 +2027,7 @@ class StepProgress(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    BATCH_SHARES_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """From 1."""
     total_steps: _builtins.int
@@ -2049,6 +2058,12 @@ class StepProgress(_message.Message):
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """What a script logged of the step, of its rank 0; at most 32, their names 1 to 63 characters long."""
 
+    @_builtins.property
+    def batch_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How batches are divided from this step on: whole numbers in proportion to the samples of each rank. Empty: as before
+        in the generation, or, in a pipeline, not at all.
+        """
+
     def __init__(
         self,
         *,
@@ -2066,10 +2081,11 @@ class StepProgress(_message.Message):
         generation: _builtins.int = ...,
         workers: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        batch_shares: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2725,6 +2741,7 @@ class WorkerPrepared(_message.Message):
     EPOCHS_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
+    SPEED_GFLOPS_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
     """Samples in its training set, 1 to 2^40."""
     epochs: _builtins.int
@@ -2733,6 +2750,10 @@ class WorkerPrepared(_message.Message):
     """Samples in one step over all workers together, likewise."""
     learning_rate: _builtins.float
     """Step size of the optimiser, likewise."""
+    speed_gflops: _builtins.float
+    """Training steps of a small network in its slot, in 1e9 floating-point operations a second: a pipeline is cut by
+    it. Else 0.
+    """
     def __init__(
         self,
         *,
@@ -2740,10 +2761,11 @@ class WorkerPrepared(_message.Message):
         epochs: _builtins.int = ...,
         batch_size: _builtins.int = ...,
         learning_rate: _builtins.float = ...,
+        speed_gflops: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "training_samples", b"training_samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2853,7 +2875,7 @@ class WorkerBeat(_message.Message):
     committed_step: _builtins.int
     """Steps that its state contains."""
     compute_s_per_sample: _builtins.float
-    """Seconds of computing a sample, over the last steps; 0 while unknown."""
+    """Seconds of computing a sample, over the last steps; with a pipeline, of 1e9 operations; 0 while unknown."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
     def __init__(
@@ -2931,6 +2953,7 @@ class WorkerFinished(_message.Message):
     TRAINING_GFLOPS_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
     SCRIPT_FILES_FIELD_NUMBER: _builtins.int
+    STOPPED_AT_STEP_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     parameters_digest: _builtins.str
@@ -2949,6 +2972,8 @@ class WorkerFinished(_message.Message):
     """What its slot did while it computed, in 1e9 floating-point operations a second; 0: can't be told."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
+    stopped_at_step: _builtins.int
+    """A script ended its elastic loop after so many steps, before the job's last; 0: all are made."""
     @_builtins.property
     def model(self) -> _artifact_pb2.Artifact:
         """The final model, stored with the worker's own agent; set by rank 0, and by no other."""
@@ -2971,10 +2996,11 @@ class WorkerFinished(_message.Message):
         training_gflops: _builtins.float = ...,
         audits: _builtins.int = ...,
         script_files: Global___Checkpoint | None = ...,
+        stopped_at_step: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "script_files", b"script_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "stopped_at_step", b"stopped_at_step", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3227,6 +3253,7 @@ class ConfigureGeneration(_message.Message):
     NODE_IDS_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
     SYNC_FIELD_NUMBER: _builtins.int
+    STAGE_SHARES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -3265,6 +3292,10 @@ class ConfigureGeneration(_message.Message):
     def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The node of each rank: with TLS the certificate of its worker must name it."""
 
+    @_builtins.property
+    def stage_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How much of the model's cost each stage of a pipeline should have, in comparison; empty: as much each."""
+
     def __init__(
         self,
         *,
@@ -3283,10 +3314,11 @@ class ConfigureGeneration(_message.Message):
         node_ids: _abc.Iterable[_builtins.str] | None = ...,
         audits: _builtins.bool = ...,
         sync: _builtins.str = ...,
+        stage_shares: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "stage_shares", b"stage_shares", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from peerloom.kit import tracing
+from peerloom.kit.tracing_setup import end_tracing, preload_tracing, start_tracing
 from peerloom.sandbox.confining import confine, temporary_files_in
 from peerloom.sandbox.readable import known_interpreter_files
 from peerloom.worker.agent_commands import AgentCommands
@@ -36,6 +38,7 @@ def import_all_that_is_slow() -> None:
     optimiser.step()  # the first step of any optimiser imports torch._dynamo, over a second of work
     optimiser.zero_grad()
     known_interpreter_files()
+    preload_tracing()
     gc.enable()
 
 
@@ -61,7 +64,12 @@ def work() -> int:
     from peerloom.worker.run import run_worker
 
     configure_logs("worker")
-    return run_worker(assignment, agent)
+    start_tracing("worker")
+    tracing.adopt(assignment.traceparent)
+    try:
+        return run_worker(assignment, agent)
+    finally:
+        end_tracing()  # a forked process ends without the interpreter's own end
 
 
 def _redirect_output(log_path: Path) -> None:

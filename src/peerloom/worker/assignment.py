@@ -54,7 +54,8 @@ class Assignment:
     writes; `data_roots` are the folders whose files it may read. `grant` is what its sandbox leaves it;
     without one it is in none. `identity` is the PEM file that it proves itself with, for this job, which its
     agent renews; empty: plain. With it gradients travel by TLS, unless `plain_collectives` says otherwise.
-    Where the node `is_relayed`, others reach the worker's ports where its agent says.
+    Where the node `is_relayed`, others reach the worker's ports where its agent says. `traceparent` names the
+    trace that the worker belongs to; empty: none.
     """
 
     worker_id: str
@@ -74,6 +75,7 @@ class Assignment:
     grant: Grant | None = None
     plain_collectives: bool = False
     is_relayed: bool = False
+    traceparent: str = ""
 
     @classmethod
     def from_json(cls, line: str) -> "Assignment":

@@ -22,6 +22,7 @@ class Balance:
 
     def __init__(self, shares: list[int], is_fixed: bool) -> None:
         self.shares = shares
+        self._told: list[int] = []
         self._is_fixed = is_fixed or len(shares) < 2
         self._due = BATCHES_MIN
         self._batches = self._samples = 0
@@ -33,6 +34,13 @@ class Balance:
         self._step_s += step_s
         self._compute_s += compute_s
         self._samples += samples
+
+    def news(self, shares: list[int]) -> list[int]:
+        """The shares of a step, if those of the last one that was asked about were others; else none."""
+        if shares == self._told:
+            return []
+        self._told = list(shares)
+        return self._told
 
     def after_step(self, group: Group) -> None:
         """Takes better shares when the window was long enough; all workers do at the same step."""

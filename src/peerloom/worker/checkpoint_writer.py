@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from peerloom.errors import PeerloomError
+from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import ArtifactKind
 from peerloom.v1.trainer_pb2 import Checkpoint, ConfigureGeneration, WorkerAborted, WorkerSessionRequest
@@ -58,7 +59,10 @@ class CheckpointWriter:
 
     def _write(self, checkpoint: Checkpoint, make: Callable[[], bytes]) -> None:
         try:
-            with TemporaryDirectory(prefix="peerloom-") as folder:
+            with (
+                tracing.span("write checkpoint", step=checkpoint.step),
+                TemporaryDirectory(prefix="peerloom-") as folder,
+            ):
                 path = Path(folder) / "checkpoint.safetensors"
                 path.write_bytes(make())
                 name = f"step-{checkpoint.step}.safetensors"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from peerloom.errors import PermissionDeniedError
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.job_inputs import digest_in
 from peerloom.worker.tasks.built_in import BUILT_IN
 
@@ -13,11 +14,17 @@ def path_arguments(task: str, arguments: Mapping[str, str]) -> dict[str, str]:
     """The arguments that name a file or folder of the node, by their names.
 
     A built-in task says which they are. Of others, all that read like one: absolute, of somebody's home,
-    going up, or naming what is there.
+    going up, or naming what is there. That an elastic script's path is there too says nothing: it is one in
+    the job's code.
     """
     entry = BUILT_IN.get(task)
     if entry is None:
-        return {name: value for name, value in arguments.items() if _reads_like_path(value)}
+        is_script = task == SCRIPT_TASK
+        return {
+            name: value
+            for name, value in arguments.items()
+            if _reads_like_path(value) or (not is_script and _is_there(value))
+        }
     given = {name: value for name, value in arguments.items() if name in entry.paths and not digest_in(value)}
     return {name: value for name, value in given.items() if value or name in entry.required}
 
@@ -51,4 +58,8 @@ def inside(folder: Path, path: Path) -> Path:
 def _reads_like_path(value: str) -> bool:
     if not value or digest_in(value):
         return False
-    return value.startswith(("/", "~", "file:")) or ".." in value.split("/") or os.path.lexists(value)
+    return value.startswith(("/", "~", "file:")) or ".." in value.split("/")
+
+
+def _is_there(value: str) -> bool:
+    return bool(value) and not digest_in(value) and os.path.lexists(value)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 
@@ -10,6 +11,8 @@ from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.checks import check_line, check_range, check_text
 from peerloom.kit.raw_input import NUMBER_TYPES, RawInput, check_shape, raw_input_from_json
 from peerloom.kit.safetensors_file import LONGEST_ORIGIN, METADATA_KEY
+from peerloom.worker.kept_tensors import KeptTensors
+from peerloom.worker.model_config import config_of
 from peerloom.worker.task import Samples, Task, load_batch
 
 _MOST_ARGUMENTS = 256
@@ -21,7 +24,8 @@ class ModelOrigin:
 
     `buffers` are the model's tensors that aren't parameters, by name; `raw_input` is what the task declares
     of raw samples, if it does. A model of several inputs has their `input_names` in place of a shape and a
-    type; those of a tuple are called by their places.
+    type; those of a tuple are called by their places. `config` is that of a model of transformers, or of its
+    adapter.
     """
 
     task: str
@@ -31,11 +35,14 @@ class ModelOrigin:
     buffers: tuple[str, ...] = ()
     raw_input: RawInput | None = None
     input_names: tuple[str, ...] = ()
+    config: Mapping[str, Any] | None = None
 
     def to_metadata(self) -> dict[str, str]:
         """As a safetensors file's metadata: one entry, as the order of several would be chance."""
         written = asdict(replace(self, raw_input=None))
         written["raw_input"] = self.raw_input.to_json() if self.raw_input else None
+        if self.config is None:
+            del written["config"]
         return {METADATA_KEY: json.dumps(written, sort_keys=True)}
 
 
@@ -44,18 +51,15 @@ def origin_of(
 ) -> ModelOrigin:
     """The origin of a `model` trained for the task `name`; the first of `samples` shows its inputs."""
     inputs, _ = load_batch(task, samples, torch.zeros(1, dtype=torch.int64))
-    buffers = buffers_of(model)
+    buffers, config = KeptTensors(model).buffers, config_of(model)
     if not isinstance(inputs, torch.Tensor):
         keys = inputs if isinstance(inputs, Mapping) else range(len(inputs))
-        return ModelOrigin(name, arguments, (), "", buffers, input_names=tuple(map(str, keys)))
+        names = tuple(map(str, keys))
+        return ModelOrigin(name, arguments, (), "", buffers, input_names=names, config=config)
     dtype = str(inputs.dtype).removeprefix("torch.")
-    return ModelOrigin(name, arguments, tuple(inputs.shape[1:]), dtype, buffers, task.raw_input)
-
-
-def buffers_of(model: torch.nn.Module) -> tuple[str, ...]:
-    """The names in the model's state that aren't parameters, in order."""
-    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return tuple(sorted(model.state_dict().keys() - parameters))
+    return ModelOrigin(
+        name, arguments, tuple(inputs.shape[1:]), dtype, buffers, task.raw_input, config=config
+    )
 
 
 def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
@@ -76,6 +80,7 @@ def read_origin(metadata: Mapping[str, str] | None, digest: str) -> ModelOrigin:
             tuple(str(name) for name in found.get("buffers", ())),
             raw_input_from_json(raw, "metadata.raw_input") if (raw := found.get("raw_input")) else None,
             tuple(str(name) for name in found.get("input_names", ())),
+            dict(config) if (config := found.get("config")) is not None else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataLossError(

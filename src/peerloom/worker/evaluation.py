@@ -17,15 +17,16 @@ def evaluate(training: Training, group: Group, joining: Joining) -> EpochProgres
     epoch_loss_sum = 0.0 if turn is None else training.state.epoch_loss_sum
     rows = all_gather_rows(group, [score, epoch_loss_sum], torch.float64)
     group.check()
-    if joining.catch_up is not None:
-        joining.catch_up.evaluated += 1
-    else:
-        training.state.close_epoch(training.state.evaluated + 1)
     loss = rows[joining.source][1] / training.schedule.samples
+    metric = sum(row[0] for row in rows) / len(training.test) if len(training.test) else loss
+    if joining.catch_up is not None:
+        joining.catch_up.measured(metric)
+    else:
+        training.state.close_epoch(training.state.evaluated + 1, metric)
     return EpochProgress(
         epoch=joining.evaluated,
         metric_name=training.task.metric_name,
-        metric=sum(row[0] for row in rows) / len(training.test) if len(training.test) else loss,
+        metric=metric,
         loss=loss,
         test_samples=len(training.test),
     )

@@ -8,7 +8,6 @@ from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
 from peerloom.worker.auditing import Auditor, Audits
 from peerloom.worker.balance import Balance
 from peerloom.worker.evaluation import evaluate
-from peerloom.worker.group.breaking import is_collective_failure
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.round_work import make_round
@@ -82,28 +81,26 @@ def train_generation(
     )
     audits = auditor.begin(training, group, sync)
     try:
-        while True:
-            group.check(joining.step)
-            if joining.evaluated < joining.step // schedule.steps_per_epoch:
-                group.expect(math.inf)  # how long the others evaluate isn't known
-                measured = evaluate(training, group, joining)
-                training.measured(measured)
-                report(measured)
-            elif joining.step < schedule.total_steps:
+        with group.failures():
+            while True:
+                group.check(joining.step)
+                if joining.evaluated < joining.step // schedule.steps_per_epoch:
+                    group.expect(math.inf)  # how long the others evaluate isn't known
+                    measured = evaluate(training, group, joining)
+                    training.measured(measured)
+                    report(measured)
+                    continue
                 group.expect(limit.limit_s())
-                progress = _step(training, group, sync, joining, balance, audits)
+                is_over = joining.step >= schedule.total_steps
+                progress = None if is_over else _step(training, group, sync, joining, balance, audits)
+                if progress is None:
+                    joining.after_step(0.0, is_last=True)
+                    training.finish(group.check)
+                    return
                 limit.note(progress.step_s)
                 report(progress)
                 _between_steps(group, joining, balance, progress)
                 on_step(training.state.step)
-            else:
-                training.finish(group.check)
-                return
-    except RuntimeError as error:
-        group.check()  # DDP wraps the reason of a break in an error of its own
-        if is_collective_failure(error):
-            raise group.broken(error) from error
-        raise
     finally:
         audits.close()
         sync.close()
@@ -124,15 +121,20 @@ def _step(
     joining: Joining,
     balance: Balance,
     audits: Audits,
-) -> StepProgress:
+) -> StepProgress | None:
+    """None where the step doesn't count, as a worker's script has ended its loop before it."""
     start_s = time.perf_counter()
     exposed_before_s, bytes_before = sync.traffic.exposed_s, sync.traffic.bytes
     schedule, step = training.schedule, joining.step
     first, end = schedule.bounds(step)
     epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
     training.residuals.begin(step)
+    training.begin_step(step, group.rank, shares)
     if training.local_steps is None:
         loss, counts = _make_batch(training, group, sync, joining, audits, shares)
+        if not training.settle(step):
+            training.state.updater.clear()
+            return None
     else:
         loss, counts = make_round(training, training.local_steps, group, sync, step, shares)
     training.residuals.commit()
@@ -143,13 +145,12 @@ def _step(
     communication_s = min(sync.traffic.exposed_s - exposed_before_s, step_s)
     compute_s = step_s - communication_s - audit_s
     communicated = sync.traffic.bytes - bytes_before
-    _add_up(training, end - first, step_s, compute_s, communication_s, communicated)
     samples = counts[group.rank]
     balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
     if samples:
-        training.note_speed(compute_s / samples)
+        training.figures.note_speed(compute_s / samples)
     metrics = training.committed(counts=joining.catch_up is None)
-    return StepProgress(
+    progress = StepProgress(
         step=step + 1,
         total_steps=schedule.total_steps,
         epoch=epoch + 1,
@@ -164,7 +165,10 @@ def _step(
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
+        batch_shares=balance.news(shares),
     )
+    training.figures.add(progress)
+    return progress
 
 
 def _make_batch(
@@ -180,7 +184,9 @@ def _make_batch(
     share = share_of(training, joining.step, counts, group.rank)
     if joining.catch_up is None:  # who still catches up has other parameters
         audits.choose(counts)
-    loss = sync.backward(share.walk(training, sync.forward, training.state.updater), counts)
+    part = share.walk(training, sync.forward, training.state.updater)
+    training.announce(group)
+    loss = sync.backward(part, counts)
     if group.world_size > 1:
         check_all_used(training.task, training.state.model)
     group.check()
@@ -195,14 +201,3 @@ def _commit(state: TrainingState, joining: Joining, loss_sum: float) -> None:
     state.updater.step()
     state.step += 1
     state.epoch_loss_sum += loss_sum
-
-
-def _add_up(
-    training: Training, samples: int, step_s: float, compute_s: float, communication_s: float, bytes_: int
-) -> None:
-    training.steps += 1
-    training.samples += samples
-    training.training_s += step_s
-    training.communication_s += communication_s
-    training.compute_s += compute_s
-    training.communicated_bytes += bytes_

@@ -24,20 +24,14 @@ def result_of(
     training: Training, spec: JobSpec, assignment: Assignment, config: ConfigureGeneration
 ) -> WorkerFinished:
     """The training's figures; rank 0 stores the model with its agent. Raises what `store_artifact` raises."""
-    steps = max(1, training.steps)
-    return WorkerFinished(
-        generation=config.generation,
-        model=_store_model(training, spec, assignment) if config.rank == 0 else Artifact(),
-        parameters_digest=training.state.parameters_digest(),
-        training_s=training.training_s,
-        samples=training.samples,
-        compute_s_per_step=training.compute_s / steps,
-        training_gflops=training_gflops(
-            training.task, training.train, training.state.model, training.compute_s_per_sample
-        ),
-        communication_s_per_step=training.communication_s / steps,
-        communicated_bytes=training.communicated_bytes,
-    )
+    finished = training.figures.finished()
+    finished.generation = config.generation
+    if config.rank == 0:
+        finished.model.CopyFrom(_store_model(training, spec, assignment))
+    finished.parameters_digest = training.state.parameters_digest()
+    speed = training.figures.compute_s_per_sample
+    finished.training_gflops = training_gflops(training.task, training.train, training.state.model, speed)
+    return finished
 
 
 def _store_model(training: Training, spec: JobSpec, assignment: Assignment) -> Artifact:

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
+from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
@@ -34,6 +35,7 @@ from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.beginning import begin_training, method_of
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
+from peerloom.worker.generation_spans import FirstStep, generation_span
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
@@ -84,7 +86,7 @@ class TrainingWorker:
         self._assignment = assignment
         self._relay = open_relay(assignment)
         is_tls = self._relay is not None
-        self._auditor = Auditor(self._say)
+        self._auditor = Auditor(lambda message: self.session.answer(message))
         self.session = TrainerSession(
             assignment, self._abort, self._form_ahead, self._auditor.order, is_tls=is_tls
         )
@@ -113,7 +115,8 @@ class TrainingWorker:
                 self._checkpoint_interval_s = command.checkpoint_interval_s
                 self._say_prepared(self._prepare(command.spec))
             else:
-                self._work(command)
+                with generation_span(command):
+                    self._work(command)
 
     def ask_to_leave(self, reason: str, grace_s: float = 0.0) -> None:
         """The node wants its slot back: hands over at a step boundary, then the trainer ends this worker.
@@ -132,11 +135,15 @@ class TrainingWorker:
             writer.write_now(self._training.state)
 
     def _say_prepared(self, training: Training | PipelineTraining) -> None:
+        speed_gflops = training.speed_gflops if isinstance(training, PipelineTraining) else 0.0
+        if speed_gflops:
+            self.session.set_work(1 / speed_gflops, 0)
         prepared = WorkerPrepared(
             training_samples=training.schedule.samples,
             epochs=self._spec.epochs,
             batch_size=self._spec.batch_size,
             learning_rate=self._spec.learning_rate,
+            speed_gflops=speed_gflops,
         )
         self.session.answer(WorkerSessionRequest(prepared=prepared))
 
@@ -189,7 +196,8 @@ class TrainingWorker:
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
         try:
             if config.world_size > 1:
-                group.form()
+                with tracing.span("join generation"):
+                    group.form()
             if isinstance(training, PipelineTraining):
                 interval_s, told = self._checkpoint_interval_s, (self._spec, self._assignment, self.session)
                 run_stage(training, group, config, *told, interval_s)
@@ -202,6 +210,7 @@ class TrainingWorker:
                 generation=config.generation, committed_step=training.state.step, reason=str(broken)
             )
             _log.warning("generation_broken", generation=config.generation, reason=str(broken))
+            tracing.note(broken=str(broken))
             group.close()
             self.session.say(WorkerSessionRequest(aborted=aborted))
         else:
@@ -228,7 +237,8 @@ class TrainingWorker:
                 agree_on_beginning(training.state, group)
             return Joining(group, training.state)
         host = self._assignment.agent_address.rpartition(":")[0]
-        step_s = training.training_s / training.steps if training.steps else 0.0
+        figures = training.figures
+        step_s = figures.training_s / figures.steps if figures.steps else 0.0
         try:
             return begin_joining(
                 training.state,
@@ -253,11 +263,12 @@ class TrainingWorker:
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
         checkpoints = CheckpointWriter(self._assignment, interval_s, session.report_checkpoint)
-        measuring = self._measuring(training, group)
+        measuring, first = self._measuring(training, group), FirstStep()
 
         def on_step(step: int) -> None:
+            first.committed(step)
             session.set_position(step, group.generation)
-            session.set_work(training.compute_s_per_sample, self._auditor.made)
+            session.set_work(training.figures.compute_s_per_sample, self._auditor.made)
             checkpoints.after_step(training.state)
             if measuring is not None:
                 share = balance.shares[group.rank] / sum(balance.shares)
@@ -270,6 +281,8 @@ class TrainingWorker:
                 measuring.close()
         finished = result_of(training, self._spec, self._assignment, config)
         finished.audits = self._auditor.made
+        if training.state.step < training.schedule.total_steps:  # as its script says
+            finished.stopped_at_step = training.state.step
         session.say(WorkerSessionRequest(finished=finished))
 
     def _measuring(self, training: Training, group: Group) -> SyncMeasuring | None:
@@ -282,9 +295,6 @@ class TrainingWorker:
         self.session.measured = WorkerSessionRequest(measured=measured)
         self.session.answer(self.session.measured)
 
-    def _say(self, message: WorkerSessionRequest) -> None:
-        self.session.answer(message)
-
     def _say_ready(self, group: Group) -> None:
         self.session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
 
@@ -292,5 +302,7 @@ class TrainingWorker:
         if self._training is None:
             if why_not := self._assignment.work.why_not(spec):
                 raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-            self._spec, self._training = begin_training(spec, self._inputs, self._assignment, self._device)
+            with tracing.span("prepare", task=spec.task):
+                made = begin_training(spec, self._inputs, self._assignment, self._device)
+            self._spec, self._training = made
         return self._training

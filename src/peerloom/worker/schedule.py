@@ -60,9 +60,7 @@ class Schedule:
 
     def order(self, epoch: int) -> torch.Tensor:
         """All samples of an epoch (from 0) in the order of their use, int64 [samples]."""
-        # torch takes seeds of 64 bits; the job's may have as many by itself.
-        generator = torch.Generator().manual_seed((self.seed * 1_000_003 + epoch) % 2**64)
-        return torch.randperm(self.samples, generator=generator)
+        return shuffled(self.samples, self.seed, epoch)
 
     def bounds(self, step: int) -> tuple[int, int]:
         """First and one past the last position in the epoch's order of the step (from 0)."""
@@ -77,6 +75,13 @@ class Schedule:
     def batch_number(self, step: int, first: int) -> int:
         """Which batch of the job, from 0, begins at the position `first` in the step."""
         return self.epoch_of(step) * self.epoch_batches + first // self.batch_size
+
+
+def shuffled(samples: int, seed: int, epoch: int) -> torch.Tensor:
+    """So many samples in an order of the epoch's (from 0) own, int64 [samples]."""
+    # torch takes seeds of 64 bits; the job's may have as many by itself.
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**64)
+    return torch.randperm(samples, generator=generator)
 
 
 def split_batch(count: int, shares: Sequence[int], least: int = 1) -> list[int]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 SCALE = 10_000  # shares are whole numbers; this is their resolution
+CUT_WORTH = 1.5  # slots of less different speeds get as much of a model: measuring them is coarse
 GAIN_WORTH = 1.03  # a step must become this much shorter; less is noise, and other sums round differently
 
 
@@ -32,6 +33,16 @@ def why_divide_anew(shares: Sequence[int], seconds_per_sample: Sequence[float]) 
     if now_s < GAIN_WORTH * best_s:
         return ""
     return f"the workers' speeds differ: steps can be {now_s / best_s:.2f} times as fast with other shares"
+
+
+def stage_shares(worker_ids: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
+    """How a pipeline's model is divided among its workers: equally unless some are known to be much slower.
+
+    `seconds` that equal work takes each; who isn't known counts as a middling one.
+    """
+    found = [seconds.get(worker_id, 0.0) for worker_id in worker_ids]
+    known = [s for s in found if s > 0]
+    return shares_for(found) if known and max(known) >= CUT_WORTH * min(known) else [1] * len(found)
 
 
 def first_shares(worker_ids: Sequence[str], seconds_per_sample: Mapping[str, float]) -> list[int]:

@@ -38,6 +38,21 @@ def measure(device: torch.device) -> dict[str, float]:
     }
 
 
+def slot_gflops(device: torch.device) -> float:
+    """Training steps in this process for SPENT_S, in 1e9 operations a second.
+
+    A mean: where a quota stops the process most of the time, the median step meets no stop.
+    """
+    step = _training_step(device)
+    step()  # what is made once isn't its speed
+    steps, begin_s = 0, time.perf_counter()
+    while (spent_s := time.perf_counter() - begin_s) < SPENT_S:
+        step()
+        _await(device)
+        steps += 1
+    return steps * step_flops() / spent_s / 1e9
+
+
 def step_flops() -> float:
     """Operations of one step: for each layer forward, the weights' gradient, and but for the first the
     input's; a multiplication and an addition each.
@@ -82,10 +97,14 @@ def _median_s(work: Callable[[], object], device: torch.device) -> float:
     while len(times) < 5 or time.perf_counter() < end_s:
         begin_s = time.perf_counter()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        _await(device)
         times.append(time.perf_counter() - begin_s)
     return statistics.median(times[2:])
+
+
+def _await(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":

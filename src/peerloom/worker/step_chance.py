@@ -8,6 +8,11 @@ import numpy as np
 import torch
 
 
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Of all chance in a rank's part of a step: of the job's seed, the step and the rank alone; 63 bits."""
+    return hash((seed, step, rank)) & 0x7FFF_FFFF_FFFF_FFFF
+
+
 def seed_torch(device: torch.device, seed: int) -> None:
     """As torch.manual_seed, which takes about a millisecond where CUDA isn't used: it keeps a traceback."""
     torch.default_generator.manual_seed(seed)

@@ -9,6 +9,7 @@ import torch
 
 from peerloom.worker.batches import call_model
 from peerloom.worker.schedule import samples_of
+from peerloom.worker.step_chance import seed_of
 from peerloom.worker.training import Forward, Training
 from peerloom.worker.updating.updater import Updater
 
@@ -23,8 +24,8 @@ class StepShare:
     batch: int
 
     def seed(self, training: Training) -> int:
-        """Of all chance in it (dropout, say): of the job's seed, the step and the rank alone."""
-        return hash((training.seed, self.step, self.rank)) & 0x7FFF_FFFF_FFFF_FFFF
+        """Of all chance in it: dropout, say."""
+        return seed_of(training.seed, self.step, self.rank)
 
     def loss(self, training: Training, forward: Forward) -> torch.Tensor:
         """Its part of the batch's mean loss, to be differentiated."""
@@ -38,7 +39,7 @@ class StepShare:
         """
         training.seed_step(self.seed(training))
         done: list[torch.Tensor] = []
-        *before, last = pieces(self._chosen(training), training.task.micro_batch, training.least_samples)
+        *before, last = self.pieces(training)
         for indices in before:
             # Past DDP, which sends what has been added up only with the last piece.
             part = self._part(training, partial(call_model, training.called), indices)
@@ -46,6 +47,10 @@ class StepShare:
             done.append(part.detach())
         part = updater.scaled(self._part(training, forward, last))
         return part + torch.stack(done).sum() if done else part
+
+    def pieces(self, training: Training) -> tuple[torch.Tensor, ...]:
+        """Its samples, int64, as `walk` computes them: in pieces of the task's `micro_batch`."""
+        return pieces(self._chosen(training), training.task.micro_batch, training.least_samples)
 
     def _chosen(self, training: Training) -> torch.Tensor:
         # A rank without a sample in a small last batch still takes part, with a loss that weighs nothing.

@@ -1,19 +1,22 @@
 """The interface of what Peerloom trains: subclass `Task`, name it module:Class, and hand it in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Dataset, TensorDataset
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.raw_input import RawInput
 from peerloom.worker.batches import Nest, collated, each_tensor, form_of, logits_of, moved, sample_count
 from peerloom.worker.preparing import prepared
+from peerloom.worker.sharded import Sharded
 from peerloom.worker.task_checks import check_defaults, check_per_sample
 from peerloom.worker.tasks.built_in import check_arguments, resolve
 from peerloom.worker.tasks.importing import construct, import_class
@@ -122,8 +125,10 @@ class Task(ABC):
         """A fresh model on the CPU; the worker moves it to its accelerator."""
 
     @abstractmethod
-    def data(self) -> tuple[Samples, Samples]:
+    def data(self) -> tuple[Samples | Sharded, Samples]:
         """The training and the test samples: each a `Split`, or any map-style dataset.
+
+        Training samples that can only be read in order are a `peerloom.worker.sharded.Sharded`.
 
         Its samples are pairs (input, target), mappings, or whatever `collate` takes.
         """
@@ -159,17 +164,20 @@ class Task(ABC):
         """
         return functional.cross_entropy(logits_of(outputs), targets, reduction="none")
 
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        """What turns gradients into an update: SGD with momentum 0.9 unless overridden."""
+    def optimiser(
+        self, parameters: Iterable[nn.Parameter], learning_rate: float
+    ) -> Optimizer | Sequence[Optimizer]:
+        """What turns gradients into an update: SGD with momentum 0.9 unless overridden.
+
+        Several share the parameters out among them.
+        """
         return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
 
-    def scheduler(
-        self, optimiser: torch.optim.Optimizer, total_steps: int
-    ) -> torch.optim.lr_scheduler.LRScheduler | None:
+    def scheduler(self, optimiser: Any, total_steps: int) -> LRScheduler | Sequence[LRScheduler] | None:
         """The schedule of the learning rate over the job's `total_steps` updates; None, unless overridden.
 
-        It is stepped once after each update, on all workers alike. One that asks for a metric, as
-        ReduceLROnPlateau does, is refused.
+        It is stepped once after each update, on all workers alike; one that asks for a metric, as
+        ReduceLROnPlateau does, after each epoch, with that epoch's. `optimiser` is what `optimiser` gave.
         """
         return None
 
@@ -208,7 +216,7 @@ def load_task(name: str, arguments: Mapping[str, str]) -> Task:
     return task
 
 
-def load_data(task: Task) -> tuple[Samples, Samples]:
+def load_data(task: Task) -> tuple[Samples | Sharded, Samples]:
     """The task's training and test samples, both known to be countable and not empty.
 
     Raises InvalidArgumentError for anything but two map-style datasets, and what the task raises.
@@ -218,10 +226,13 @@ def load_data(task: Task) -> tuple[Samples, Samples]:
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise InvalidArgumentError(f"{name}.data() must return two data sets: training and test samples.")
     for kind, split in zip(("training", "test"), pair, strict=True):
+        if isinstance(split, Sharded) and kind == "training":
+            continue
         if not hasattr(split, "__len__") or not hasattr(split, "__getitem__"):
             what = f"a {type(split).__name__}, which has no length or no items"
             raise InvalidArgumentError(
-                f"{name}.data() gave as {kind} samples {what}: a map-style one is needed."
+                f"{name}.data() gave as {kind} samples {what}: a map-style one is needed. "
+                "Training data that can only be read in order are a peerloom.worker.sharded.Sharded."
             )
         if not len(split) and not (kind == "test" and task.metric_name == LOSS_METRIC):
             raise InvalidArgumentError(f"{name}.data() gave no {kind} samples; at least one is needed.")

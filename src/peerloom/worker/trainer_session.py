@@ -11,14 +11,10 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import partial
 
 from peerloom.errors import PeerloomError, PermissionDeniedError
 from peerloom.kit.backoff import Backoff
-from peerloom.kit.channel import open_channel
-from peerloom.kit.dialing import Dialer
 from peerloom.kit.logs import get_logger
-from peerloom.kit.tasks import end_other_tasks
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Checkpoint,
@@ -38,7 +34,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.leading_trainer import leading_trainer, leave_deposed
-from peerloom.worker.own_identity import own_identity
+from peerloom.worker.session_ground import SessionGround
 from peerloom.worker.store_entries import EntriesByGeneration
 
 _log = get_logger()
@@ -71,6 +67,7 @@ class TrainerSession:
         on_order: Callable[[OrderAudits], None] = lambda order: None,
         orphan_timeout_s: float = 600.0,
         is_tls: bool = False,
+        ground: SessionGround | None = None,
     ) -> None:
         self.commands: queue.Queue[Command] = queue.Queue()
         self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
@@ -91,7 +88,8 @@ class TrainerSession:
         self._beat_interval_s = 0.0
         self._beaten_s = 0.0
         self._reports = self._is_over = False
-        self._loop = asyncio.new_event_loop()
+        self._ground = ground or SessionGround()
+        self._loop = self._ground.loop
         self._outbox: asyncio.Queue[WorkerSessionRequest] | None = None
         self._thread = threading.Thread(target=self._run, name="session", daemon=True)
 
@@ -194,10 +192,8 @@ class TrainerSession:
         backoff = Backoff(RECONNECT_FIRST_S, RECONNECT_LONGEST_S, growth=RECONNECT_GROWTH)
         away_since, told = self._loop.time(), ""
         while True:
-            # Read anew each time, since our agent renews it.
-            dialer = Dialer(own_identity(self._assignment), partial(open_channel, retries=False))
             # A new channel each time: one that has failed waits ever longer between attempts of its own.
-            trainer = dialer.trainer(leading_trainer(self._assignment))
+            trainer = self._ground.dial(self._assignment).trainer(leading_trainer(self._assignment))
             following = asyncio.create_task(leave_deposed(self._assignment, trainer))
             try:
                 async for response in trainer.converse(trainer.stub.WorkerSession, self._requests()):
@@ -212,7 +208,8 @@ class TrainerSession:
                 reason = error.message
             self._outbox = None
             following.cancel()
-            await end_other_tasks()  # of gRPC, which would wait for what we say next over a broken stream
+            # Of gRPC, which would wait for what we say next over a broken stream.
+            await self._ground.end_left()
             await trainer.close()
             if self._is_over:
                 return

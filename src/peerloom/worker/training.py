@@ -1,6 +1,6 @@
 """What a worker keeps over the generations of a job."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -12,29 +12,33 @@ from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.declaration import check_declaration
 from peerloom.worker.description import ModelOrigin, origin_of
+from peerloom.worker.group.process_group import Group
 from peerloom.worker.schedule import Schedule
+from peerloom.worker.sharded import Sharded, StreamedSamples
 from peerloom.worker.step_chance import seed_all, seed_torch
 from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
 from peerloom.worker.sync.residuals import Residuals
-from peerloom.worker.task import Task, load_batch, load_data, sample_losses, sample_scores
+from peerloom.worker.task import Samples, Task, load_batch, load_data, sample_losses, sample_scores
 from peerloom.worker.task_checks import check_method
+from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
-from peerloom.worker.updating.updater import Updater, updater_of
+from peerloom.worker.updating.task_updater import updater_of
+from peerloom.worker.updating.updater import Updater
 
 # Batch normalisation can't train on the mean and deviation of one sample.
 LEAST_NORMALISED = 2
 Forward = Callable[[Nest], Nest]
-SPEED_GAIN = 0.1  # weight of the newest step in the measured speed
 
 
 class Training:
-    """What stays the same over the generations of a job: task, data, state, and the sums for the result."""
+    """What stays the same over the generations of a job: task, data, state, and figures."""
 
     def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
         self.task = task
         self.device = device
-        self.train, self.test = load_data(task)
+        train, self.test = load_data(task)
+        self.train: Samples = StreamedSamples(train, spec.batch_size) if isinstance(train, Sharded) else train
         torch.manual_seed(spec.seed)
         model = task.model().to(device)
         check_declaration(task, self.train, model, device)
@@ -44,21 +48,17 @@ class Training:
         check_method(task, self.sync, self.robust)
         self.residuals = Residuals()
         self.least_samples = least_samples(model)
-        self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
-        new_updater = partial(updater_of, task, model, spec.learning_rate, self.schedule.total_batches)
+        samples = self.positions(spec.seed)
+        self.schedule = Schedule(samples, spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
+        has_rounds, batches = self.sync.rounds is not None, self.schedule.total_batches
+        new_updater = partial(updater_of, task, model, spec.learning_rate, batches, has_rounds)
         self.local_steps: LocalSteps | None = None  # with these the task's updater is this worker's own
         if self.sync.rounds is None:
             self.state = TrainingState(model, new_updater())
         else:
             self.local_steps = LocalSteps(model, new_updater)
-            self.state = TrainingState(model, Updater(model, outer_optimiser(model, self.sync.rounds)))
-        self.training_s = 0.0
-        self.samples = 0
-        self.steps = 0
-        self.compute_s = 0.0
-        self.communication_s = 0.0
-        self.communicated_bytes = 0
-        self.compute_s_per_sample = 0.0
+            self.state = TrainingState(model, Updater(model, [outer_optimiser(model, self.sync.rounds)]))
+        self.figures = TrainingFigures()
         self._order: tuple[int, torch.Tensor] | None = None
 
     @property
@@ -96,6 +96,19 @@ class Training:
     def enter(self, rank: int, world_size: int) -> None:
         """A generation begins, in which this worker has this rank."""
 
+    def begin_step(self, step: int, rank: int, shares: Sequence[int]) -> None:
+        """A step begins, of which so many came before, and with the ranks' shares."""
+
+    def announce(self, group: Group) -> None:
+        """This worker's loss is computed: begins to tell the others what they need to `settle` the step."""
+
+    def settle(self, step: int) -> bool:
+        """Whether the step counts whose gradients are summed, `step` came before; False: the loop ends here.
+
+        Raises what `Group.result` does.
+        """
+        return True
+
     def committed(self, counts: bool) -> Mapping[str, float]:
         """A step was committed, and `counts` if it changed this worker's state; further figures of it."""
         return {}
@@ -110,16 +123,20 @@ class Training:
         """What the model's file says of itself, where the task is called `name`."""
         return origin_of(self.task, name, arguments, self.train, self.state.model)
 
-    def note_speed(self, compute_s_per_sample: float) -> None:
-        """Adds a step to the running mean of what computing a sample takes here."""
-        past = self.compute_s_per_sample or compute_s_per_sample
-        self.compute_s_per_sample = past + SPEED_GAIN * (compute_s_per_sample - past)
-
     def order(self, epoch: int) -> torch.Tensor:
         """The epoch's order of samples, kept for the epoch."""
         if self._order is None or self._order[0] != epoch:
-            self._order = (epoch, self.schedule.order(epoch))
+            self._order = (epoch, self.order_of(epoch))
         return self._order[1]
+
+    def order_of(self, epoch: int) -> torch.Tensor:
+        """The same, made anew."""
+        own = self.train.order if isinstance(self.train, StreamedSamples) else self.schedule.order
+        return own(epoch)
+
+    def positions(self, seed: int) -> int:
+        """Samples in an epoch of a job with this seed."""
+        return len(self.train)
 
 
 def least_samples(model: torch.nn.Module) -> int:

@@ -5,7 +5,7 @@ state: each step seeds its own from the job's seed, the step and the rank.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from safetensors.torch import load, save
 
 from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import METADATA_KEY, parameters_digest
-from peerloom.worker.description import buffers_of
+from peerloom.worker.kept_tensors import KeptTensors
 from peerloom.worker.updating.plain_state import put_together, taken_to_pieces
 from peerloom.worker.updating.updater import Updater
 
@@ -41,6 +41,8 @@ class TrainingState:
         self.epoch_loss_sum = 0.0
         self.measured_loss_sum = 0.0
         self.registered: dict[str, Registered] = {}
+        self._kept = KeptTensors(model)
+        self._base = _fingerprint_of(self._kept.base())
 
     def to_bytes(self) -> bytes:
         """All of it as safetensors, the counters in a tensor of their own."""
@@ -54,7 +56,7 @@ class TrainingState:
     def tensors(self) -> dict[str, torch.Tensor]:
         """What `to_bytes` writes, by name: its own tensors, not copies."""
         described, tensors = self.updater.state()
-        for name, tensor in self.model.state_dict().items():
+        for name, tensor in self._kept.tensors().items():
             tensors[f"model.{name}"] = tensor
         counters = {
             "step": self.step,
@@ -66,24 +68,20 @@ class TrainingState:
             name: taken_to_pieces(each.state_dict(), f"registered.{name}", tensors)
             for name, each in self.registered.items()
         }
-        described_all = {**counters, "updater": described, "registered": registered}
+        described_all = {**counters, "updater": described, "registered": registered, "base": self._base}
         tensors["counters"] = _text(json.dumps(described_all))
         return tensors
 
     def size_bytes(self) -> int:
         """About as many bytes as `to_bytes` has."""
         return sum(
-            t.numel() * t.element_size() for t in [*self.model.state_dict().values(), *self.updater.moments()]
+            t.numel() * t.element_size() for t in [*self._kept.tensors().values(), *self.updater.moments()]
         )
 
     def fingerprint(self) -> int:
         """A number below 2**62, other for other parameters or another updater; against accidents only."""
-        total = self.updater.fingerprint()
-        for tensor in [*self.model.parameters(), *self.updater.moments()]:
-            bits = tensor.detach().contiguous().view(-1)
-            whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(bits.element_size(), torch.uint8)
-            total = (1_000_003 * total + int(bits.view(whole).sum(dtype=torch.int64))) % 2**62
-        return total
+        tensors = [*self.model.parameters(), *self.updater.moments()]
+        return _fingerprint_of(tensors, self.updater.fingerprint())
 
     def from_bytes(self, data: bytes) -> None:
         """Takes over what another worker's `to_bytes` gave. Raises DataLossError if it doesn't fit."""
@@ -98,7 +96,9 @@ class TrainingState:
         try:
             counters = json.loads(bytes(tensors.pop("counters").tolist()))
             model = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
-            self.model.load_state_dict(model)
+            if counters["base"] != self._base:
+                raise ValueError("its adapter was trained on another base model: build that alike everywhere")
+            self._kept.take(model)
             self.updater.load(counters["updater"], tensors)
             if counters["registered"].keys() != self.registered.keys():
                 raise ValueError(f"it has registered {', '.join(counters['registered']) or 'nothing'}")
@@ -110,8 +110,9 @@ class TrainingState:
         self.epoch_loss_sum = counters["epoch_loss_sum"]
         self.measured_loss_sum = counters["measured_loss_sum"]
 
-    def close_epoch(self, evaluated: int) -> None:
-        """So many epochs are measured now; the next one's losses are added up from nothing."""
+    def close_epoch(self, evaluated: int, metric: float) -> None:
+        """So many epochs are measured now, the last by `metric`; the next one's losses begin at nothing."""
+        self.updater.measured(metric)
         self.evaluated = evaluated
         self.measured_loss_sum, self.epoch_loss_sum = self.epoch_loss_sum, 0.0
 
@@ -122,24 +123,33 @@ class TrainingState:
         """
         if self.step and self.evaluated * steps_per_epoch == self.step:
             self.evaluated -= 1
+            self.updater.measured(None)
             self.epoch_loss_sum = self.measured_loss_sum
 
     def model_bytes(self, metadata: dict[str, str] | None = None) -> bytes:
         """The model alone as safetensors, loadable into plain torch, with the file's `metadata`."""
-        tensors = {n: t.detach().cpu().contiguous().clone() for n, t in self.model.state_dict().items()}
+        tensors = {n: t.detach().cpu().contiguous().clone() for n, t in self._kept.tensors().items()}
         return save(tensors, metadata)
 
     def load_model(self, data: bytes) -> None:
         """Takes parameters from safetensors bytes. Raises DataLossError if they don't fit."""
         try:
-            self.model.load_state_dict(load(data))
+            self._kept.take(load(data))
         except (ValueError, RuntimeError) as error:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
 
     def parameters_digest(self) -> str:
         """That of the model's file (`kit.safetensors_file`), equal on two workers only if they agree."""
-        metadata = {METADATA_KEY: json.dumps({"buffers": buffers_of(self.model)})}
+        metadata = {METADATA_KEY: json.dumps({"buffers": self._kept.buffers})}
         return parameters_digest(BytesIO(self.model_bytes(metadata)))
+
+
+def _fingerprint_of(tensors: Iterable[torch.Tensor], total: int = 0) -> int:
+    for tensor in tensors:
+        bits = tensor.detach().contiguous().view(-1)
+        whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(bits.element_size(), torch.uint8)
+        total = (1_000_003 * total + int(bits.view(whole).sum(dtype=torch.int64))) % 2**62
+    return total
 
 
 def _text(text: str) -> torch.Tensor:

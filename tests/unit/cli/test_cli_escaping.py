@@ -11,9 +11,9 @@ from peerloom import NodeAnswer, NodeAnswered
 from peerloom.cli.escaping import escaped_lines
 from peerloom.cli.events import describe
 from peerloom.cli.group import RootGroup
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
+from peerloom.cli.output import print_document, print_fields, say, table_lines
 from peerloom.errors import UnavailableError
-from peerloom.kit.printable import escaped
+from peerloom.kit.printable import Column, escaped
 
 # Clears the screen, retitles the window, returns to the line's begin, turns the order of letters around.
 NASTY = "\x1b[2J\x1b]0;title\x07a\rb\u202exe\u2066\x9b31m\u2028"

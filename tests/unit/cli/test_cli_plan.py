@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from peerloom.cli.main import cli
 from peerloom.cli.plan_timeline import timeline_rows
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.plan_model.pipeline_simulation import simulate_pipeline
 from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost
 
@@ -36,6 +37,7 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
     """Two stages of two layers, two micro-batches: (2 + 2 - 1) x 6 s, and 8 us a message."""
     shown = run("--layers", layers_file, *FLAGS)
     assert shown.exit_code == 0, shown.output
+    assert "as a job's     --plan pipeline=2:,micro_batches=2\n" in shown.stdout
     first = " ".join(shown.stdout.splitlines()[0].split())
     assert first == "plan pipeline: each slot has a part of the layers, and sees all samples"
     assert "in steps of 18 s; no plan finishes more" in shown.stdout
@@ -46,6 +48,26 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
         in shown.stdout
     )
     assert "tensor parallel) aren't searched" in shown.stdout
+
+
+def test_the_layers_of_a_task_are_those_of_its_jobs(tmp_path: Path) -> None:
+    """Four slots that hold 3.4 kB: the parameters of layers 3 and 7 are in stages of their own."""
+    known = CliRunner().invoke(cli, ("plan", "layers", "digits"))
+    assert known.exit_code == 0, known.output
+    path = tmp_path / "layers.json"
+    path.write_text(known.stdout)
+    flags = ("--slots", "2", "--memory", "110kB", "--rate", "1Gbps", "--batch", "4", "--operations", "1G")
+    shown = run("--layers", str(path), *flags)
+    assert shown.exit_code == 0, shown.output
+    (words,) = [line for line in shown.stdout.splitlines() if line.startswith("as a job's")]
+    plan = parse_plan("plan", words.split()[-1])
+    assert plan.stages == 2
+    assert 1 <= plan.starts[0] <= 7, "the model has eight layers, of which the search's own has three"
+
+
+def test_the_layers_of_an_unknown_task_are_asked_for_in_vain() -> None:
+    done = CliRunner().invoke(cli, ("plan", "layers", "digts"))
+    assert done.exit_code == 3
 
 
 def test_a_plan_as_a_document(layers_file: str) -> None:

@@ -9,11 +9,13 @@ import pytest
 from cli_samples import TERMS
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from peerloom import BeliefTerms, BeliefWeights
 from peerloom.cli.explain import explain, in_brief, number
-from peerloom.cli.output import Column, table_lines, to_plain
+from peerloom.cli.output import table_lines, to_plain
 from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
+from peerloom.kit.printable import Column
 
 
 @pytest.mark.parametrize(
@@ -128,3 +130,26 @@ def test_values_become_plain() -> None:
     plain = to_plain({"terms": TERMS, "when": datetime(2026, 1, 1, tzinfo=UTC), "many": (1, None)})
     assert plain["terms"]["weights"]["delay"] == 1.0
     assert (plain["when"], plain["many"]) == ("2026-01-01T00:00:00+00:00", [1, None])
+
+
+NAMED = (Column("NAME", lambda row: row[0]), Column("SLOTS", lambda row: row[1], right=True))
+
+
+def test_wide_characters_take_the_place_that_a_terminal_gives_them() -> None:
+    """東 and 🚀 are two columns wide each."""
+    head, *lines = table_lines([("東京", "12"), ("rocket🚀", "3"), ("x", "4")], NAMED)
+    assert lines == ["東京         12", "rocket🚀      3", "x             4"]
+    assert {cell_len(line) for line in (*lines, click.unstyle(head))} == {15}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_loses_no_character_and_stays_in_line(width: int) -> None:
+    names = ["東京" * 12, "rocket🚀" * 9, "plain-name" * 7]
+    columns = (*NAMED, Column("ADDRESS", lambda row: row[2]))
+    lines = table_lines([(name, "7", "127.0.0.1:7403") for name in names], columns, width=width)
+    shown = [click.unstyle(line) for line in lines]
+    assert max(map(cell_len, shown)) <= width
+    ends = {cell_len(line[: line.index("127")]) for line in shown if "127" in line}
+    assert len(ends) == 1, "the column begins in one place"
+    for name in names:
+        assert all(sum(line.count(one) for line in shown) >= name.count(one) for one in set(name))

@@ -30,6 +30,13 @@ def test_a_section_that_nobody_pinned_has_no_text() -> None:
     assert board.text("job:1") is None
 
 
+def test_numbers_that_no_browser_reads_are_none() -> None:
+    board = Board()
+    columns = {"step": (1, 2), "loss": [float("nan"), float("-inf")], "name": "nan", "time": None}
+    board.pin("job:1", lambda: [columns, 0.5])
+    assert board.text("job:1") == '[{"step":[1,2],"loss":[null,null],"name":"nan","time":null},0.5]'
+
+
 async def test_who_waits_hears_of_a_change_and_of_the_end() -> None:
     board = Board()
     waiting = asyncio.create_task(board.wait_beyond(board.count))

@@ -2,20 +2,24 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from peerloom import (
     EpochFinished,
     GenerationFormed,
     Job,
     JobSpec,
+    ModelStage,
     NodeChoice,
     NotChosen,
+    PredictedStep,
     StepCommitted,
+    SyncInUse,
     Worker,
     WorkerLost,
 )
 from peerloom.client.curves import Curves
-from peerloom.dashboard.job_page import JobPage
+from peerloom.dashboard.job_page import LOGGED_LIMIT, PART_LIMIT, JobPage
 from peerloom.dashboard.listings import jobs_by_node
 
 TIME = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -44,8 +48,10 @@ def formed(generation: int, first_step: int, *workers: Worker) -> GenerationForm
     return GenerationFormed(generation, "job-1", TIME, generation, workers, "gloo", first_step)
 
 
-def step(number: int, loss: float = 1.0) -> StepCommitted:
-    return StepCommitted(number, "job-1", TIME, number, 100, 1, loss, 32, 64.0, 0.5, 0.002, 0.25, 1000)
+def step(number: int, loss: float = 1.0, **more: Any) -> StepCommitted:
+    return StepCommitted(
+        number, "job-1", TIME, number, 100, 1, loss, 32, 64.0, 0.5, 0.002, 0.25, 1000, **more
+    )
 
 
 def test_the_curves_show_each_step_and_its_two_parts_in_milliseconds() -> None:
@@ -59,8 +65,9 @@ def test_the_curves_show_each_step_and_its_two_parts_in_milliseconds() -> None:
         "samples_per_s": [64.0, 64.0],
         "compute_ms": [2.0, 2.0],
         "communication_ms": [250.0, 250.0],
+        "kilobytes": [1.0, 1.0],
     }
-    assert (shown["bytes"], shown["stride"]) == (2000, 1)
+    assert shown["stride"] == 1
 
 
 def test_a_long_curve_becomes_means_of_neighbours() -> None:
@@ -77,6 +84,70 @@ def test_steps_that_are_made_again_replace_those_that_were_lost() -> None:
     for number, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (2, 2.5)):
         curves.add(number, {"loss": loss})
     assert curves.columns() == {"step": [1, 2], "loss": [3.0, 2.5]}
+
+
+def test_each_worker_s_share_is_told_where_it_changed() -> None:
+    page = JobPage()
+    page.apply(formed(1, 1, worker("w1", "anna"), worker("w2", "berta")))
+    page.apply(step(1, batch_shares=(1, 1)))
+    page.apply(step(2))
+    page.apply(step(3, batch_shares=(3, 1)))
+    assert page.page()["divisions"] == [
+        {"step": 1, "parts": {"w1": 0.5, "w2": 0.5}},
+        {"step": 3, "parts": {"w1": 0.75, "w2": 0.25}},
+    ]
+    assert page.page()["homes"] == {"w1": "anna", "w2": "berta"}
+
+
+def test_of_many_workers_only_the_newest_divisions_are_kept() -> None:
+    page, workers = JobPage(), [worker(f"w{number}", "anna") for number in range(PART_LIMIT // 4)]
+    page.apply(formed(1, 1, *workers))
+    for number in range(1, 8):
+        page.apply(step(number, batch_shares=(number,) * len(workers)))
+    shown = page.page()
+    assert [one["step"] for one in shown["divisions"]] == [4, 5, 6, 7]
+    assert len(shown["homes"]) == len(workers)
+
+
+def test_bytes_are_summed_by_the_method_that_sent_them() -> None:
+    page = JobPage()
+    page.apply(replace(formed(1, 1, worker("w1", "anna")), sync="codec=none"))
+    page.apply(step(1))
+    page.apply(replace(formed(2, 2, worker("w1", "anna")), sync="codec=int8"))
+    page.apply(step(2))
+    page.apply(step(3))
+    assert page.page()["traffic"] == [
+        {"method": "codec=none", "steps": 1, "bytes": 1000},
+        {"method": "codec=int8", "steps": 2, "bytes": 2000},
+    ]
+
+
+def test_what_a_script_logs_becomes_curves_over_the_steps_that_have_it() -> None:
+    page = JobPage()
+    page.apply(step(1))
+    page.apply(step(2, metrics={"norm": 4.0}))
+    page.apply(step(3, metrics={f"more-{number}": 0.0 for number in range(LOGGED_LIMIT)}))
+    logged = page.page()["logged"]
+    assert logged["norm"] == {"step": [2], "norm": [4.0]}
+    assert len(logged) == LOGGED_LIMIT
+
+
+def test_what_auto_chose_is_told_in_milliseconds_and_a_stage_in_words() -> None:
+    stage = ModelStage(1, 2, 4, "conv", "linear", 650)
+    sync = SyncInUse("codec=int8", "why", PredictedStep(0.1, 0.05, 0.05, 0), 0.2, 0.1, 0.1, None, None, 2)
+    page = JobPage()
+    page.refresh(replace(JOB, sync=sync, workers=(replace(worker("w1", "anna"), stage=stage),)))
+    shown = page.page()
+    assert shown["sync"] == {
+        "method": "codec=int8",
+        "reason": "why",
+        "runner_up_method": None,
+        "changes": 2,
+        "predicted_ms": 100.0,
+        "measured_ms": 200.0,
+        "runner_up_ms": None,
+    }
+    assert shown["workers"][0]["holds"] == "layers conv to linear, 650 parameters"
 
 
 def test_losses_and_joins_are_marks_at_their_steps() -> None:

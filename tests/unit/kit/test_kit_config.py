@@ -79,7 +79,7 @@ def test_help_names_each_knob_with_its_cost_and_default(capsys: pytest.CaptureFi
         load("--help")
     shown = " ".join(capsys.readouterr().out.split())
     assert "--heartbeat-s" in shown
-    assert "Lower it: deaths are seen sooner. (default: 1.0)" in shown
+    assert "Lower it: deaths are seen sooner. [default: 1.0]" in shown
     assert "100% of it" in shown
 
 
@@ -99,3 +99,10 @@ def test_whatever_can_be_said_by_a_flag_can_be_said_by_the_environment(
         PEERLOOM_TESTER_ALLOW_PLAIN=str(plain),
     )
     assert flags == environment == Config(slots=slots, heartbeat_s=beat, allow_plain=plain)
+
+
+def test_help_has_the_form_of_the_command_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        load("-h")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("Usage: peerloom tester [OPTIONS]\n")

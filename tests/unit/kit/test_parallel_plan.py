@@ -17,6 +17,12 @@ from peerloom.kit.parallel_plan import ParallelPlan, micro_batch_sizes, parse_pl
         ("micro_batches=3,pipeline=2", ParallelPlan(2, (), 3), "pipeline=2,micro_batches=3"),
         ("pipeline=3:7:12", ParallelPlan(4, (3, 7, 12), 16), "pipeline=3:7:12,micro_batches=16"),
         ("pipeline=5:", ParallelPlan(2, (5,), 8), "pipeline=5:,micro_batches=8"),
+        ("order=1f1b,activations=none,pipeline=2", ParallelPlan(2, (), 8), "pipeline=2,micro_batches=8"),
+        (
+            "pipeline=2,order=gpipe,activations=int8",
+            ParallelPlan(2, (), 8, "gpipe", "int8"),
+            "pipeline=2,micro_batches=8,order=gpipe,activations=int8",
+        ),
     ],
 )
 def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: ParallelPlan, whole: str) -> None:
@@ -36,6 +42,9 @@ def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: Parallel
         ("pipeline=2,pipeline=3", "pipeline=K"),
         ("micro_batches=4", "pipeline=K too"),
         ("pipeline=2,micro_batches=0", "from 1 to 4,096"),
+        ("pipeline=2,order=gpip", "did you mean gpipe?"),
+        ("pipeline=2,activations=int4", "one of none, bf16, int8, did you mean int8?"),
+        ("order=gpipe", "pipeline=K too"),
         ("pipeline=7:3", "in growing order"),
         ("pipeline=0:3", "from 1 to 1,000,000"),
         ("pipeline=3::4", "from 1 to 1,000,000"),

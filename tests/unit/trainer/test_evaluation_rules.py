@@ -78,6 +78,9 @@ def test_a_metric_that_is_no_number_agrees_with_itself_only() -> None:
 
 def test_who_tells_of_no_metric_or_of_other_samples_differs() -> None:
     assert judge(job(0.9, epoch=2), found(0.9)).reason_code == "NO_METRIC"
+    stopped = job(0.9, epoch=2)
+    stopped.spec.batch_size, stopped.progress.stopped_at_step = 479, 6
+    assert judge(stopped, found(0.9)).verdict == AGREES, "its script ended the loop with that epoch"
     other = job(0.9)
     other.ledger.training_samples = 1438
     said = judge(other, found(0.9))

@@ -77,6 +77,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         lambda j: (j.state, len(j.answers), len(j.workers)),
         (JobState.JOB_STATE_SELECTING, 0, 0),
     ),
+    "loop_stopped": (
+        lambda r: r.loop_stopped(5),
+        None,
+        lambda j: (j.progress.stopped_at_step, j.progress.total_steps),
+        (5, 5),
+    ),
     "nodes_chosen": (
         lambda r: r.nodes_chosen(NodeChoice(policy="thesis", candidates=5)),
         None,
@@ -351,3 +357,11 @@ def test_a_copy_of_the_record_stays_as_it_was(record: JobRecord) -> None:
     record.step_committed(step(6))
     assert (before.progress.step, record.job.progress.step) == (5, 6)
     assert record.job is record.job, "no copy is made while nothing changes"
+
+
+def test_a_stopped_loop_ends_the_job_there_unless_a_later_generation_goes_on(record: JobRecord) -> None:
+    planned = record.job.progress.total_steps
+    record.loop_stopped(5)
+    assert (record.job.progress.stopped_at_step, record.job.progress.total_steps) == (5, 5)
+    record.generation_begun([worker(1).worker_id], 5, "a worker was lost", beside=False)
+    assert (record.job.progress.stopped_at_step, record.job.progress.total_steps) == (0, planned)

@@ -96,3 +96,12 @@ def test_who_lives_keeps_its_stage() -> None:
     assert by_stage(("a", "b"), {"a": 5, "b": 1}) == ("a", "b"), "stage 5 is none of two"
     assert by_stage(("a", "b"), {}) == ("a", "b")
     assert begin_pipeline(("a",), 1, 0).from_checkpoint, "a checkpoint of step 0 is one"
+
+
+def test_a_cut_by_speeds_is_told() -> None:
+    form = begin_pipeline(("a", "b"), 1, 30, [10_000, 2_500])
+    assert form.stage_shares == (10_000, 2_500)
+    assert form.reason == (
+        "2 stages go on from the checkpoint of step 30, with parts of the model by the speeds of their "
+        "slots, 80 : 20"
+    )

@@ -6,6 +6,8 @@ import pytest
 from trainer_room import prepared_for, until
 from trainer_site import SPEC, Site, finish, step
 
+from peerloom.kit.elastic_scripts import SCRIPT_TASK
+from peerloom.services.trainer.jobs.sample_ledger import show_verdict, why_trained
 from peerloom.services.trainer.workers.reports import (
     total_steps,
     why_not_complete,
@@ -131,6 +133,8 @@ async def test_the_first_worker_fills_in_what_the_job_left_open_and_the_rest_sta
         ({"batch_size": 2**24 + 1}, "batch_size is 16777217"),
         ({"learning_rate": NAN}, "learning_rate is nan"),
         ({"learning_rate": 0.25}, "learning_rate is 0.25, the job's is 0.5"),
+        ({"speed_gflops": NAN}, "its speed_gflops is nan, but must be from 0 to 1,000,000,000"),
+        ({"speed_gflops": -1.0}, "its speed_gflops is -1.0"),
         ({"training_samples": 0}, "has 0 samples"),
         ({"training_samples": 2**40 + 1}, "1 to 2^40"),
     ],
@@ -265,6 +269,30 @@ def test_a_result_needs_every_sample_once_every_step_and_one_word_of_all() -> No
     assert "5 of 6 steps" in why_not_complete(early, having_finished("a" * 64))
 
 
+def test_a_script_may_end_its_loop_before_the_last_step_and_no_other_task() -> None:
+    worker = Worker(worker_id="worker-1", generation=3)
+    said = word(model=Artifact(digest="f" * 64), stopped_at_step=4)
+    assert "only a script may" in why_not_finished(job_at(4), worker, said)
+    job = job_at(4)
+    job.spec.task = SCRIPT_TASK
+    assert why_not_finished(job, worker, said) == ""
+    job.progress.step = 3
+    assert "after 3 of 4 steps" in why_not_finished(job, worker, said)
+    later = word(stopped_at_step=7)
+    other = Worker(worker_id="worker-2", generation=3, rank=1)
+    assert "stopped after step 7 of 6" in why_not_finished(job, other, later)
+
+
+def test_a_job_whose_script_stopped_is_complete_with_the_samples_until_there() -> None:
+    early = finished_job(end_sample=20)
+    early.progress.step = 5
+    early.progress.stopped_at_step = 5
+    assert why_not_complete(early, having_finished("a" * 64)) == ""
+    early.state = JobState.JOB_STATE_SUCCEEDED
+    assert "exact: 1 epoch of 25 samples and 20 samples of epoch 2" in show_verdict(early).ledger.verdict
+    assert why_trained(early) == "the model is trained; its script ended the loop after step 5 of 6"
+
+
 async def test_a_job_with_a_gap_in_its_ledger_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """E.g. of a version that entered what was reported as it came."""
     async with Site().serving() as site:
@@ -324,6 +352,17 @@ def test_only_a_script_s_worker_tells_of_a_script_and_it_brings_no_model() -> No
         "it brings a model"
     )
     assert why_not_finished(job, Worker(generation=2), word()).startswith("it says that it has finished")
+
+
+@pytest.mark.parametrize(("workers", "shares", "is_right"), [(2, 2, True), (2, 0, True), (2, 3, False)])
+def test_a_batch_is_divided_among_the_job_s_workers_only(workers: int, shares: int, is_right: bool) -> None:
+    """The list is stored with each step: it mustn't be longer than the truth."""
+    job = job_at(0)
+    job.workers.extend(Worker(worker_id=f"w{number}") for number in range(workers - len(job.workers)))
+    told = StepProgress(step=1, epoch=1, samples=10, generation=3, step_s=1, compute_s=1, samples_per_s=10)
+    told.batch_shares.extend([1] * shares)
+    reason = why_not_said(job, WorkerSessionRequest(step=told))
+    assert (reason == "") is is_right, reason
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from peerloom.kit.sync_method import NONE
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageTensor
+from peerloom.worker.plan.stage_message import TensorForm, decoded, encoded
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.alone import Alone
@@ -46,8 +48,11 @@ class QueueLinks:
         self.stage, self.stages = stage, len(lines.rows)
         self._lines = lines
 
-    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False) -> None:
-        self._lines.queues[self.stage, stage].put(StageTensor(tensor.detach().clone(), wants_gradient))
+    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
+        content = tensor.detach().clone()
+        form = TensorForm.of(content, wants_gradient, codec)
+        came = decoded(encoded(content.contiguous(), form.codec), form)
+        self._lines.queues[self.stage, stage].put(StageTensor(came, wants_gradient))
 
     def receive(self, stage: int) -> StageTensor:
         return self._lines.queues[stage, self.stage].get(timeout=LIMIT_S)
@@ -111,11 +116,13 @@ def spec_of(task: Task, plan: str = "") -> JobSpec:
 class Pipeline:
     """The stages' trainings; each of `work` runs in a thread for each of them."""
 
-    def __init__(self, task: Task, plan: str, checkpoint: Path | None = None) -> None:
+    def __init__(
+        self, task: Task, plan: str, checkpoint: Path | None = None, shares: Sequence[int] = ()
+    ) -> None:
         stages = PipelineTraining(task, spec_of(task, plan), CPU).plan.stages
         self.trainings = [PipelineTraining(task, spec_of(task, plan), CPU) for _ in range(stages)]
         for stage, training in enumerate(self.trainings):  # in turn: all draw from one generator
-            training.enter(stage, checkpoint)
+            training.enter(stage, shares, checkpoint=checkpoint)
 
     def work(self, function: Callable[[PipelineTraining, QueueLinks], T]) -> list[T]:
         lines = Lines(len(self.trainings))

@@ -22,19 +22,20 @@ OVERFLOWS_EACH = 4  # step of those whose gradients are scaled
 
 
 def whole_updater(model: torch.nn.Module) -> Updater:
-    """With all that an updater may have: a schedule of two parts, clipping, and a scale."""
+    """With all that an updater may have: schedules by step and by metric, clipping, and a scale."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
     warm_up = lr_scheduler.LinearLR(optimiser, 0.1, total_iters=5)
     falling = lr_scheduler.CosineAnnealingLR(optimiser, 40)
     schedule = lr_scheduler.SequentialLR(optimiser, [warm_up, falling], [5])
-    return Updater(model, optimiser, schedule, 0.5, GradientScaler(torch.device("cpu")))
+    by_metric = lr_scheduler.ReduceLROnPlateau(optimiser, factor=0.9, patience=0)
+    return Updater(model, [optimiser], [schedule, by_metric], 0.5, GradientScaler(torch.device("cpu")))
 
 
 UPDATERS: dict[str, Callable[[torch.nn.Module], Updater]] = {
     "momentum": lambda m: Updater(
-        m, torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+        m, [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)]
     ),
-    "adam": lambda m: Updater(m, torch.optim.Adam(m.parameters(), lr=0.01)),
+    "adam": lambda m: Updater(m, [torch.optim.Adam(m.parameters(), lr=0.01)]),
     "whole": whole_updater,
 }
 
@@ -87,9 +88,10 @@ class Town:
         """One step of the group; the sum of gradients is the same for all."""
         state = self.member
         if state.evaluated < state.step // SCHEDULE.steps_per_epoch:
-            state.evaluated, state.epoch_loss_sum = state.evaluated + 1, 0.0
+            metric = float(torch.rand(1))
+            state.close_epoch(state.evaluated + 1, metric)
             if catch_up is not None:
-                catch_up.evaluated += 1
+                catch_up.measured(metric)
         gradients = [torch.randn_like(p) for p in state.model.parameters()]
         if self.scales and state.step % OVERFLOWS_EACH == 0:
             gradients[1][0] = torch.inf
@@ -190,7 +192,7 @@ def test_the_fingerprint_tells_states_apart(change: str) -> None:
         if change == "parameters":
             next(town.member.model.parameters()).view(-1)[0] += 1e-7
         else:
-            next(iter(town.member.updater.optimiser.state.values()))["exp_avg"].view(-1)[0] += 1e-7
+            next(iter(town.member.updater.optimisers[0].state.values()))["exp_avg"].view(-1)[0] += 1e-7
     assert town.member.fingerprint() != before
 
 

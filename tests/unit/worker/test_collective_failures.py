@@ -1,8 +1,11 @@
 """Which errors out of a step mean a lost peer, and which the user's own mistake; in torch's own words."""
 
+import os
+import socket
+
 import pytest
 
-from peerloom.worker.group.breaking import is_collective_failure
+from peerloom.worker.group.breaking import is_collective_failure, shut_down
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,16 @@ def test_a_lost_peer_breaks_the_generation(text: str) -> None:
 @pytest.mark.parametrize("text", ["shape '[3]' is invalid for input of size 4", "CUDA out of memory"])
 def test_a_mistake_of_the_task_s_does_not(text: str) -> None:
     assert not is_collective_failure(RuntimeError(text))
+
+
+def test_a_socket_within_the_machine_is_left_alone() -> None:
+    """Samples of a data loader's processes come by such ones."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        listener.bind(f"\0peerloom-test-{os.getpid()}")
+        listener.listen()
+        client.connect(listener.getsockname())
+        server, _ = listener.accept()
+        with server:
+            shut_down(client.fileno(), set())
+            client.send(b"x")
+            assert server.recv(1) == b"x"

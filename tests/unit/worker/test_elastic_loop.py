@@ -1,5 +1,7 @@
 """An elastic loop alone in a process is plain torch, bit for bit; in a group that breaks it begins again."""
 
+import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -132,10 +134,8 @@ def own_gradients(run: ElasticRun) -> None:
         run.step(loss_of(model, batch))
 
 
-def half_way(run: ElasticRun) -> None:
-    model, *_ = run.prepare(*parts())
-    for batch in run.batches(ROWS, batch_size=BATCH):
-        run.step(loss_of(model, batch))
+def at_once(run: ElasticRun) -> None:
+    for _ in prepared(run):
         break
 
 
@@ -154,7 +154,9 @@ def other_parameters(run: ElasticRun) -> None:
     ("body", "message"),
     [
         (lambda run: (run.prepare(*parts()), run.prepare(*parts())), "prepare was called twice"),
-        (lambda run: run.prepare(parts()[1], parts()[0]), "model"),
+        (lambda run: run.prepare(parts()[1]), "AdamW.*one at least"),
+        (lambda run: run.prepare(*parts(), None), "NoneType"),
+        (lambda run: run.prepare(*parts()[:2], parts()[2]), "of another optimiser"),
         (lambda run: run.batches(ROWS), "run.prepare"),
         (lambda run: run.step(torch.tensor(1.0)), "without a batch"),
         (lambda run: run.register("it", object()), "state_dict"),
@@ -162,7 +164,8 @@ def other_parameters(run: ElasticRun) -> None:
         (lambda run: (prepared(run), run.evaluate(lambda batch: batch, ROWS)), "before"),
         (two_steps, "without a batch"),
         (own_gradients, r"leave out loss.backward\(\)"),
-        (half_way, "left its loop before the last step"),
+        (at_once, "left before its first step"),
+        (lambda run: run.stop(), "before the loop"),
         (lambda run: unlike(run, lambda outputs: outputs.mean(dim=1)), r"\[32\].*a scalar"),
         (lambda run: unlike(run, lambda outputs: outputs.mean().item()), "float.*a scalar"),
         (lambda run: unlike(run, lambda outputs: outputs.mean().detach()), "without a gradient"),
@@ -170,7 +173,6 @@ def other_parameters(run: ElasticRun) -> None:
         (lambda run: (run.prepare(*parts()), run.batches([])), "at least one sample"),
         (lambda run: (run.prepare(*parts()), run.batches(iter(ROWS))), "map-style"),
         (lambda run: (run.prepare(*parts()), run.batches(ROWS, batch_size=0)), "from 1"),
-        (lambda run: (run.prepare(*parts()), run.batches(DataLoader(INPUTS))), "shuffle=True"),
     ],
 )
 def test_what_is_wrong_is_said(body: Callable[[ElasticRun], Any], message: str) -> None:
@@ -188,6 +190,35 @@ def test_one_of_torchrun_s_processes_would_train_alone_and_is_told(monkeypatch: 
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(PeerloomError, match="peerloom train"):
         peerloom.elastic()
+
+
+@pytest.mark.parametrize("way", ["break", "stop", "stop and break", "exit"])
+def test_a_loop_that_is_left_keeps_the_steps_it_has_made(way: str) -> None:
+    """Seven of fifteen steps; what is stopped before its step still makes it."""
+    steps: list[bool] = []
+
+    def leaving(run: ElasticRun, model: nn.Module) -> None:
+        for batch in run.batches(ROWS, batch_size=BATCH, epochs=EPOCHS):
+            if way == "stop" and run.steps == 6:
+                run.stop()
+            if run.steps == 7:
+                assert way != "stop"
+                break
+            steps.append(run.step(loss_of(model, batch)))
+            if way == "stop and break" and run.steps == 7:
+                run.stop()
+                break
+            if way == "exit" and run.steps == 7:
+                sys.exit(0)
+        assert run.steps == 7
+        assert [each.epoch for each in run.epochs] == [1]
+
+    model, optimiser, scheduler = parts()
+    with contextlib.suppress(SystemExit), peerloom.elastic(seed=9) as run:
+        run.prepare(model, optimiser, scheduler)
+        leaving(run, model)
+    assert steps == [True] * 7
+    assert scheduler.get_last_lr() == [0.025], "it halves the rate each fourth step"
 
 
 class Average:
@@ -212,7 +243,8 @@ class Average:
 class Hosted:
     """A script in a thread, trained here as a worker would: `on_batch` hears of each of its batches."""
 
-    def __init__(self, on_batch: Callable[[int], None] = lambda number: None) -> None:
+    def __init__(self, on_batch: Callable[[int], None] = lambda number: None, leaves_after: int = -1) -> None:
+        self._leaves_after = leaves_after
         self.batches: list[Tensor] = []
         self.chance: list[float] = []
         self.averages: list[Average] = []
@@ -228,6 +260,8 @@ class Hosted:
             self.averages.append(Average(model))
             run.register("average", self.averages[0])
             for batch in run.batches(ROWS, batch_size=BATCH):
+                if run.steps == self._leaves_after:
+                    break
                 self.batches.append(batch["x"])
                 self.chance.append(float(torch.rand(())))
                 run.log(chance=self.chance[-1], number=len(self.batches))
@@ -271,6 +305,19 @@ def test_a_broken_step_comes_again_with_its_samples_and_its_chance_and_is_logged
     assert [step.metrics["average"] for step in broken.steps] == [1, 2, 3, 4, 5]
     assert broken.training.state.parameters_digest() == undisturbed.training.state.parameters_digest()
     torch.testing.assert_close(broken.averages[0].mean, undisturbed.averages[0].mean, rtol=0, atol=0)
+
+
+def test_who_has_left_stays_so_in_a_new_generation_and_a_script_that_fails_fails() -> None:
+    left = Hosted(leaves_after=3)
+    for number in (1, 2):
+        left.train(new_group(number))
+        assert left.training.state.step == 3
+
+    def fail(number: int) -> None:
+        raise ValueError("out of paper")
+
+    with pytest.raises(InvalidArgumentError, match="out of paper"):
+        Hosted(fail).train(new_group(1))
 
 
 def test_what_is_registered_travels_with_the_state() -> None:

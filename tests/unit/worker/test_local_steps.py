@@ -301,6 +301,6 @@ def test_the_outer_momentum_is_in_the_state_and_the_task_s_own_is_not() -> None:
     other = begin(Lines(0.9), "period=2,outer=nesterov:1.0:0.6")
     other.state.from_bytes(training.state.to_bytes())
     assert other.state.fingerprint() == training.state.fingerprint()
-    [entries] = [group["momentum"] for group in other.state.updater.optimiser.param_groups]
+    [entries] = [group["momentum"] for group in other.state.updater.optimisers[0].param_groups]
     assert entries == 0.6
-    assert len(other.state.updater.optimiser.state) == 4, "a momentum for each of the parameters"
+    assert len(other.state.updater.optimisers[0].state) == 4, "a momentum for each of the parameters"

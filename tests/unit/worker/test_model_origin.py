@@ -30,6 +30,8 @@ def test_what_was_written_is_read() -> None:
     assert read_origin(declared.to_metadata(), DIGEST) == declared
     several = ModelOrigin("own:Task", {}, (), "", input_names=("ids", "mask"))
     assert read_origin(several.to_metadata(), DIGEST) == several
+    built = replace(several, config={"model_type": "bert", "id2label": {"0": "gloomy"}})
+    assert read_origin(built.to_metadata(), DIGEST) == built
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_what_was_written_is_read() -> None:
         ({"input_names": ["i" * 129]}, "metadata.input_names"),
         ({"input_names": ["i"] * 257}, "metadata.input_names' number"),
         ({"input_names": ["ids"], "input_dtype": "manual_seed"}, "metadata.input_dtype"),
-        ({"task": "t" * 65_536}, "metadata[peerloom]"),
+        ({"task": "t" * 262_144}, "metadata[peerloom]"),
         ({"raw_input": replace(DECLARED, high=float("inf")).to_json()}, "metadata.raw_input.low, high"),
         ({"raw_input": replace(DECLARED, labels=("a\n",)).to_json()}, "metadata.raw_input.labels"),
         ({"raw_input": replace(DECLARED, shape=(8,)).to_json()}, "metadata.raw_input"),

@@ -11,7 +11,8 @@ from torch import nn
 from peerloom.errors import DataLossError
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_parameters, parameters_digest
-from peerloom.worker.description import ModelOrigin, buffers_of
+from peerloom.worker.description import ModelOrigin
+from peerloom.worker.kept_tensors import KeptTensors
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.updater import Updater
 
@@ -30,11 +31,11 @@ class Tied(nn.Module):
 def state() -> TrainingState:
     torch.manual_seed(0)
     model = Tied()
-    return TrainingState(model, Updater(model, torch.optim.SGD(model.parameters(), lr=0.1)))
+    return TrainingState(model, Updater(model, [torch.optim.SGD(model.parameters(), lr=0.1)]))
 
 
 def file_of(state: TrainingState) -> bytes:
-    origin = ModelOrigin("digits", {}, (3,), "float32", buffers_of(state.model))
+    origin = ModelOrigin("digits", {}, (3,), "float32", KeptTensors(state.model).buffers)
     return state.model_bytes(origin.to_metadata())
 
 
@@ -57,11 +58,11 @@ def test_what_a_file_says_of_its_inputs_is_read_within_limits(
     state: TrainingState, tmp_path: Path, told: dict[str, object]
 ) -> None:
     raw = RawInput((3,), "int8", -1, 1)
-    origin = ModelOrigin("digits", {}, (3,), "int8", buffers_of(state.model), raw)
+    origin = ModelOrigin("digits", {}, (3,), "int8", KeptTensors(state.model).buffers, raw)
     path = tmp_path / "model.safetensors"
     path.write_bytes(state.model_bytes(origin.to_metadata()))
     assert check_parameters(path, state.parameters_digest()) == raw
-    written = {"buffers": buffers_of(state.model), **told}
+    written = {"buffers": KeptTensors(state.model).buffers, **told}
     path.write_bytes(state.model_bytes({"peerloom": json.dumps(written)}))
     with pytest.raises(DataLossError, match="of its inputs can't be believed"):
         check_parameters(path, state.parameters_digest())
@@ -83,7 +84,11 @@ def test_another_file_is_refused_even_if_it_calls_its_parameters_buffers(
     with torch.no_grad():
         state.model.first.bias[0] = 7.0  # type: ignore[union-attr, operator]  # it is a Linear
     every_name = tuple(state.model.state_dict())
-    for buffers in (buffers_of(state.model), (*buffers_of(state.model), "first.bias"), every_name):
+    for buffers in (
+        KeptTensors(state.model).buffers,
+        (*KeptTensors(state.model).buffers, "first.bias"),
+        every_name,
+    ):
         origin = ModelOrigin("digits", {}, (3,), "float32", buffers)
         path.write_bytes(state.model_bytes(origin.to_metadata()))
         with pytest.raises(DataLossError, match="not those that the workers agreed on") as refused:

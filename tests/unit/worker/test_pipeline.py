@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from stages_in_threads import CPU, Pipeline, QueueLinks, Waves, in_one_piece, spec_of
-from torch import Tensor
+from torch import Tensor, nn
 
 from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import check_parameters
@@ -42,6 +42,7 @@ def check_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         "pipeline=4,micro_batches=3",
         "pipeline=2:,micro_batches=1",
         "pipeline=3,micro_batches=50",
+        "pipeline=3,micro_batches=5,order=gpipe",
     ],
 )
 def test_a_pipeline_trains_what_one_worker_trains(plan: str) -> None:
@@ -54,6 +55,33 @@ def test_a_pipeline_trains_what_one_worker_trains(plan: str) -> None:
     check_equal(pipeline.parameters(), expected.state.model.state_dict())
     rates = {training.state.updater.learning_rate for training in pipeline.trainings}
     assert rates == {expected.state.updater.learning_rate}
+
+
+def test_stages_by_unequal_shares_train_the_same() -> None:
+    expected, losses = in_one_piece(Waves(), 8)
+    pipeline = Pipeline(Waves(), "pipeline=2", shares=[20, 1])
+    assert pipeline.trainings[1].blueprint.bounds(1) == (5, 6), "evenly it would begin at 2"
+    told = pipeline.work(steps(8))
+    assert torch.allclose(torch.tensor(told[0]), torch.tensor(losses), rtol=0, atol=1e-5)
+    check_equal(pipeline.parameters(), expected.state.model.state_dict())
+
+
+class Wide(Waves):
+    """Activations of 512 values a sample, which are worth a codec."""
+
+    epochs, learning_rate = 5, 0.001
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh(), nn.Linear(512, 3))
+
+
+@pytest.mark.parametrize("codec", ["bf16", "int8"])
+def test_with_shorter_activations_a_pipeline_trains_nearly_the_same(codec: str) -> None:
+    """A value of bf16 is off by 1/256 of itself at most, one of int8 by 1/254 of its block's largest."""
+    exact = Pipeline(Wide(), "pipeline=3").work(steps(20))[0]
+    coded = Pipeline(Wide(), f"pipeline=3,activations={codec}").work(steps(20))[0]
+    assert coded != exact
+    assert torch.allclose(torch.tensor(coded), torch.tensor(exact), rtol=0.02)
 
 
 def test_a_stage_holds_its_own_parameters_and_moments_only() -> None:

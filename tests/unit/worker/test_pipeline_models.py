@@ -12,6 +12,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_loop import evaluate_stage
 from peerloom.worker.plan.stage_step import make_step
+from peerloom.worker.plan.task_layers import task_layers
 from peerloom.worker.task import Split
 
 
@@ -197,3 +198,18 @@ def test_batch_normalisation_sees_micro_batches_of_two_or_more() -> None:
     losses = pipeline.work(lambda training, links: make_step(training, links, lambda: None).loss)
     assert len(set(losses)) == 1
     assert int(pipeline.parameters()["1.num_batches_tracked"]) == 10
+
+
+def test_what_layers_cost_is_told_for_a_search() -> None:
+    """Of one sample of 6 values: a layer of 16 makes 2 * 6 * 16 operations, and keeps its input for them."""
+    found = task_layers(Waves())
+    assert [(one["name"], one["parameters"], one["forward_operations"]) for one in found] == [
+        ("0", 112, 192),
+        ("1", 0, 0),
+        ("2.0", 204, 384),
+        ("2.1", 0, 0),
+        ("2.2", 24, 0),
+        ("3", 39, 72),
+    ]
+    assert (found[0]["output_bytes"], found[0]["kept_bytes"]) == (64, 24)
+    assert found[1]["kept_bytes"] == 64, "the result of tanh"

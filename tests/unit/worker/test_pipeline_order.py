@@ -71,15 +71,24 @@ def test_the_dearest_stage_costs_as_little_as_the_layers_allow() -> None:
     assert stage_starts(layers(1, 2, 3, 4), ParallelPlan(3, (1, 2))) == (0, 1, 2), "the user's own starts"
 
 
+def test_a_stage_with_a_larger_share_may_cost_more() -> None:
+    even = layers(1, 1, 1, 1, 1, 1)
+    assert stage_starts(even, ParallelPlan(2), shares=[2, 1]) == (0, 4)
+    assert stage_starts(even, ParallelPlan(2), shares=[1, 9]) == (0, 1), "each has something to train"
+    assert stage_starts(even, ParallelPlan(2, (5,)), shares=[1, 9]) == (0, 5), "the user's own starts"
+
+
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=9), st.data())
 def test_no_other_cut_has_a_cheaper_dearest_stage(costs: list[int], data: st.DataObject) -> None:
     stages = data.draw(st.integers(2, len(costs)))
+    shares = data.draw(st.lists(st.sampled_from([1, 2, 4]), min_size=stages, max_size=stages))
 
-    def dearest(starts: tuple[int, ...]) -> int:
-        return max(sum(costs[a:b]) for a, b in zip(starts, ends_of(starts, len(costs)), strict=True))
+    def dearest(starts: tuple[int, ...]) -> float:
+        stages = zip(starts, ends_of(starts, len(costs)), shares, strict=True)
+        return max(sum(costs[a:b]) / share for a, b, share in stages)
 
     every = [(0, *rest) for rest in combinations(range(1, len(costs)), stages - 1)]
-    found = stage_starts(layers(*costs), ParallelPlan(stages))
+    found = stage_starts(layers(*costs), ParallelPlan(stages), shares=shares)
     assert found in every
     assert dearest(found) == min(map(dearest, every))
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.worker.balance import BATCHES_MAX, BATCHES_MIN, batches_until_next
+from peerloom.worker.balance import BATCHES_MAX, BATCHES_MIN, Balance, batches_until_next
 from peerloom.worker.schedule import split_batch
-from peerloom.worker.shares import GAIN_WORTH, first_shares, shares_for, why_divide_anew
+from peerloom.worker.shares import GAIN_WORTH, first_shares, shares_for, stage_shares, why_divide_anew
 
 
 def test_a_worker_of_a_third_of_the_speed_gets_a_third_of_a_share() -> None:
@@ -34,6 +34,14 @@ def test_a_newcomer_counts_as_a_middling_worker_beside_the_known_ones() -> None:
     assert first_shares(["a", "b", "c", "new"], speeds) == [10_000, 10_000, 3333, 10_000]
     assert first_shares(["a", "new"], {"a": 0.001}) == [1, 1]
     assert first_shares(["a", "b"], {}) == [1, 1]
+
+
+def test_a_pipeline_is_cut_by_speeds_only_where_they_differ_by_half() -> None:
+    assert stage_shares(["a", "b"], {"a": 0.01, "b": 0.04}) == [10_000, 2500]
+    assert stage_shares(["a", "b", "new"], {"a": 0.01, "b": 0.02}) == [10_000, 5000, 6667], "a middling one"
+    assert stage_shares(["a", "b"], {"a": 0.01, "b": 0.0149}) == [1, 1]
+    assert stage_shares(["a", "b"], {"a": 0.01}) == [1, 1]
+    assert stage_shares(["a", "b"], {}) == [1, 1]
 
 
 @given(st.lists(st.floats(1e-5, 1e-2), min_size=2, max_size=8))
@@ -77,3 +85,9 @@ def test_the_next_look_comes_after_two_seconds_of_steps() -> None:
     assert batches_until_next(10, 0.001) == BATCHES_MAX
     assert batches_until_next(10, 100.0) == BATCHES_MIN
     assert batches_until_next(10, 0.0) == BATCHES_MAX
+
+
+def test_shares_are_told_with_the_first_step_and_where_they_changed() -> None:
+    balance = Balance([1, 1], is_fixed=True)
+    told = [balance.news(shares) for shares in ([1, 1], [1, 1], [3, 1], [3, 1], [1, 1])]
+    assert told == [[1, 1], [], [3, 1], [], [1, 1]]

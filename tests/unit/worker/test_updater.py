@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -19,7 +19,8 @@ from peerloom.worker.task import Split, Task
 from peerloom.worker.training import Training
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import GradientScaler
-from peerloom.worker.updating.updater import Updater, updater_of
+from peerloom.worker.updating.task_updater import updater_of
+from peerloom.worker.updating.updater import Updater
 
 CPU = torch.device("cpu")
 STEPS = 10
@@ -141,7 +142,7 @@ def test_a_state_goes_on_in_the_schedule_where_the_other_was(name: str) -> None:
     def begin() -> TrainingState:
         model = nn.Linear(2, 2)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        return TrainingState(model, Updater(model, optimiser, SCHEDULES[name](optimiser)))
+        return TrainingState(model, Updater(model, [optimiser], [SCHEDULES[name](optimiser)]))
 
     def step(state: TrainingState) -> tuple[float, int]:
         for parameter in state.model.parameters():
@@ -159,9 +160,9 @@ def test_a_state_goes_on_in_the_schedule_where_the_other_was(name: str) -> None:
 
 def test_the_fingerprint_tells_learning_rates_apart() -> None:
     model = nn.Linear(2, 2)
-    updater = Updater(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    updater = Updater(model, [torch.optim.SGD(model.parameters(), lr=0.1)])
     before = updater.fingerprint()
-    updater.optimiser.param_groups[0]["lr"] = 0.2
+    updater.optimisers[0].param_groups[0]["lr"] = 0.2
     assert updater.fingerprint() != before
 
 
@@ -170,7 +171,7 @@ def test_the_optimisers_state_goes_by_names_and_fits_no_other_parameters() -> No
 
     def begin(*names: str) -> TrainingState:
         groups = [{"params": [getattr(model, name)]} for name in names]
-        return TrainingState(model, Updater(model, torch.optim.SGD(groups, lr=0.1, momentum=0.9)))
+        return TrainingState(model, Updater(model, [torch.optim.SGD(groups, lr=0.1, momentum=0.9)]))
 
     first = begin("weight", "bias")
     model(torch.ones(1, 2)).sum().backward()
@@ -194,7 +195,7 @@ def test_parameters_that_the_optimiser_leaves_alone_are_neither_clipped_nor_kept
     """The weight's gradient (3, 4) has the norm 5 and is clipped to 1; the bias has one of 100."""
     model = nn.Linear(2, 1)
     start = model.weight.detach().clone()
-    updater = Updater(model, torch.optim.SGD([model.weight], lr=1.0), clip_norm=1.0)
+    updater = Updater(model, [torch.optim.SGD([model.weight], lr=1.0)], clip_norm=1.0)
     model.weight.grad, model.bias.grad = torch.tensor([[3.0, 4.0]]), torch.tensor([100.0])
     updater.step()
     torch.testing.assert_close(start - model.weight.detach(), torch.tensor([[0.6, 0.8]]))
@@ -204,7 +205,7 @@ def test_parameters_that_the_optimiser_leaves_alone_are_neither_clipped_nor_kept
 def test_fp16_leaves_out_a_step_that_overflows_and_halves_its_scale() -> None:
     """The scale begins at 2**16; a loss keeps its value, its gradient is taken times the scale."""
     model = nn.Linear(1, 1, bias=False)
-    updater = Updater(model, torch.optim.SGD(model.parameters(), lr=1.0), None, None, GradientScaler(CPU))
+    updater = Updater(model, [torch.optim.SGD(model.parameters(), lr=1.0)], (), None, GradientScaler(CPU))
     start = float(model.weight.detach())
     loss = updater.scaled(model(torch.ones(1, 1)).sum())
     assert float(loss.detach()) == start
@@ -251,17 +252,132 @@ def test_fp16_is_refused_with_a_codec_that_adds_what_it_left_out() -> None:
     assert Training(Points(autocast="bf16"), spec, CPU).sync.has_feedback
 
 
-def test_a_schedule_by_a_metric_and_a_foreign_parameter_are_refused() -> None:
-    class Plateau(Points):
-        def scheduler(self, optimiser: torch.optim.Optimizer, total_steps: int) -> lr_scheduler.LRScheduler:
-            return lr_scheduler.ReduceLROnPlateau(optimiser)
+class Plateau(Points):
+    """Its metric never improves, so a rate of 0.5 is halved each epoch but the first two."""
 
+    epochs = 4
+
+    def metric(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.ones(len(targets))
+
+    def scheduler(self, optimiser: torch.optim.Optimizer, total_steps: int) -> lr_scheduler.LRScheduler:
+        return lr_scheduler.ReduceLROnPlateau(optimiser, mode="max", factor=0.5, patience=0)
+
+
+def test_a_schedule_by_a_metric_sees_each_epochs_once_with_the_step_after_it() -> None:
+    """Epoch 1 is the best, 2 is worse by nothing, so its metric halves the rate at epoch 3's first step."""
+    training = Training(Plateau(), JobSpec(epochs=4, batch_size=5, learning_rate=0.5, seed=7), CPU)
+    rates: list[float] = []
+
+    def note(progress: object) -> None:
+        rates.append(training.state.updater.learning_rate)
+
+    group = new_group(1)
+    train(training, group, note)
+    group.close()
+    # Three steps and the epoch's end, each time.
+    assert rates == [0.5] * 8 + [0.25] * 4 + [0.125] * 4
+
+    again = Training(Plateau(), JobSpec(epochs=4, batch_size=5, learning_rate=0.5, seed=7), CPU)
+    again.state.from_bytes(training.state.to_bytes())
+    assert again.state.fingerprint() == training.state.fingerprint()
+    training.state.reopen_epoch(training.schedule.steps_per_epoch)
+    assert again.state.fingerprint() != training.state.fingerprint(), "the last epoch is to be measured anew"
+    training.state.close_epoch(4, 1.0)
+    assert again.state.fingerprint() == training.state.fingerprint()
+
+
+def test_a_schedule_by_a_metric_is_refused_in_rounds_and_a_foreign_parameter_everywhere() -> None:
     model = Points().model()
     with pytest.raises(InvalidArgumentError, match=r"Plateau\.scheduler\(\) is 'ReduceLROnPlateau'"):
-        updater_of(Plateau(), model, 0.1, 6)
+        Training(Plateau(), JobSpec(epochs=4, batch_size=5, learning_rate=0.5, sync="period=2"), CPU)
     foreign = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
     with pytest.raises(InvalidArgumentError, match=r"parameter 0, \[2\], which isn't the model's"):
-        Updater(model, foreign)
+        Updater(model, [foreign])
+
+
+class Two(Points):
+    """Weights by momentum with a schedule, biases by Adam without one."""
+
+    def optimiser(
+        self, parameters: Iterable[nn.Parameter], learning_rate: float
+    ) -> list[torch.optim.Optimizer]:
+        chosen = list(parameters)
+        weights = torch.optim.SGD(chosen[::2], lr=learning_rate, momentum=0.9)
+        return [weights, torch.optim.Adam(chosen[1::2], lr=learning_rate)]
+
+    def scheduler(self, optimiser: Any, total_steps: int) -> lr_scheduler.LRScheduler:
+        return lr_scheduler.ExponentialLR(optimiser[0], 0.9)
+
+
+def test_several_optimisers_share_the_parameters_out() -> None:
+    training = trained(Two())
+    torch.manual_seed(7)
+    model = Points().model()
+    weights, biases = optimisers = Two().optimiser(model.parameters(), 0.5)
+    points, labels = Points().data()[0].inputs, Points().data()[0].targets
+    for step in range(6):
+        first, end = training.schedule.bounds(step)
+        chosen = training.schedule.order(training.schedule.epoch_of(step))[first:end]
+        loss = functional.cross_entropy(model(points[chosen]), labels[chosen], reduction="none").sum()
+        (loss * (1 / len(chosen))).backward()
+        for optimiser in optimisers:
+            optimiser.step()
+            optimiser.zero_grad()
+        weights.param_groups[0]["lr"] *= 0.9
+    assert same(training.state.model, model)
+    assert biases.param_groups[0]["lr"] == 0.5
+
+    again = Training(Two(), JobSpec(epochs=2, batch_size=5, learning_rate=0.5, seed=8), CPU)
+    again.state.from_bytes(training.state.to_bytes())
+    assert again.state.fingerprint() == training.state.fingerprint()
+    with pytest.raises(DataLossError, match="schedule"):
+        trained(Points()).state.from_bytes(training.state.to_bytes())
+
+
+def test_an_optimiser_without_a_gradient_rests_and_its_schedule_with_it() -> None:
+    model = nn.Linear(2, 1)
+    optimisers = [torch.optim.SGD([each], lr=1.0) for each in model.parameters()]
+    schedules = [lr_scheduler.ExponentialLR(each, 0.5) for each in optimisers]
+    updater = Updater(model, optimisers, schedules)
+    bias = float(model.bias.detach())
+    model.weight.grad = torch.ones_like(model.weight)
+    updater.step()
+    assert [each.param_groups[0]["lr"] for each in optimisers] == [0.5, 1.0]
+    assert float(model.bias.detach()) == bias
+
+
+@pytest.mark.parametrize(
+    ("optimisers", "scheduler", "message"),
+    [
+        (
+            lambda m: [torch.optim.SGD(m.parameters(), 1.0), torch.optim.SGD([m.bias], 1.0)],
+            None,
+            "two with bias",
+        ),
+        (lambda m: [m], None, "optimiser.*Linear.*of torch"),
+        (lambda m: [], None, "nothing"),
+        (lambda m: torch.optim.SGD(m.parameters(), 1.0), lambda: 3, "scheduler.*int"),
+        (
+            lambda m: torch.optim.SGD(m.parameters(), 1.0),
+            lambda: lr_scheduler.ExponentialLR(torch.optim.SGD(nn.Linear(1, 1).parameters(), 1.0), 0.5),
+            "of another optimiser",
+        ),
+    ],
+)
+def test_what_optimisers_and_schedules_may_be(
+    optimisers: Callable[[nn.Module], Any], scheduler: Callable[[], Any] | None, message: str
+) -> None:
+    class Chosen(Points):
+        def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> Any:
+            return optimisers(model)
+
+        def scheduler(self, optimiser: Any, total_steps: int) -> Any:
+            return scheduler() if scheduler is not None else None
+
+    model = nn.Linear(2, 1)
+    with pytest.raises(InvalidArgumentError, match=message):
+        updater_of(Chosen(), model, 0.1, 6)
 
 
 def test_a_state_without_a_schedule_does_not_fit_one_with() -> None:

@@ -7,10 +7,11 @@ import click
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Command, Invocation, listing_options, system_options
 from peerloom.cli.name_completion import ARTIFACT, NODE
-from peerloom.cli.output import Column, print_document, print_fields, print_list, say
+from peerloom.cli.output import print_document, print_fields, print_list, say
 from peerloom.cli.parameters import choice_of
 from peerloom.cli.units import human_bytes, plural
 from peerloom.client.types.artifacts import ArtifactKind
+from peerloom.kit.printable import Column
 
 _HERE = "peerloom.cli.commands.artifacts"
 _COLUMNS = (

@@ -7,8 +7,9 @@ import click
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, output_option
 from peerloom.cli.name_completion import PROFILE
-from peerloom.cli.output import Column, print_list, say
+from peerloom.cli.output import print_list, say
 from peerloom.client.profiles import Profile, Profiles
+from peerloom.kit.printable import Column
 
 _HERE = "peerloom.cli.commands.config"
 _COLUMNS = (

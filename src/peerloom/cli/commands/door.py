@@ -4,8 +4,9 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
-from peerloom.cli.output import Column, print_list, say
+from peerloom.cli.output import print_list, say
 from peerloom.cli.units import human_age
+from peerloom.kit.printable import Column
 
 _HERE = "peerloom.cli.commands.door"
 _COLUMNS = (

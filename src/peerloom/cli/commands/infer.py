@@ -8,8 +8,9 @@ import numpy as np
 
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import MODEL
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines
+from peerloom.cli.output import print_document, print_fields, say, table_lines
 from peerloom.client.types.inference import Inference, Mode, OpinionMode
+from peerloom.kit.printable import Column
 
 _SHOWN = 20
 _COLUMNS = (
@@ -48,8 +49,8 @@ def infer(
     """Ask MODEL (a name, a digest, its beginning, or a job) about the inputs in FILES.
 
     These are .npy arrays [n, ...], .json with nested lists of numbers, .csv with an input's numbers in each
-    row, .png with a picture each (needs Pillow: pip install peerloom[images]), or .txt with a text each. What
-    they have to be `peerloom models show MODEL` says. Prints the answers, which way was taken, and why.
+    row, .png with a picture each (needs Pillow: pip install 'peerloom[images]'), or .txt with a text each.
+    What they have to be `peerloom models show MODEL` says. Prints the answers, which way was taken, and why.
     """
     with invocation.client() as client:
         answer = client.infer(model, list(files), **settings)

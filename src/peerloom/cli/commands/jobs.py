@@ -11,13 +11,13 @@ from peerloom.cli.exits import code_of_job
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import JOB
-from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
+from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of, track_option
 from peerloom.cli.summary import print_result
 from peerloom.cli.units import human_age, human_bytes, human_duration, human_step, metric_of, plural
 from peerloom.cli.watching import watch_job
 from peerloom.client.types import JobState
-from peerloom.kit.printable import escaped
+from peerloom.kit.printable import Column, escaped
 
 _HERE = "peerloom.cli.commands.jobs"
 
@@ -169,6 +169,7 @@ def _print_job(job: Job) -> None:
             ("files", f"peerloom artifacts get {job.files[:12]} FILE.tar" if job.files else ""),
             ("evaluation", str(job.evaluation) if job.evaluation else ""),
             ("network", _network(job)),
+            ("trace", job.trace_id),
             ("submitted", human_age(job.submit_time)),
             ("first step", _after(job.submit_time, first)),
             ("ended", _after(job.submit_time, end)),

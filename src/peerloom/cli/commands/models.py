@@ -1,6 +1,7 @@
 """`peerloom models`."""
 
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -8,8 +9,11 @@ from peerloom import RawInput, ScaleShift, Standardise, Vocabulary
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import MODEL
-from peerloom.cli.output import Column, print_document, print_fields, print_list, say
+from peerloom.cli.output import print_document, print_fields, print_list, say
+from peerloom.cli.parameters import Size
 from peerloom.cli.units import human_age, human_bytes, metric_of
+from peerloom.client.types.artifacts import ModelFormat
+from peerloom.kit.printable import Column
 
 _HERE = "peerloom.cli.commands.models"
 
@@ -30,7 +34,7 @@ _COLUMNS = (
     table={
         "list": (f"{_HERE}:list_models", "All models, newest first."),
         "show": (f"{_HERE}:show_model", "A model with its lineage, and who holds it."),
-        "get": (f"{_HERE}:get_model", "Fetch a model as a safetensors file."),
+        "get": (f"{_HERE}:get_model", "Fetch a model, for transformers, peft or torch too."),
     },
 )
 def models() -> None:
@@ -112,12 +116,44 @@ def _numbers(numbers: tuple[float, ...]) -> str:
 @click.command("get")
 @click.argument("model", type=MODEL)
 @click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--format",
+    type=click.Choice(get_args(ModelFormat)),
+    default="safetensors",
+    show_default=True,
+    help="A file, or a new folder for from_pretrained (transformers, peft) or torch.distributed.checkpoint.",
+)
+@click.option(
+    "--shard-size",
+    type=Size(),
+    default="5GB",
+    show_default=True,
+    help="The most that a file of the format hugging-face has.",
+)
+@click.option(
+    "--checkpoint",
+    is_flag=True,
+    help="The newest checkpoint of the job MODEL, which runs or ended without a model: optimiser and all.",
+)
 @system_options
 @click.pass_obj
-def get_model(invocation: Invocation, model: str, path: Path | None) -> None:
+def get_model(
+    invocation: Invocation,
+    model: str,
+    path: Path | None,
+    format: ModelFormat,
+    shard_size: int,
+    checkpoint: bool,
+) -> None:
     """Fetch MODEL (NAME, NAME:VERSION, a digest, its beginning, or a job) to PATH, checked by its SHA-256.
 
-    Without PATH it becomes MODEL.safetensors here. Prints where it lies.
+    Without PATH it becomes MODEL.safetensors here, or in other formats the folder MODEL. Prints where it
+    lies.
     """
+    name = model.replace(":", "-")
+    target = path or Path(f"{name}.safetensors" if format == "safetensors" else name)
     with invocation.client() as client:
-        say(str(client.fetch_model(model, path or Path(f"{model.replace(':', '-')}.safetensors"))))
+        fetched = client.fetch_model(
+            model, target, format=format, shard_bytes=shard_size, checkpoint=checkpoint
+        )
+    say(str(fetched))

@@ -8,11 +8,12 @@ from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import NODE
-from peerloom.cli.output import Column, print_document, print_fields, print_list, say, table_lines
+from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import Pair, choice_of
 from peerloom.cli.units import human_age, human_bytes, human_duration
 from peerloom.client.types import NodeState
 from peerloom.errors import NotFoundError, UnavailableError
+from peerloom.kit.printable import Column
 
 _SESSIONS_SHOWN = 10
 _HERE = "peerloom.cli.commands.nodes"

@@ -1,19 +1,25 @@
 """`peerloom plan`."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from peerloom.cli.exits import FAILED, NOT_FOUND, OK, WRONG_USE
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, output_option
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines, to_plain
+from peerloom.cli.output import print_document, print_fields, say, table_lines, to_plain
+from peerloom.cli.parameters import Pair
 from peerloom.cli.plan_timeline import LEGEND, timeline_rows
 from peerloom.cli.planning import plan_options, plan_setting_of
 from peerloom.cli.units import plural
+from peerloom.errors import UnavailableError
+from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
-from peerloom.kit.plan_model.placed_plan import PLAN_KINDS
+from peerloom.kit.plan_model.placed_plan import PIPELINE, PLAN_KINDS, PlacedPlan
 from peerloom.kit.plan_model.plan_reasons import (
     report_of,
     why_chosen,
@@ -23,6 +29,7 @@ from peerloom.kit.plan_model.plan_reasons import (
 )
 from peerloom.kit.plan_model.plan_search import PlanChoice, choose_plan
 from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
+from peerloom.kit.printable import Column
 
 if TYPE_CHECKING:
     from peerloom.kit.plan_model.plan_setting import PlanSetting
@@ -45,7 +52,10 @@ _STAGE_COLUMNS = (
 
 @click.group(
     cls=LazyGroup,
-    table={"explain": ("peerloom.cli.commands.plan:explain_plan", "The plan for a model, slots and links.")},
+    table={
+        "explain": ("peerloom.cli.commands.plan:explain_plan", "The plan for a model, slots and links."),
+        "layers": ("peerloom.cli.commands.plan:show_layers", "What a task's layers cost, for 'explain'."),
+    },
 )
 def plan() -> None:
     """How a model that is larger than a slot would be cut into stages, and who would have which."""
@@ -94,6 +104,29 @@ def explain_plan(invocation: Invocation, /, order: str, out: Path | None, **chos
         say(save(draw_pipeline(found.chosen), out), err=True)
 
 
+@click.command("layers")
+@click.argument("task", metavar="TASK")
+@click.option("--set", "arguments", type=Pair(), multiple=True, help="An argument of the task, NAME=VALUE.")
+@click.pass_context
+def show_layers(ctx: click.Context, /, task: str, arguments: tuple[tuple[str, str], ...]) -> None:
+    """What the layers of TASK cost, as JSON, numbered as its pipelines are cut. Its code is run here.
+
+    \b
+      peerloom plan layers digits > layers.json
+      peerloom plan explain --layers layers.json --slots 2 --memory 1GB --batch 32
+    """
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise UnavailableError("torch isn't installed here: pip install 'peerloom[train]'")
+    pairs = [f"{name}={value}" for name, value in arguments]
+    module = [sys.executable, "-m", "peerloom.worker.plan.task_layers"]
+    done = subprocess.run([*module, task, *pairs], stdout=subprocess.PIPE, check=False)
+    if done.stdout:
+        say(done.stdout.decode().rstrip())
+    ctx.exit(done.returncode if done.returncode in (OK, WRONG_USE, NOT_FOUND) else FAILED)
+
+
 def _span(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
@@ -131,6 +164,7 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
             ("memory", why_memory_binds(found, setting)),
             ("micro-batches", f"{report.micro_batches} of {plural(_samples(found, setting), 'sample')}"),
             ("order", f"{report.order}: {PIPELINE_ORDERS[report.order]}" if len(report.stages) > 1 else ""),
+            ("as a job's", f"--plan {_job_plan(best.plan)}" if best.plan.kind == PIPELINE else ""),
         ]
     )
     say()
@@ -142,6 +176,12 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     say(f"{shown_s(best.step_s)} from left to right. {LEGEND}\n")
     _print_others(found, setting)
     say("\nPredicted, not measured. Plans that cut within a layer (tensor parallel) aren't searched.")
+
+
+def _job_plan(plan: PlacedPlan) -> ParallelPlan:
+    """The plan as jobs take it, where each stage has one slot."""
+    starts = tuple(stage.first for stage in plan.stages[1:])
+    return ParallelPlan(len(plan.stages), starts, plan.micro_batches, plan.order)
 
 
 def _samples(found: PlanChoice, setting: "PlanSetting") -> int:

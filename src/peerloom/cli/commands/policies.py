@@ -3,7 +3,8 @@
 import click
 
 from peerloom.cli.invocation import Invocation, listing_options
-from peerloom.cli.output import Column, print_list
+from peerloom.cli.output import print_list
+from peerloom.kit.printable import Column
 
 _COLUMNS = (
     Column("POLICY", lambda policy: policy.name + (" (default)" if policy.is_default else "")),

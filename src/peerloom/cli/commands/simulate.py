@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from peerloom.cli.invocation import Invocation, output_option
-from peerloom.cli.output import Column, print_document, say, table_lines
+from peerloom.cli.output import print_document, say, table_lines
+from peerloom.kit.printable import Column
 from peerloom.simulator import POPULATIONS, Estimate, PolicyReport, Scenario, compare, policy_names, usual
 
 _DAY_S = 86_400.0

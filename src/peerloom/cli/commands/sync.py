@@ -6,10 +6,11 @@ import click
 
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, output_option
-from peerloom.cli.output import Column, print_document, print_fields, say, table_lines, to_plain
+from peerloom.cli.output import print_document, print_fields, say, table_lines, to_plain
 from peerloom.cli.predicting import parts_of, setting_of, setting_options
 from peerloom.cli.units import human_bytes
 from peerloom.kit.codec_sizes import VALUE_BYTES
+from peerloom.kit.printable import Column
 from peerloom.kit.sync_explained import explained, method_to_explain
 from peerloom.kit.sync_method import CHOICES, PRESETS, SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction, predict

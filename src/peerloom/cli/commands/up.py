@@ -8,11 +8,13 @@ from pathlib import Path
 
 import click
 
-from peerloom.cli.output import Column, say, table_lines
+from peerloom.cli.extras import GET_DASHBOARD, has_dashboard
+from peerloom.cli.output import say, table_lines
 from peerloom.cli.parameters import nodes_option, state_option
 from peerloom.cli.stopping import stop_signals
 from peerloom.cli.units import plural
 from peerloom.kit.linux import check_linux
+from peerloom.kit.printable import Column
 
 _DETACH_LIMIT_S = 120.0
 _POLL_S = 0.05
@@ -33,6 +35,12 @@ _POLL_S = 0.05
     help="Folder whose files jobs may name; may be given several times.",
 )
 @click.option("--metrics", is_flag=True, help="Serve each process's metrics to Prometheus, on loopback.")
+@click.option(
+    "--dashboard/--no-dashboard",
+    default=True,
+    help="Show it all in a browser, at http://127.0.0.1:8080/ or, where that is taken, a free port.  "
+    "[default: where peerloom[dashboard] is installed]",
+)
 def up(
     slots: tuple[int, ...],
     state: Path,
@@ -40,6 +48,7 @@ def up(
     log_level: str,
     data_roots: tuple[Path, ...],
     metrics: bool,
+    dashboard: bool,
 ) -> None:
     """Start registry, selector, trainer and some nodes as processes on this machine.
 
@@ -48,21 +57,35 @@ def up(
     check_linux("peerloom up")
     with stop_signals():
         if detach:
-            _start_detached(slots, state, log_level, data_roots, metrics)
+            _start_detached(slots, state, log_level, data_roots, metrics, dashboard)
         else:
-            _run(slots, state, log_level, data_roots, metrics)
+            _run(slots, state, log_level, data_roots, metrics, dashboard)
 
 
 def _run(
-    slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...], metrics: bool
+    slots: tuple[int, ...],
+    state: Path,
+    log_level: str,
+    data_roots: tuple[Path, ...],
+    metrics: bool,
+    dashboard: bool,
 ) -> None:
     from peerloom.embedded import Embedded
 
-    system = Embedded(state, slots, log_level=log_level, data_roots=data_roots, metrics=metrics)
+    system = Embedded(
+        state,
+        slots,
+        log_level=log_level,
+        data_roots=data_roots,
+        metrics=metrics,
+        dashboard=dashboard and has_dashboard(),
+    )
     say(f"starting 3 services and {plural(len(slots), 'node')} ...", err=True)
     with system:
         try:
             show_system(system.address, system.addresses, system.metrics, slots, state)
+            if dashboard:
+                show_dashboard(system.dashboard.url if system.dashboard else "", state)
             say("Ctrl-C stops it all.", err=True)
             system.wait()
         except KeyboardInterrupt:
@@ -89,8 +112,24 @@ def show_system(
     say(f"address  {address}    (export PEERLOOM_ADDRESS={address})")
 
 
+def show_dashboard(url: str, state: Path) -> None:
+    """Where it is, or why there is none."""
+    if url:
+        say(f"browser  {url}")
+    elif has_dashboard():
+        log = state.expanduser().absolute() / "logs" / "dashboard.log"
+        say(f"The dashboard didn't come up; the system runs without it. See {log}", err=True)
+    else:
+        say(f"To watch it in a browser: {GET_DASHBOARD}", err=True)
+
+
 def _start_detached(
-    slots: tuple[int, ...], state: Path, log_level: str, data_roots: tuple[Path, ...], metrics: bool
+    slots: tuple[int, ...],
+    state: Path,
+    log_level: str,
+    data_roots: tuple[Path, ...],
+    metrics: bool,
+    dashboard: bool,
 ) -> None:
     from peerloom.embedded.folder import StateFolder
 
@@ -108,6 +147,7 @@ def _start_detached(
     ]
     command += ["--nodes", ",".join(str(count) for count in slots)]
     command += ["--metrics"] if metrics else []
+    command += [] if dashboard else ["--no-dashboard"]
     command += [word for root in data_roots for word in ("--data-root", str(root))]
     log = folder.log_path("up")
     with log.open("wb") as out:
@@ -123,6 +163,8 @@ def _start_detached(
     note = folder.read_note()
     assert note is not None, "it was there a moment ago"
     show_system(note.registry, note.services, note.metrics, slots, state)
+    if dashboard:
+        show_dashboard(note.dashboard, state)
     say(f"running in the background; stop it with: peerloom down --state {folder.path}", err=True)
 
 

@@ -80,4 +80,5 @@ def _step(message: WatchJobResponse) -> StepCommitted:
         communication_s=step.communication_s,
         communicated_bytes=step.communicated_bytes,
         metrics=dict(step.metrics),
+        batch_shares=tuple(step.batch_shares),
     )

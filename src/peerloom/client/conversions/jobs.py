@@ -33,12 +33,13 @@ from peerloom.client.types import (
 from peerloom.kit.elastic_scripts import SCRIPT_TASK, script_and_arguments
 from peerloom.kit.raw_input import raw_input_in
 from peerloom.kit.script_output import script_line
+from peerloom.kit.tracing import trace_id_in
 from peerloom.v1 import artifact_pb2, trainer_pb2
 
 
 def job_of(message: trainer_pb2.Job) -> Job:
     """A Job message as a value."""
-    state = state_of(message.state)
+    state, is_script = state_of(message.state), message.spec.HasField("script")
     return Job(
         id=message.job_id,
         spec=spec_of(message.spec),
@@ -54,14 +55,16 @@ def job_of(message: trainer_pb2.Job) -> Job:
         first_step_time=time_of(message, "first_step_time"),
         end_time=time_of(message, "end_time"),
         checkpoint_step=message.checkpoint.step if message.HasField("checkpoint") else None,
+        checkpoint="" if is_script or state == "succeeded" else message.checkpoint.artifact.digest,
         ledger=_ledger(message.ledger) if message.ledger.verdict and message.ledger.stretches else None,
         traffic=_traffic(message.traffic) if message.HasField("traffic") else None,
         audits=audits_of(message.audits) if message.HasField("audits") else None,
         evaluation=evaluation_of(message.evaluation) if message.HasField("evaluation") else None,
         choice=_choice(message.choice) if message.HasField("choice") else None,
-        files=message.checkpoint.artifact.digest if message.spec.HasField("script") else "",
+        files=message.checkpoint.artifact.digest if is_script else "",
         script_run=_script_run(message.script_run) if message.HasField("script_run") else None,
         sync=sync_of(message.sync_in_use) if message.HasField("sync_in_use") else None,
+        trace_id=trace_id_in(message.traceparent),
     )
 
 

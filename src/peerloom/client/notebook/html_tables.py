@@ -1,7 +1,6 @@
 """The SDK's values as HTML: a list is a table, one value stands with its fields below each other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from typing import Any
@@ -9,20 +8,11 @@ from typing import Any
 from peerloom.client.types.beliefs import Belief, Policy
 from peerloom.client.types.jobs import Job, JobResult, Model, NodeAnswer, Worker
 from peerloom.client.types.nodes import Node, ServiceEndpoint, Session
-from peerloom.kit.printable import escaped
+from peerloom.kit.printable import Column, escaped
 
 ROW_LIMIT = 200  # a notebook keeps what it has shown; beyond, the rest is counted
 _TROUBLED = frozenset({"suspect", "dead", "failed", "no compute", "interrupted", "no"})
 _LEFT, _RIGHT, _RED = "text-align:left", "text-align:right", "color:#c0392b"
-
-
-@dataclass(frozen=True)
-class HtmlColumn:
-    """A column: its head, how a value becomes its text, and whether it holds numbers."""
-
-    head: str
-    text: Callable[[Any], str]
-    right: bool = False
 
 
 def words(text: object) -> str:
@@ -30,7 +20,7 @@ def words(text: object) -> str:
     return escape(escaped(str(text), "\t\n"))
 
 
-def html_table(columns: Sequence[HtmlColumn], values: Sequence[Any]) -> str:
+def html_table(columns: Sequence[Column], values: Sequence[Any]) -> str:
     """A table with a row for each of the first values."""
     heads = "".join(_cell("th", column, column.head) for column in columns)
     rows = "".join(
@@ -69,7 +59,7 @@ def html_of_list(values: Sequence[Any]) -> str:
     return html_table(COLUMNS[type(values[0])], values) if values else "<p>none</p>"
 
 
-def _cell(tag: str, column: HtmlColumn, text: str) -> str:
+def _cell(tag: str, column: Column, text: str) -> str:
     side = _RIGHT if column.right else _LEFT
     return f'<{tag} style="{side}{_colour(text)}">{words(text)}</{tag}>'
 
@@ -131,88 +121,88 @@ def _more_of_job(job: Job) -> Iterable[tuple[str, str]]:
     yield "ended", _time(job.end_time) if job.end_time else ""
 
 
-COLUMNS: Mapping[type, Sequence[HtmlColumn]] = {
+COLUMNS: Mapping[type, Sequence[Column]] = {
     Node: (
-        HtmlColumn("node", lambda one: one.name),
-        HtmlColumn("state", lambda one: one.state),
-        HtmlColumn("draining", lambda one: "yes" if one.draining else "-"),
-        HtmlColumn("free", lambda one: f"{_or_dash(one.free_slots, 'd')}/{one.slots}", right=True),
-        HtmlColumn(
+        Column("node", lambda one: one.name),
+        Column("state", lambda one: one.state),
+        Column("draining", lambda one: "yes" if one.draining else "-"),
+        Column("free", lambda one: f"{_or_dash(one.free_slots, 'd')}/{one.slots}", right=True),
+        Column(
             "device",
             lambda one: ", ".join(f"{a.count} x {a.model or a.kind}" for a in one.accelerators) or "-",
         ),
-        HtmlColumn("online", lambda one: _seconds(one.online_s), right=True),
-        HtmlColumn("owner", lambda one: one.owner or "-"),
-        HtmlColumn("address", lambda one: f"{one.address} via {one.via}" if one.via else one.address),
+        Column("online", lambda one: _seconds(one.online_s), right=True),
+        Column("owner", lambda one: one.owner or "-"),
+        Column("address", lambda one: f"{one.address} via {one.via}" if one.via else one.address),
     ),
     Belief: (
-        HtmlColumn("node", lambda one: one.name),
-        HtmlColumn("belief", lambda one: f"{one.belief:.4f}", right=True),
-        HtmlColumn("updates", lambda one: f"{one.updates:,}", right=True),
-        HtmlColumn("updated", lambda one: _time(one.update_time)),
+        Column("node", lambda one: one.name),
+        Column("belief", lambda one: f"{one.belief:.4f}", right=True),
+        Column("updates", lambda one: f"{one.updates:,}", right=True),
+        Column("updated", lambda one: _time(one.update_time)),
     ),
     Job: (
-        HtmlColumn("job", lambda one: one.id),
-        HtmlColumn("name", lambda one: one.spec.name or "-"),
-        HtmlColumn("task", lambda one: one.spec.task),
-        HtmlColumn("state", _state),
-        HtmlColumn("step", _steps, right=True),
-        HtmlColumn("loss", lambda one: _or_dash(one.progress and one.progress.loss, ".4f"), right=True),
-        HtmlColumn(
+        Column("job", lambda one: one.id),
+        Column("name", lambda one: one.spec.name or "-"),
+        Column("task", lambda one: one.spec.task),
+        Column("state", _state),
+        Column("step", _steps, right=True),
+        Column("loss", lambda one: _or_dash(one.progress and one.progress.loss, ".4f"), right=True),
+        Column(
             "test",
             lambda one: _metric(one.progress.metric_name, one.progress.metric) if one.progress else "-",
         ),
-        HtmlColumn("submitted", lambda one: _time(one.submit_time)),
+        Column("submitted", lambda one: _time(one.submit_time)),
     ),
     JobResult: (
-        HtmlColumn("job", lambda one: one.job_id),
-        HtmlColumn("state", _state),
-        HtmlColumn("reason", lambda one: one.reason or "-"),
-        HtmlColumn("test", lambda one: _metric(one.metric_name, one.metric)),
-        HtmlColumn("training", lambda one: _seconds(one.training_s), right=True),
-        HtmlColumn("samples/s", lambda one: _or_dash(one.samples_per_s, ",.0f"), right=True),
-        HtmlColumn("s/step computing", lambda one: _or_dash(one.compute_s_per_step, ".4f"), right=True),
-        HtmlColumn("communicating", lambda one: _or_dash(one.communication_s_per_step, ".4f"), right=True),
-        HtmlColumn("exit status", lambda one: _or_dash(one.exit_status, "d"), right=True),
-        HtmlColumn("model", lambda one: one.model.digest[:12] if one.model else "-"),
+        Column("job", lambda one: one.job_id),
+        Column("state", _state),
+        Column("reason", lambda one: one.reason or "-"),
+        Column("test", lambda one: _metric(one.metric_name, one.metric)),
+        Column("training", lambda one: _seconds(one.training_s), right=True),
+        Column("samples/s", lambda one: _or_dash(one.samples_per_s, ",.0f"), right=True),
+        Column("s/step computing", lambda one: _or_dash(one.compute_s_per_step, ".4f"), right=True),
+        Column("communicating", lambda one: _or_dash(one.communication_s_per_step, ".4f"), right=True),
+        Column("exit status", lambda one: _or_dash(one.exit_status, "d"), right=True),
+        Column("model", lambda one: one.model.digest[:12] if one.model else "-"),
     ),
     Model: (
-        HtmlColumn("model", lambda one: one.reference),
-        HtmlColumn("task", lambda one: one.task),
-        HtmlColumn("test", lambda one: _metric(one.metric_name, one.metric)),
-        HtmlColumn("bytes", lambda one: f"{one.size_bytes:,}", right=True),
-        HtmlColumn("job", lambda one: one.job_id),
-        HtmlColumn("created", lambda one: _time(one.create_time)),
-        HtmlColumn("digest", lambda one: one.digest[:12]),
+        Column("model", lambda one: one.reference),
+        Column("task", lambda one: one.task),
+        Column("test", lambda one: _metric(one.metric_name, one.metric)),
+        Column("bytes", lambda one: f"{one.size_bytes:,}", right=True),
+        Column("job", lambda one: one.job_id),
+        Column("created", lambda one: _time(one.create_time)),
+        Column("digest", lambda one: one.digest[:12]),
     ),
     NodeAnswer: (
-        HtmlColumn("asked", lambda one: one.name),
-        HtmlColumn("belief", lambda one: f"{one.belief:.4f}", right=True),
-        HtmlColumn("gave", lambda one: f"{one.accepted_slots}/{one.slots}", right=True),
-        HtmlColumn("chosen because", lambda one: one.chosen_because),
-        HtmlColumn("its answer", lambda one: one.reason),
+        Column("asked", lambda one: one.name),
+        Column("belief", lambda one: f"{one.belief:.4f}", right=True),
+        Column("gave", lambda one: f"{one.accepted_slots}/{one.slots}", right=True),
+        Column("chosen because", lambda one: one.chosen_because),
+        Column("its answer", lambda one: one.reason),
     ),
     Worker: (
-        HtmlColumn("rank", lambda one: str(one.rank), right=True),
-        HtmlColumn("worker", lambda one: one.id),
-        HtmlColumn("node", lambda one: one.node_name),
-        HtmlColumn("end", lambda one: (one.end_reason or "ended") if one.ended else "-"),
+        Column("rank", lambda one: str(one.rank), right=True),
+        Column("worker", lambda one: one.id),
+        Column("node", lambda one: one.node_name),
+        Column("end", lambda one: (one.end_reason or "ended") if one.ended else "-"),
     ),
     Session: (
-        HtmlColumn("node", lambda one: one.node_name),
-        HtmlColumn("began", lambda one: _time(one.start_time)),
-        HtmlColumn("length", lambda one: _seconds(one.online_s), right=True),
-        HtmlColumn("end", _session_end),
+        Column("node", lambda one: one.node_name),
+        Column("began", lambda one: _time(one.start_time)),
+        Column("length", lambda one: _seconds(one.online_s), right=True),
+        Column("end", _session_end),
     ),
     ServiceEndpoint: (
-        HtmlColumn("service", lambda one: one.name),
-        HtmlColumn("healthy", lambda one: "yes" if one.healthy else "no"),
-        HtmlColumn("address", lambda one: one.address),
-        HtmlColumn("detail", lambda one: one.detail or "-"),
+        Column("service", lambda one: one.name),
+        Column("healthy", lambda one: "yes" if one.healthy else "no"),
+        Column("address", lambda one: one.address),
+        Column("detail", lambda one: one.detail or "-"),
     ),
     Policy: (
-        HtmlColumn("policy", str),
-        HtmlColumn("from", lambda one: one.source),
+        Column("policy", str),
+        Column("from", lambda one: one.source),
     ),
 }
 _MORE: Mapping[type, Callable[[Any], Iterable[tuple[str, str]]]] = {

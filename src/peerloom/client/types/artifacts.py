@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 ArtifactKind = Literal["unknown", "model", "data_set", "code", "checkpoint"]
+ModelFormat = Literal["safetensors", "hugging-face", "dcp"]
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class StepCommitted(JobEvent):
 
     `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
     step, `compute_s` and `communication_s` its parts, in seconds; `metrics` is what a script logged.
+    `batch_shares` says how batches are divided from this step on, in proportion, by rank; empty: as before.
     """
 
     step: int
@@ -80,6 +81,7 @@ class StepCommitted(JobEvent):
     communication_s: float
     communicated_bytes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    batch_shares: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         total = f" of {self.total_steps}" if self.total_steps else ""

@@ -199,13 +199,15 @@ class Job(ShownInNotebooks):
 
     `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
     collective library was chosen; `result` is set once the job has ended, however it ended;
-    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one; `ledger` is
+    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one, and
+    `checkpoint` its digest, empty where there is none or the job has a model; `ledger` is
     None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
     is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
     when that was last stored, empty for nothing; `sync` is what the trainer chose where the job's is "auto",
-    None before its first generation and in all other jobs.
+    None before its first generation and in all other jobs; `trace_id` names its trace, 32 hexadecimal digits,
+    empty where it isn't traced.
     """
 
     id: str
@@ -222,6 +224,7 @@ class Job(ShownInNotebooks):
     first_step_time: datetime | None
     end_time: datetime | None
     checkpoint_step: int | None = None
+    checkpoint: str = ""
     ledger: Ledger | None = None
     traffic: NetworkTraffic | None = None
     audits: AuditReport | None = None
@@ -230,6 +233,7 @@ class Job(ShownInNotebooks):
     script_run: ScriptRun | None = None
     files: str = ""
     sync: SyncInUse | None = None
+    trace_id: str = ""
 
     @property
     def ended(self) -> bool:

@@ -1,54 +1,57 @@
 // The stream of what changes, the page that is looked at, and what to say when something is away.
 
+import { listenForActions } from "./actions.js";
+import { artifactsPage } from "./artifacts.js";
+import { askPage, listenForQuestions } from "./ask.js";
 import { forgetCharts } from "./charts.js";
 import { h, patchChildren } from "./dom.js";
 import { jobPage } from "./job.js";
-import { jobsPage, modelsPage } from "./jobs.js";
-import { eventsPage, networkPage, nodePage } from "./network.js";
+import { jobsPage } from "./jobs.js";
+import { modelsPage } from "./models.js";
+import { eventsPage, networkPage } from "./network.js";
+import { nodePage } from "./node.js";
+import { wallPage } from "./wall.js";
 import { clock } from "./words.js";
 
-const SECTIONS = ["services", "nodes", "events", "jobs", "models", "beliefs", "job"];
-const NEEDS = {
-  network: "registry",
-  node: "registry",
-  events: "registry",
-  jobs: "trainer",
-  job: "trainer",
-  models: "trainer",
+const SECTIONS = ["window", "services", "nodes", "events", "jobs", "models", "beliefs", "testbed"];
+// Each page: what draws it, which service it needs, and the section of its own that the stream brings.
+const PAGES = {
+  network: { draw: networkPage, needs: "registry" },
+  node: { draw: nodePage, needs: "registry", own: "node", under: "network" },
+  jobs: { draw: jobsPage, needs: "trainer" },
+  job: { draw: jobPage, needs: "trainer", own: "job", under: "jobs" },
+  models: { draw: modelsPage, needs: "trainer" },
+  ask: { draw: askPage, needs: "trainer", under: "models" },
+  artifacts: { draw: artifactsPage, needs: "registry", own: "artifacts" },
+  events: { draw: eventsPage, needs: "registry" },
+  wall: { draw: wallPage, needs: "registry" },
 };
 const seen = {};
 const states = new Map();
 const main = document.getElementById("main");
+const isWall = new URLSearchParams(location.search).has("wall");
 let stream = null;
-let streamJob = null;
+let streamOf = null;
 let unheardSince = null;
 let planned = false;
 
 function route() {
-  const [page, name] = location.hash.replace(/^#\/?/, "").split("/");
+  const [first, name] = location.hash.replace(/^#\/?/, "").split("/");
   const item = name ? decodeURIComponent(name) : "";
-  if (page === "jobs") return item ? { page: "job", item } : { page: "jobs" };
-  if (page === "nodes" && item) return { page: "node", item };
-  return { page: ["models", "events"].includes(page) ? page : "network" };
+  if (isWall) return { page: "wall", item: "" };
+  if (first === "jobs" && item) return { page: "job", item };
+  if (first === "nodes" && item) return { page: "node", item };
+  if (first === "models" && item) return { page: "ask", item };
+  return { page: ["jobs", "models", "artifacts", "events"].includes(first) ? first : "network", item: "" };
 }
-
-const PAGES = {
-  network: networkPage,
-  node: nodePage,
-  events: eventsPage,
-  jobs: jobsPage,
-  job: jobPage,
-  models: modelsPage,
-};
 
 function show() {
   planned = false;
   const { page, item } = route();
-  const away = seen.services?.services[NEEDS[page]]?.away_since;
+  const away = seen.services?.services[PAGES[page].needs]?.away_since;
   main.classList.toggle("stale", Boolean(away || unheardSince));
   const asking = h("p", { class: "quiet" }, "Asking the system …");
-  const parts = needed(page) ? PAGES[page](seen, item) : [asking];
-  patchChildren(main, parts);
+  patchChildren(main, wasTold(page) ? PAGES[page].draw(seen, item) : [asking]);
   forgetCharts();
   patchChildren(document.getElementById("services"), banners());
   document.getElementById("address").textContent = seen.services?.address ?? "";
@@ -56,8 +59,8 @@ function show() {
 }
 
 // Whether what the page shows was ever told: before that, an empty list would be a claim.
-function needed(page) {
-  const service = seen.services?.services[NEEDS[page]];
+function wasTold(page) {
+  const service = seen.services?.services[PAGES[page].needs];
   return Boolean(service) && !service.awaited && !(service.away_since && !service.answered);
 }
 
@@ -91,13 +94,14 @@ function plan() {
 
 function listen() {
   const { page, item } = route();
-  const job = page === "job" ? item : "";
-  if (stream && job === streamJob) return;
+  const own = PAGES[page].own;
+  const query = own ? `?${new URLSearchParams({ page, item })}` : "";
+  if (stream && query === streamOf) return;
   stream?.close();
-  streamJob = job;
-  delete seen.job;
-  stream = new EventSource(job ? `stream?job=${encodeURIComponent(job)}` : "stream");
-  for (const name of SECTIONS) {
+  streamOf = query;
+  for (const one of Object.values(PAGES)) delete seen[one.own];
+  stream = new EventSource(`stream${query}`);
+  for (const name of own ? [...SECTIONS, own] : SECTIONS) {
     stream.addEventListener(name, (event) => {
       unheardSince = null;
       seen[name] = JSON.parse(event.data);
@@ -128,7 +132,7 @@ function tellChanges(nodes) {
 
 function go() {
   const { page } = route();
-  const section = { node: "network", job: "jobs" }[page] ?? page;
+  const section = PAGES[page].under ?? page;
   for (const link of document.querySelectorAll("nav a")) {
     const target = link.getAttribute("href").slice(2) || "network";
     if (target === section) link.setAttribute("aria-current", "page");
@@ -149,4 +153,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   forgetCharts(true);
   plan();
 });
+document.body.classList.toggle("wall", isWall);
+listenForActions(document.body);
+listenForQuestions(main, () => seen.models ?? []);
 go();

@@ -13,6 +13,16 @@ export function h(tag, attributes, ...children) {
   return element;
 }
 
+// The same for drawings; `children` may be texts.
+export function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
+  }
+  element.append(...children.flat(3).filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
 // Makes `old` look like `fresh`. An element with data-keep is left alone where it stands.
 export function patch(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || keyOf(old) !== keyOf(fresh)) {

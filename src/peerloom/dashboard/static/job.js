@@ -1,8 +1,10 @@
-// One job: its curves, its workers, and why it got these nodes.
+// One job: its curves, its workers, how they are synchronised, and why it got these nodes.
 
-import { chart } from "./charts.js";
+import { actionButton } from "./actions.js";
 import { empty, facts, h, table } from "./dom.js";
+import { charts } from "./job_charts.js";
 import { badge, progress } from "./jobs.js";
+import { chosen } from "./why.js";
 import { bytes, clock, duration, figure, plural, whole } from "./words.js";
 
 export function jobPage(seen, id) {
@@ -20,14 +22,17 @@ export function jobPage(seen, id) {
     h("h1", null, job.name || job.task, " ", badge(job.state)),
     h("p", { class: "quiet" }, `${job.id}: ${job.reason}`),
     jobFacts(job),
+    job.ended ? null : actionButton(seen, "cancel", job.id, "Cancel it …"),
+    ...script(job),
     ...charts(job),
     h("h2", null, "Workers"),
     workers(job),
+    ...synchronised(job),
     h("h2", null, "Why these nodes"),
     ...chosen(job),
     h("h2", null, "What happened"),
     happened(job),
-  ];
+  ].filter(Boolean);
 }
 
 function jobFacts(job) {
@@ -41,8 +46,8 @@ function jobFacts(job) {
     ["generation", job.generation || null],
     ["backend", job.backend],
     ["policy", job.policy],
-    ["sent by one worker", job.bytes ? bytes(job.bytes) : null],
-    ["carried by its network", job.carried_bytes === null ? null : bytes(job.carried_bytes)],
+    ["plan", job.plan],
+    ["carried by its network", carried(job.carried)],
     ["checkpoint", job.checkpoint_step === null ? null : `at step ${whole(job.checkpoint_step)}`],
     [
       "ledger of samples",
@@ -54,125 +59,112 @@ function jobFacts(job) {
       job.audits ? `${whole(job.audits.made)} made, ${job.audits.dismissals.length} nodes dismissed` : null,
     ],
     ["took", took === null ? null : duration(took)],
-    ["model", job.model ? h("a", { href: "#/models" }, job.model.slice(0, 12)) : null],
+    ["model", job.model ? h("a", { href: `#/models/${job.model}` }, job.model.slice(0, 12)) : null],
+    ["files", job.files ? `peerloom jobs files ${job.id}` : null],
   ]);
 }
 
-function charts(job) {
-  if (!job.steps?.step.length) {
-    return [
-      h(
-        "p",
-        { class: "quiet" },
-        job.ended ? "It ended before its first step." : "The curves begin with the first step.",
-      ),
-    ];
-  }
-  const note =
-    job.stride > 1 ? h("p", { class: "quiet" }, `Each point is a mean over ${job.stride} steps.`) : null;
-  const metric = job.epochs[0]?.name ?? "metric";
-  const figures = [
-    chart("loss", "Loss", job, [["loss", "loss", "--blue"]], job.steps),
-    chart("speed", "Samples a second", job, [["samples_per_s", "samples/s", "--green"]], job.steps),
-    chart(
-      "time",
-      "Time of a step",
-      job,
-      [
-        ["compute_ms", "computing, ms", "--blue"],
-        ["communication_ms", "communicating, ms", "--orange"],
-      ],
-      job.steps,
-    ),
-  ];
-  if (job.epochs.length) {
-    const columns = { step: job.epochs.map((one) => one.step), metric: job.epochs.map((one) => one.metric) };
-    figures.splice(
-      1,
-      0,
-      chart("metric", `Test ${metric}, by epoch`, job, [["metric", metric, "--purple"]], columns),
-    );
-  }
-  return [h("h2", null, "Curves"), legend(job), h("div", { class: "charts" }, figures), note].filter(Boolean);
+function carried(traffic) {
+  if (!traffic) return null;
+  const sent = traffic.links.reduce((sum, link) => sum + link.sent_bytes, 0);
+  const lag =
+    traffic.lag_worst_s === null
+      ? ""
+      : `, ${traffic.backend} at worst ${(1000 * traffic.lag_worst_s).toFixed(1)} ms behind`;
+  return `${bytes(sent)}${lag}`;
 }
 
-function legend(job) {
-  const kinds = new Set(job.marks.map((mark) => mark.kind));
-  const words = {
-    lost: "a worker was lost",
-    joined: "a node joined",
-    accused: "a node was accused",
-    dismissed: "a node was dismissed",
-  };
-  return h(
-    "p",
-    { class: "legend" },
-    h(
-      "span",
-      null,
-      job.generations.length === 1
-        ? "One generation of workers."
-        : `Bands are the ${job.generations.length} generations of workers.`,
-    ),
-    Object.entries(words)
-      .filter(([kind]) => kinds.has(kind))
-      .map(([kind, text]) => h("span", { class: `mark ${kind}` }, text)),
-  );
+// What a training script has come to: its end, or what failed last and how often it was started again.
+function script(job) {
+  if (!job.is_script) return [];
+  const parts = [h("h2", null, "Script")];
+  const failed = job.script_run;
+  if (!failed) {
+    const ended =
+      job.exit_status === null
+        ? "None of its processes has failed."
+        : `It ended with status ${job.exit_status}.`;
+    parts.push(h("p", { class: "quiet" }, ended));
+  }
+  if (failed) {
+    const how =
+      failed.exit_status < 0
+        ? `was killed by signal ${-failed.exit_status}`
+        : `ended with status ${failed.exit_status}`;
+    parts.push(
+      h(
+        "p",
+        { class: "bad" },
+        `Rank ${failed.rank} on ${failed.node_name} ${how}. For such ends it was started again ${plural(failed.restarts, "time")}.`,
+      ),
+      h(
+        "pre",
+        { class: "lines", tabindex: "0", "aria-label": "the end of its standard error" },
+        failed.last_lines,
+      ),
+    );
+  }
+  return parts;
+}
+
+// The way its workers' gradients become their sum: what is used, why, and what it sends. Stages of a model send
+// each other something else.
+function synchronised(job) {
+  const inUse = job.sync?.method || job.generations.at(-1)?.sync || job.asked_sync;
+  if (!inUse && !job.traffic.length) return [];
+  const isCut = job.plan.startsWith("pipeline");
+  const method = (name) => (isCut ? job.plan : name || "all-reduce");
+  const asked = job.sync ? ` (asked: ${job.asked_sync}): ${job.sync.reason}` : "";
+  const parts = [
+    h("h2", null, isCut ? "What its stages send each other" : "How its workers are synchronised"),
+    h("p", null, h("strong", null, method(inUse)), asked),
+  ];
+  if (job.sync) {
+    const took = (value) => (value === null ? null : `${figure(value, 1)} ms`);
+    parts.push(
+      facts([
+        ["a step, as predicted", took(job.sync.predicted_ms)],
+        ["a step, as measured", took(job.sync.measured_ms)],
+        [
+          "next best",
+          job.sync.runner_up_method
+            ? `${job.sync.runner_up_method}, ${took(job.sync.runner_up_ms) ?? "?"}`
+            : null,
+        ],
+        ["changed", job.sync.changes ? plural(job.sync.changes, "time") : "never"],
+      ]),
+    );
+  }
+  const rows = job.traffic.map((one) => ({
+    cells: [method(one.method), whole(one.steps), bytes(one.bytes), bytes(one.bytes / one.steps)],
+  }));
+  if (rows.length)
+    parts.push(table(["method", "#steps", "#sent by one worker", "#in a step"], rows, "Bytes by method"));
+  return parts;
 }
 
 function workers(job) {
   if (!job.workers.length) return h("p", { class: "quiet" }, "It has no workers yet.");
+  const staged = job.workers.some((worker) => worker.stage);
+  const parts = job.divisions.at(-1)?.parts ?? {};
+  const divided = Object.keys(parts).length > 1;
+  const works = (worker) => job.ended || !worker.ended; // of a job that ended: until then
+  const share = (worker) =>
+    works(worker) && worker.id in parts ? `${(100 * parts[worker.id]).toFixed(1)} %` : "–";
   const rows = job.workers.map((worker) => ({
     kind: worker.ended && !job.ended ? "bad" : null,
     cells: [
       worker.id,
       h("a", { href: `#/nodes/${encodeURIComponent(worker.node_name)}` }, worker.node_name),
       worker.ended ? "–" : worker.rank,
+      ...(divided ? [share(worker)] : []),
+      ...(staged ? [worker.stage && works(worker) ? `${worker.stage.number}: ${worker.holds}` : "–"] : []),
       worker.ended ? "ended" : "works",
       worker.end_reason,
     ],
   }));
-  return table(["worker", "node", "#rank", "state", "why it ended"], rows, "The job's workers");
-}
-
-function chosen(job) {
-  if (!job.answers.length) return [h("p", { class: "quiet" }, "No node was asked yet.")];
-  const rows = job.answers.map((answer) => ({
-    kind: answer.accepted ? null : "bad",
-    cells: [
-      h("a", { href: `#/nodes/${encodeURIComponent(answer.name)}` }, answer.name),
-      figure(answer.belief),
-      answer.chosen_because,
-      answer.accepted ? `gave ${plural(answer.accepted_slots, "slot")}` : "gave none",
-      answer.reason,
-      `${(answer.answer_s * 1000).toFixed(0)} ms`,
-    ],
-  }));
-  const parts = [
-    table(
-      ["asked", "#belief", "chosen because", "answer", "its reason", "#took"],
-      rows,
-      "The nodes that were asked, in order",
-    ),
-  ];
-  if (job.passed_over.length) {
-    const others = job.passed_over.map((one) => ({
-      cells: [whole(one.count), one.reason, named(one)],
-    }));
-    parts.push(
-      h("h3", null, `Passed over: ${job.choice} were named`),
-      table(["#nodes", "why they weren't asked", "for example"], others, "The nodes that weren't asked"),
-    );
-  }
-  return parts;
-}
-
-function named(group) {
-  const links = group.examples.flatMap((name) => [
-    h("a", { href: `#/nodes/${encodeURIComponent(name)}` }, name),
-    " ",
-  ]);
-  return h("span", null, links, group.count > group.examples.length ? "…" : null);
+  const more = [...(divided ? ["#share"] : []), ...(staged ? ["stage"] : [])];
+  return table(["worker", "node", "#rank", ...more, "state", "why it ended"], rows, "The job's workers");
 }
 
 function happened(job) {

@@ -1,10 +1,10 @@
-// The jobs, and the models that they left.
+// The jobs.
 
 import { code, empty, h, table } from "./dom.js";
-import { bytes, clock, figure, spaced, whole } from "./words.js";
+import { clock, figure, spaced, whole } from "./words.js";
 
-const link = (job) => h("a", { href: `#/jobs/${job}` }, job);
-const metricOf = (one) =>
+export const link = (job) => h("a", { href: `#/jobs/${job}` }, job);
+export const metricOf = (one) =>
   one.metric === null || one.metric === undefined ? "–" : `${one.metric_name} ${figure(one.metric)}`;
 export const badge = (state) => h("span", { class: `state ${state}` }, spaced(state));
 
@@ -49,52 +49,4 @@ export function progress(job) {
     " ",
     label,
   );
-}
-
-export function modelsPage(seen) {
-  const models = seen.models ?? [];
-  if (seen.models && !models.length) {
-    return [
-      h("h1", null, "Models"),
-      empty(
-        "No job has left a model yet.",
-        h(
-          "span",
-          null,
-          "Train one with ",
-          code("peerloom train digits"),
-          ": it is listed here once the job has succeeded.",
-        ),
-      ),
-    ];
-  }
-  const rows = models.map((model) => ({
-    cells: [
-      model.reference,
-      model.task,
-      metricOf(model),
-      model.began_with || "fresh parameters",
-      link(model.job),
-      bytes(model.size_bytes),
-      h("code", { title: model.digest }, model.digest.slice(0, 12)),
-      clock(model.created),
-    ],
-  }));
-  return [
-    h("h1", null, "Models"),
-    table(
-      ["model", "task", "metric", "began with", "job", "#size", "digest", "made"],
-      rows,
-      "Models, newest first",
-    ),
-    h(
-      "p",
-      { class: "quiet" },
-      "Ask one with ",
-      code("peerloom infer"),
-      ", or take it with ",
-      code("peerloom models get"),
-      ".",
-    ),
-  ];
 }

@@ -1,6 +1,8 @@
-// The network: every node, and one node with its belief term by term.
+// The network: every node, who works with whom, and what happened.
 
-import { code, empty, facts, h, table } from "./dom.js";
+import { code, empty, h, table } from "./dom.js";
+import { testbedPart } from "./testbed.js";
+import { topologyPart } from "./topology.js";
 import { byName, clock, figure, plural, spaced, whole } from "./words.js";
 
 export function networkPage(seen) {
@@ -22,10 +24,19 @@ export function networkPage(seen) {
       ),
     ];
   }
-  return [h("h1", null, "Network"), summary(nodes), h("ul", { class: "tiles" }, nodes.map(tile))];
+  return [
+    h("h1", null, "Network"),
+    summary(nodes),
+    tiles(nodes),
+    h("h2", null, "Who works with whom"),
+    ...topologyPart(nodes, seen.jobs ?? [], seen.testbed),
+    ...testbedPart(seen.testbed),
+  ];
 }
 
-function summary(nodes) {
+export const tiles = (nodes) => h("ul", { class: "tiles" }, nodes.map(tile));
+
+export function summary(nodes) {
   const states = ["alive", "suspect", "dead", "left"].map((state) => [
     state,
     nodes.filter((node) => node.state === state).length,
@@ -82,91 +93,6 @@ function slotBar(node) {
   );
 }
 
-export function nodePage(seen, name) {
-  const node = (seen.nodes ?? []).find((one) => one.name === name);
-  if (!node) {
-    return [
-      h("h1", null, name),
-      empty(
-        "The registry knows no node of this name.",
-        h("span", null, "It may have been removed; ", h("a", { href: "#/events" }, "the events"), " tell."),
-      ),
-    ];
-  }
-  const belief = (seen.beliefs ?? []).find((one) => one.id === node.id);
-  return [
-    h("h1", null, node.name, " ", h("span", { class: `state ${node.state}` }, node.state)),
-    h("p", { class: "quiet" }, node.reason),
-    facts([
-      ["slots", node.used === null ? whole(node.slots) : `${node.used} of ${node.slots} in use`],
-      ["owner", node.owner],
-      ["works on", node.jobs.length ? node.jobs.map((job) => h("a", { href: `#/jobs/${job}` }, job)) : null],
-      ["address", node.via ? `${node.address} through ${node.via}` : node.address],
-      ["devices", node.accelerators.join(", ")],
-      ["one slot", node.gflops ? `${whole(node.gflops)} GFLOP/s` : null],
-      ["draining", node.draining ? "yes" : null],
-      ["lends nothing", node.withheld],
-      ["last seen", node.last_seen ? clock(node.last_seen) : null],
-    ]),
-    h("h2", null, "Why it is believed"),
-    ...(belief ? beliefParts(belief) : [h("p", { class: "quiet" }, "The selector hasn't told of it yet.")]),
-    h("h2", null, "What happened to it"),
-    eventTable(
-      (seen.events ?? []).filter((event) => event.node === name),
-      false,
-    ),
-  ];
-}
-
-const TERMS = [
-  ["score_old", "score before"],
-  ["transmissions", "transmissions"],
-  ["trainings", "trainings"],
-  ["delay_s", "delay in s"],
-  ["ended_online_log", "sum of ln(online + 1), ended sessions"],
-  ["open_online_s", "open session in s"],
-  ["interruptions", "interruptions"],
-  ["unfinished", "refused or unfinished"],
-  ["lies", "lies"],
-  ["score_new", "score new"],
-  ["time_score", "time score"],
-  ["score_reduce", "score reduce"],
-];
-
-function beliefParts(belief) {
-  if (!belief.terms) {
-    return [
-      h(
-        "p",
-        null,
-        "Belief 0: there is no evidence about it yet. It comes with its first transfers and trainings.",
-      ),
-    ];
-  }
-  const rows = TERMS.map(([key, label]) => ({
-    cells: [label, figure(belief.terms[key], Number.isInteger(belief.terms[key]) ? 0 : 4)],
-  }));
-  const newest = belief.evidence;
-  return [
-    h(
-      "p",
-      null,
-      "Belief ",
-      h("strong", null, figure(belief.belief)),
-      ` after ${plural(belief.updates, "update")}`,
-      newest
-        ? `; the newest evidence is of ${clock(newest.time)}: ${spaced(newest.kind)} ${newest.detail}`
-        : "",
-    ),
-    h(
-      "div",
-      { class: "columns" },
-      table(["term", "#value"], rows, "The belief's terms"),
-      h("pre", { tabindex: "0" }, belief.formula),
-    ),
-  ];
-}
-
 export function eventsPage(seen) {
   const events = seen.events ?? [];
   const body =
@@ -179,7 +105,7 @@ export function eventsPage(seen) {
   return [h("h1", null, "Events"), body];
 }
 
-function eventTable(events, withNode = true) {
+export function eventTable(events, withNode = true) {
   if (!events.length) return h("p", { class: "quiet" }, "Nothing that the registry still remembers.");
   const rows = events.map((event) => ({
     kind: event.kind === "interrupted" ? "bad" : null,

@@ -99,7 +99,7 @@ def _picture(file: Path, raw: RawInput) -> Array:
     try:
         from PIL import Image
     except ImportError as error:
-        text = "Pillow isn't installed here, which reads PNG: pip install peerloom[images]"
+        text = "Pillow isn't installed here, which reads PNG: pip install 'peerloom[images]'"
         raise FailedPreconditionError(text, reason="NO_PILLOW") from error
     with Image.open(file, formats=["PNG"]) as picture:
         mode = _CHANNELS.get(picture.mode)

@@ -50,7 +50,7 @@ class LocalRoute:
     def why_not(self, task: str = "") -> str:
         """Why no model, or none of this task, can be run here; empty when it can."""
         if importlib.util.find_spec("torch") is None or importlib.util.find_spec("safetensors") is None:
-            return "torch and safetensors aren't installed here: pip install peerloom[train]"
+            return "torch and safetensors aren't installed here: pip install 'peerloom[train]'"
         return self._modules.why_not(task)
 
     def ready_s(self, digest: str, size_bytes: int, bytes_per_s: float) -> tuple[float, float]:

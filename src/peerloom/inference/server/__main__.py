@@ -22,6 +22,7 @@ from peerloom.kit.directory import Directory
 from peerloom.kit.identity import Identity
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.server import Endpoint, Server, run
+from peerloom.kit.tracing_setup import start_tracing
 from peerloom.v1.artifact_pb2 import ArtifactHolder, FetchArtifactRequest
 from peerloom.v1.inference_pb2_grpc import add_InferenceServiceServicer_to_server
 
@@ -30,6 +31,7 @@ async def main() -> None:
     """Serves until it is asked to stop, or its agent is gone."""
     config = load_config(InferenceConfig, "inference", sys.argv[1:])
     configure_logs("inference", config.log_level)
+    start_tracing("inference")
     torch.set_num_threads(config.threads)
     identity = Identity(Path(config.identity)) if config.identity else None
     dialer, clock = Dialer(identity), SystemClock()

@@ -5,22 +5,25 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Generic, TypeVar
 
-from torch import Tensor
-
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
 from peerloom.worker.batches import Nest
+from peerloom.worker.elastic.losses import OfferedLoss
 
 CHECK_S = 0.1  # how soon a break of the group is seen by who waits for a script's last lines
 _T = TypeVar("_T")
 
 
 class _Turn(Enum):
-    """What the script is doing: its own work, waiting for a batch or for its step, or nothing of the loop."""
+    """What the script is doing: its own work, waiting for a batch or for its step, or nothing of the loop.
+
+    Who leaves may have failed: that is known at the end of its `with` block.
+    """
 
     WORKS = 1
     ASKS = 2
     OFFERS = 3
-    LEFT = 4
+    LEAVES = 4
+    LEFT = 5
 
 
 class Conversation(Generic[_T]):
@@ -31,7 +34,7 @@ class Conversation(Generic[_T]):
         self._turn = _Turn.WORKS
         self._loop: _T | None = None
         self._batch: Nest = None
-        self._loss: Tensor | None = None
+        self._loss: OfferedLoss | None = None
         self._counts = False  # whether the offered step was committed with this worker
         self._logged: dict[str, float] = {}
         self._is_over = self._is_ended = False
@@ -61,7 +64,7 @@ class Conversation(Generic[_T]):
             batch, self._batch = self._batch, None
             return (batch,)
 
-    def offer(self, loss: Tensor) -> bool:
+    def offer(self, loss: OfferedLoss) -> bool:
         """Hands over the batch's loss, and waits for its step; whether it was committed with this worker."""
         with self._changed:
             self._loss = loss
@@ -74,15 +77,15 @@ class Conversation(Generic[_T]):
         """Numbers of the batch at hand; they count if its step does."""
         self._logged.update(metrics)
 
-    def leave(self) -> None:
-        """The script asks for no more batches."""
+    def leave(self, is_sure: bool = True) -> None:
+        """The script asks for no more batches; not `is_sure`: perhaps because it has failed."""
         with self._changed:
-            self._set(_Turn.LEFT)
+            self._set(_Turn.LEFT if is_sure or self._turn is _Turn.LEFT else _Turn.LEAVES)
 
     def end(self, error: BaseException | None) -> None:
         """The script has ended, with this error if it failed."""
         with self._changed:
-            self._error, self._is_ended = error, True
+            self._error, self._is_ended = self._error or error, True
             self._set(_Turn.LEFT)
 
     # What the training's thread calls.
@@ -101,20 +104,22 @@ class Conversation(Generic[_T]):
                 )
             return self._loop
 
-    def loss_of(self, batch: Nest) -> Tensor:
-        """The script's loss of a batch, which it offers with its graph.
+    def loss_of(self, batch: Nest) -> OfferedLoss | None:
+        """The script's loss of a batch, which it offers with its graph; None: it has left its loop.
 
-        Raises InvalidArgumentError when the script failed, left its loop, or made no step of the batch.
+        Raises InvalidArgumentError when the script failed, or made no step of the batch.
         """
         with self._changed:
             self._settle(False)
-            self._wait_for_script(_Turn.WORKS)
-            self._raise_left()
+            self._wait_for_script(_Turn.WORKS, _Turn.LEAVES)
+            if self._has_left():
+                return None
             self._logged.clear()
             self._batch = batch
             self._set(_Turn.WORKS)
-            self._wait_for_script(_Turn.WORKS)
-            self._raise_left()
+            self._wait_for_script(_Turn.WORKS, _Turn.LEAVES)
+            if self._has_left():
+                return None
             if self._turn is _Turn.ASKS:
                 raise InvalidArgumentError(
                     "The loop asked for another batch without run.step(loss): call it once for each batch.",
@@ -165,8 +170,8 @@ class Conversation(Generic[_T]):
             self._counts = counts
             self._set(_Turn.WORKS)
 
-    def _wait_for_script(self, turn: _Turn) -> None:
-        while self._turn is turn:
+    def _wait_for_script(self, *turns: _Turn) -> None:
+        while self._turn in turns:
             self._changed.wait()
 
     def _wait_for_training(self) -> None:
@@ -175,15 +180,10 @@ class Conversation(Generic[_T]):
         if self._failure is not None:
             raise self._failure
 
-    def _raise_left(self) -> None:
-        if self._turn is not _Turn.LEFT:
-            return
-        self._raise_failed()
-        raise InvalidArgumentError(
-            "The script left its loop before the last step: other workers would wait for it. Let the loop "
-            "come to its end, and say by epochs= how long it is.",
-            reason="LOOP_LEFT_EARLY",
-        )
+    def _has_left(self) -> bool:
+        if self._turn is _Turn.LEFT:
+            self._raise_failed()
+        return self._turn is _Turn.LEFT
 
     def _raise_failed(self) -> None:
         if self._error is not None:

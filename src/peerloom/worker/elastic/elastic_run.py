@@ -1,6 +1,5 @@
 """What a script sees of its training: `with peerloom.elastic() as run`, in a job and outside one alike."""
 
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -12,23 +11,23 @@ from typing import Any
 import torch
 from safetensors.torch import save_model
 from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
-from peerloom.worker.batches import Nest, form_of
+from peerloom.worker.batches import Nest
+from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.conversation import Conversation
+from peerloom.worker.elastic.declared import declared_origin
 from peerloom.worker.elastic.hosting import ScriptHost, host_of_script
 from peerloom.worker.elastic.local_run import begin_alone
-from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, taken_apart
+from peerloom.worker.elastic.loop_settings import LoopSettings, whole_number
+from peerloom.worker.elastic.losses import Losses, offered
+from peerloom.worker.elastic.prepared import Prepared, prepared_of
+from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, loop_data
 from peerloom.worker.elastic.script_task import ScriptEvaluation, ScriptLoop
 from peerloom.worker.training_state import Registered
 from peerloom.worker.updating.plain_state import taken_to_pieces
-from peerloom.worker.updating.precision import TYPES, autocast, summable
-
-BATCH_SIZE = 32
+from peerloom.worker.updating.precision import autocast
 
 
 @dataclass(frozen=True)
@@ -45,27 +44,27 @@ class ElasticRun:
 
     `rank` and `size` are those of the moment, which change as workers come and go, and `is_main` is true of
     one worker of all; before the first batch each believes itself alone. `device` is where the model is and
-    batches are; `epochs` are those measured while this worker was there.
+    batches are; `epochs` are those measured while this worker was there; `steps` are those committed in the
+    job, the same on all workers.
     """
 
-    def __init__(
-        self, clip_norm: float | None, autocast: str | None, micro_batch: int | None, seed: int
-    ) -> None:
-        self.rank, self.size = 0, 1
+    def __init__(self, settings: LoopSettings) -> None:
+        self.rank, self.size, self.steps = 0, 1, 0
         self.epochs: list[MeasuredEpoch] = []
-        self._clip_norm, self._autocast, self._micro_batch = clip_norm, autocast, micro_batch
-        self._seed = seed
+        self._settings = settings
         self._host: ScriptHost | None = host_of_script()
         self._conversation: Conversation[ScriptLoop] = (
             self._host.conversation if self._host is not None else Conversation()
         )
-        self.device = self._host.device if self._host is not None else _best_device()
-        self._prepared: tuple[nn.Module, Optimizer, LRScheduler | None] | None = None
+        best = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = self._host.device if self._host is not None else best
+        self._prepared: Prepared | None = None
         self._evaluation: ScriptEvaluation | None = None
         self._registered: dict[str, Registered] = {}
+        self._origin: ModelOrigin | None = None
         self._names_logged: set[str] = set()
-        self._has_begun = self._has_batch = False
-        self._adds_up = False  # there may be gradients of earlier pieces
+        self._has_begun = self._has_batch = self._is_stopping = False
+        self._stepping: frozenset[int] | None = None  # by a batch's earlier pieces
         self._casting: AbstractContextManager[Any] = nullcontext()
         self._join: Callable[[], None] = lambda: None
 
@@ -80,27 +79,26 @@ class ElasticRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._host is None:
-            self._conversation.end(error)
+        failed = None if isinstance(error, SystemExit) and not error.code else error
+        if self._host is None or failed is not None:
+            self._conversation.end(failed)
+        else:
+            self._conversation.leave()
         if error is None:
             self._join()
 
-    def prepare(self, model: nn.Module, optimiser: Optimizer, scheduler: LRScheduler | None = None) -> Any:
-        """The same objects as a tuple, the model on `device`; from now on the training steps them.
+    def prepare(self, *parts: Any) -> Any:
+        """The same objects, models on `device`; from now on the training steps optimisers and schedules.
 
-        The scheduler is stepped once after each step.
+        Any number of modules, optimisers and schedules, in any order. A schedule is stepped once after each
+        step of its optimiser, one that wants a metric after each epoch, with the epoch's.
         """
         if self._prepared is not None:
             raise FailedPreconditionError(
-                "run.prepare was called twice: a run trains one model, by one optimiser. Put several models "
-                "into one module, and their parameters into groups of one optimiser."
+                "run.prepare was called twice: hand over all models, optimisers and schedules at once."
             )
-        for name, value, kind in (("model", model, nn.Module), ("optimiser", optimiser, Optimizer)):
-            if not isinstance(value, kind):
-                limit = f"a torch {kind.__name__}: run.prepare(model, optimiser, scheduler)"
-                raise InvalidArgumentError.of_field(name, type(value).__name__, limit)
-        self._prepared = (model.to(self.device), optimiser, scheduler)
-        return (model, optimiser) if scheduler is None else (model, optimiser, scheduler)
+        self._prepared = prepared_of(parts, self.device)
+        return parts
 
     def register(self, name: str, state: Registered) -> None:
         """Has an object travel to newcomers and into checkpoints, by its state_dict and load_state_dict.
@@ -117,6 +115,16 @@ class ElasticRun:
             limit = "a state of numbers, text, tensors, and lists and mappings of those"
             raise InvalidArgumentError.of_field(f"registered {name!r}", str(error), limit) from error
         self._registered[name] = state
+
+    def declare(self, task: str, inputs: Tensor, **arguments: str) -> None:
+        """Says that the task "module:Class" with these arguments makes the model, which can be asked then.
+
+        `inputs` are some samples as the model takes them, [n, ...]. Call it between prepare and the loop.
+        """
+        self._check_not_begun("run.declare")
+        if self._prepared is None:
+            raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.declare(...).")
+        self._origin = declared_origin(self._prepared.model, task, arguments, inputs)
 
     def evaluate(
         self,
@@ -141,56 +149,59 @@ class ElasticRun:
     ) -> Iterator[Nest]:
         """This worker's share of each global batch of `batch_size` samples (32), on `device`, to the end.
 
-        `dataset` is map-style, or a DataLoader that shuffles, whose data set, batch size and collate function
-        are taken. Where an exchange broke, the batch, or one of more samples, comes again.
+        `dataset` is map-style, a peerloom.worker.sharded.Sharded, or a DataLoader, of which data set, order
+        and size of batches, collate function and processes are taken. Where an exchange broke, the batch, or
+        one of more samples, comes again.
         """
         self._check_not_begun("run.batches")
         if self._prepared is None:
             raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.batches(...).")
-        if isinstance(dataset, DataLoader):
-            dataset, batch_size, collate = taken_apart(dataset, batch_size, collate)
-        self._check_settings()
+        self._settings.check()
         loop = ScriptLoop(
-            *self._prepared,
-            samples=check_samples("dataset", dataset),
-            batch_size=_whole("batch_size", BATCH_SIZE if batch_size is None else batch_size),
-            epochs=_whole("epochs", epochs),
-            collate=collate or collate_rows,
-            clip_norm=self._clip_norm,
-            autocast=self._autocast,
-            micro_batch=self._micro_batch,
+            self._prepared,
+            loop_data(dataset, batch_size, collate),
+            epochs=whole_number("epochs", epochs),
+            settings=self._settings,
             evaluation=self._evaluation,
             registered=self._registered,
+            origin=self._origin,
         )
         if self._host is not None:
             self._host.watched_by(self)
         self._conversation.begin(loop)
         self._has_begun = True
         if self._host is None:
-            self._join = begin_alone(self._conversation, self, self._seed, self.device)
+            self._join = begin_alone(self._conversation, self, self._settings.seed, self.device)
         return self._walk()
 
-    def step(self, loss: Tensor) -> bool:
-        """Backward pass, exchange, clipping, the optimiser's and the schedule's step: the batch's commit.
+    def step(self, loss: Losses) -> bool:
+        """Backward pass, exchange, clipping, the optimisers' and the schedules' step: the batch's commit.
 
-        `loss` is the mean over the batch's samples, a scalar. Returns whether the parameters made a step:
+        `loss` is the mean over the batch's samples, a scalar, or a mapping of optimisers to such: each of
+        these gets its own loss's gradient then, and others rest. Returns whether the parameters made a step:
         False for all but the last piece of a `micro_batch`, and where the batch will come again.
         """
         if not self._has_batch:
             raise FailedPreconditionError(
                 "run.step was called without a batch: call it once for each that run.batches gives."
             )
-        if not isinstance(loss, Tensor) or loss.dim():
-            limit = "a scalar tensor: the mean loss over the batch's samples, as loss.mean() gives"
-            raise InvalidArgumentError.of_field("loss", form_of(loss), limit)
-        if not loss.requires_grad:
-            limit = "one that depends on the model's parameters: not detached, not under no_grad"
-            raise InvalidArgumentError.of_field("loss", "without a gradient", limit)
-        self._check_gradients()
+        assert self._prepared is not None, "there is a batch"
+        given = offered(loss, self._prepared.optimisers)
+        self._check_gradients(given.stepping)
         self._end_batch()
-        is_whole = self._conversation.offer(summable(loss))
-        self._adds_up = not is_whole
+        is_whole = self._conversation.offer(given)
+        self._stepping = None if is_whole else given.stepping
+        self.steps += is_whole
         return is_whole
+
+    def stop(self) -> None:
+        """Ends the loop of all workers: none gets another batch, and the model is that of the steps made.
+
+        The batch at hand still counts if its step is made. Raises FailedPreconditionError outside the loop.
+        """
+        if not self._has_begun:
+            raise FailedPreconditionError("run.stop() was called before the loop: nothing is trained yet.")
+        self._is_stopping = True
 
     def log(self, **metrics: float | Tensor) -> None:
         """Numbers of this step, shown with its loss; those of rank 0 count, once, when the step is committed.
@@ -205,41 +216,54 @@ class ElasticRun:
             raise InvalidArgumentError.of_field("run.log's names", sorted(self._names_logged), limit)
         self._conversation.log(numbers)
 
-    def save(self, path: str | Path) -> None:
-        """Writes the model's parameters as safetensors; rank 0 does. In a job the model is kept besides."""
+    def save(self, path: str | Path, model: nn.Module | None = None) -> None:
+        """Writes parameters as safetensors, of one `model` or of all; rank 0 does. A job keeps all besides.
+
+        Those of several models are called by their places: 0.weight, 1.weight.
+        """
         if self._prepared is None:
             raise FailedPreconditionError("Call run.prepare(model, optimiser) before run.save(path).")
         if self.is_main:
-            save_model(self._prepared[0], str(path))
+            save_model(self._prepared.model if model is None else model, str(path))
 
     def placed(self, rank: int, size: int) -> None:
         """The training says where this worker stands."""
         self.rank, self.size = rank, size
+
+    def reached(self, steps: int) -> None:
+        """The training says how far the job is, as it begins another step, or the same again."""
+        self.steps, self._stepping = steps, None
 
     def measured(self, epoch: int, loss: float, metric: float) -> None:
         """The training says what an epoch was like."""
         self.epochs.append(MeasuredEpoch(epoch, loss, metric))
 
     def _walk(self) -> Iterator[Nest]:
+        given: tuple[Nest] | None = (None,)
         try:
-            while (given := self._conversation.next_batch()) is not None:
+            while not self._is_stopping and (given := self._conversation.next_batch()) is not None:
                 self._has_batch = True
-                self._casting = autocast(self._autocast, self.device)
+                self._casting = autocast(self._settings.autocast, self.device)
                 self._casting.__enter__()
                 yield given[0]
                 self._end_batch()
         finally:
             self._end_batch()
-            self._conversation.leave()
+            # A `break` looks like an error here; what it is shows at the end of the `with` block.
+            self._conversation.leave(is_sure=self._is_stopping or given is None)
 
     def _end_batch(self) -> None:
         if self._has_batch:
             self._has_batch = False
             self._casting.__exit__(None, None, None)
 
-    def _check_gradients(self) -> None:
+    def _check_gradients(self, stepping: frozenset[int]) -> None:
         assert self._prepared is not None, "there is a batch"
-        if not self._adds_up and any(each.grad is not None for each in self._prepared[0].parameters()):
+        if self._stepping is not None:  # there may be gradients of earlier pieces
+            if self._stepping != stepping:
+                limit = "those of the batch's pieces before"
+                raise InvalidArgumentError.of_field("run.step's optimisers", "others", limit)
+        elif any(each.grad is not None for each in self._prepared.model.parameters()):
             raise FailedPreconditionError(
                 "The model has gradients before run.step(loss), which makes the backward pass itself: leave "
                 "out loss.backward(), and the optimiser's and the scheduler's step."
@@ -251,15 +275,6 @@ class ElasticRun:
                 f"{call} was called after the loop began: a run has one loop over all its epochs, and what "
                 "that needs is said before."
             )
-
-    def _check_settings(self) -> None:
-        clip_norm = self._clip_norm
-        if clip_norm is not None and not 0 < clip_norm < math.inf:
-            raise InvalidArgumentError.of_field("clip_norm", clip_norm, "a number above 0, or None")
-        if self._autocast is not None and self._autocast not in TYPES:
-            raise InvalidArgumentError.of_field("autocast", self._autocast, f"None, {' or '.join(TYPES)}")
-        if self._micro_batch is not None:
-            _whole("micro_batch", self._micro_batch)
 
 
 def elastic(
@@ -280,14 +295,4 @@ def elastic(
             f"This is one of {os.environ['WORLD_SIZE']} processes of torchrun or `peerloom run`; each would "
             "train alone. Start a script with an elastic loop by `peerloom train SCRIPT.py`."
         )
-    return ElasticRun(clip_norm, autocast, micro_batch, seed)
-
-
-def _best_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or value < 1:
-        raise InvalidArgumentError.of_field(name, value, "a whole number from 1")
-    return value
+    return ElasticRun(LoopSettings(clip_norm, autocast, micro_batch, seed))

@@ -32,6 +32,11 @@ class ScriptHost:
         if self._watcher is not None:
             self._watcher.placed(rank, size)
 
+    def reached(self, steps: int) -> None:
+        """Passes on how far the job is."""
+        if self._watcher is not None:
+            self._watcher.reached(steps)
+
     def measured(self, epoch: int, loss: float, metric: float) -> None:
         """Passes on what an epoch was like."""
         if self._watcher is not None:

@@ -37,13 +37,18 @@ def open_sockets() -> dict[str, int]:
 
 
 def shut_down(descriptor: int, spared_ports: set[int]) -> None:
-    """Shuts a connected socket down, unless its peer has one of the spared ports; leaves others alone."""
+    """Shuts a connected socket down, unless its peer has one of the spared ports; leaves others alone.
+
+    So also those within the machine: a data loader's processes hand over samples by them.
+    """
     try:
         # A duplicate: the group may close its own number meanwhile, and the system may give it anew.
         duplicate = socket.socket(fileno=os.dup(descriptor))
     except OSError:
         return
     with duplicate:
+        if duplicate.family == socket.AF_UNIX:
+            return
         try:
             listens = duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
             if listens or duplicate.getpeername()[1] in spared_ports:

@@ -212,7 +212,7 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            self.check()
+            self.check()  # DDP wraps the reason of a break in an error of its own
             if is_collective_failure(error):
                 raise self.broken(error) from error
             raise

@@ -63,6 +63,7 @@ class CatchUp:
         self._kept: deque[_RecordedStep] = deque()
         self._has_state = False
         self._memory_bytes = memory_bytes if memory_bytes is not None else _free_bytes(state)
+        self._metrics: dict[int, float] = {}  # of the epochs that were measured since
         self._gradient_bytes = sum(p.numel() * p.element_size() for p in state.model.parameters())
 
     @property
@@ -83,6 +84,11 @@ class CatchUp:
         self.most_kept = max(self.most_kept, len(self._kept))
         if len(self._kept) * self._gradient_bytes > self._memory_bytes:
             self._lose_track(f"the gradients of {len(self._kept)} steps are all that memory has room for")
+
+    def measured(self, metric: float) -> None:
+        """The group has measured an epoch."""
+        self.evaluated += 1
+        self._metrics[self.evaluated] = metric
 
     def replay(self, budget_s: float) -> None:
         """Makes recorded steps for about `budget_s` seconds, at least two, if the state has come."""
@@ -125,7 +131,7 @@ class CatchUp:
     def _close_epochs(self, complete: int) -> None:
         # The others measured each epoch before its next step, and began a new sum.
         if self._state.evaluated < complete:
-            self._state.close_epoch(complete)
+            self._state.close_epoch(complete, self._metrics[complete])
 
     def _lose_track(self, reason: str) -> None:
         self.lost_track = reason

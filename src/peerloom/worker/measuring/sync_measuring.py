@@ -66,7 +66,7 @@ class SyncMeasuring:
         self._known = known
         self._say = say
         self._samples = 0.0
-        self._compute_s = training.compute_s
+        self._compute_s = training.figures.compute_s
         self._clocked = threading.Event()
         self._is_over = False
         self._thread: threading.Thread | None = None
@@ -78,7 +78,8 @@ class SyncMeasuring:
         if self._thread is None:
             self._thread = threading.Thread(target=self._measure, name="measuring", daemon=True)
             self._thread.start()
-        computed_s, self._compute_s = self._training.compute_s - self._compute_s, self._training.compute_s
+        now_s = self._training.figures.compute_s
+        computed_s, self._compute_s = now_s - self._compute_s, now_s
         self._samples = samples
         if self._clocked.is_set():
             return

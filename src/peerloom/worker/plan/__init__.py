@@ -1,10 +1,12 @@
 """How a model spreads over workers: each holds all of it (`data`), or consecutive layers (`pipeline`).
 
 chain              a model as a chain of layers, and why it can't be cut
+task_layers        what a task's layers cost, for a search on another machine
 balancing          at which layers the stages begin: pure
 blueprint          what the whole model is, of which each worker holds a stage
 stage_model        the own stage of it, with the names of the whole
 pipeline_training  what a worker keeps of a pipeline job, and its stage for a generation
+stage_message      a tensor on its way between stages: its form, and its values by a codec
 stage_links        tensors from stage to stage over the group's mesh, and numbers among all
 stage_step         one step: forward and backward passes, and one commit of all stages
 stage_loop         a generation of a pipeline, from its first step to the job's end, or until it breaks

@@ -1,4 +1,4 @@
-"""At which layers the stages of a pipeline begin: a pure function of what each layer costs."""
+"""At which layers the stages of a pipeline begin: pure, of costs and shares."""
 
 import math
 from collections.abc import Sequence
@@ -17,10 +17,13 @@ class LayerFacts:
     parameters: int
 
 
-def stage_starts(layers: Sequence[LayerFacts], plan: ParallelPlan, why_single: str = "") -> tuple[int, ...]:
+def stage_starts(
+    layers: Sequence[LayerFacts], plan: ParallelPlan, why_single: str = "", shares: Sequence[int] = ()
+) -> tuple[int, ...]:
     """The first layer of each stage, from 0: the plan's own, or those whose dearest stage costs least.
 
-    Each stage has something to train. `why_single` says why a model is a single layer. Raises
+    A stage's cost counts by its share: one of 2 may cost twice as much as one of 1; empty: as much each. Each
+    stage has something to train. `why_single` says why a model is a single layer. Raises
     InvalidArgumentError for more stages than that allows, and for starts beyond the layers.
     """
     if len(layers) == 1:
@@ -37,7 +40,7 @@ def stage_starts(layers: Sequence[LayerFacts], plan: ParallelPlan, why_single: s
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
     ends = ends_of(units, len(layers))
     costs = [sum(each.cost for each in layers[a:b]) for a, b in zip(units, ends, strict=True)]
-    return _balanced(units, costs, plan)
+    return _balanced(units, costs, list(shares) or [1] * plan.stages)
 
 
 def ends_of(starts: Sequence[int], layers: int) -> tuple[int, ...]:
@@ -64,20 +67,20 @@ def _units(layers: Sequence[LayerFacts]) -> list[int]:
     return [0, *trained[1:]] if trained else []
 
 
-def _balanced(units: Sequence[int], costs: Sequence[float], plan: ParallelPlan) -> tuple[int, ...]:
+def _balanced(units: Sequence[int], costs: Sequence[float], shares: Sequence[int]) -> tuple[int, ...]:
     before = [0.0]
     for cost in costs:
         before.append(before[-1] + cost)
     # Of the units before each end, in so many stages: what the dearest stage costs at least, and the stages.
     best: dict[int, tuple[float, tuple[int, ...]]] = {
-        end: (before[end], (0,)) for end in range(1, len(units) + 1)
+        end: (before[end] / shares[0], (0,)) for end in range(1, len(units) + 1)
     }
-    for stages in range(2, plan.stages + 1):
+    for stages in range(2, len(shares) + 1):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
         for end in range(stages, len(units) + 1):
             found = (math.inf, tuple[int, ...]())
             for start in range(stages - 1, end):
-                dearest = max(best[start][0], before[end] - before[start])
+                dearest = max(best[start][0], (before[end] - before[start]) / shares[stages - 1])
                 if dearest < found[0]:
                     found = (dearest, (*best[start][1], start))
             following[end] = found

@@ -1,11 +1,11 @@
 """What the whole model of a pipeline job is, as each worker finds it without holding it."""
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from peerloom.errors import InvalidArgumentError
@@ -14,25 +14,51 @@ from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.worker.batches import Nest, call_model, form_of
 from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
 from peerloom.worker.plan.chain import Layer, chain_of
-from peerloom.worker.task import Samples, Task, load_batch
+from peerloom.worker.sharded import Sharded
+from peerloom.worker.task import Samples, Task, load_batch, load_data
+from peerloom.worker.training import least_samples
+from peerloom.worker.updating.named_state import NamedOptimiser
+from peerloom.worker.updating.task_updater import each_of
 
 _log = get_logger()
 
 
 @dataclass(frozen=True)
 class PipelineBlueprint:
-    """The chain of layers, where its stages begin, and which stage holds each tensor of the model's state.
+    """The chain of layers, where its stages begin, and which layers hold each tensor of the model's state.
 
-    `flops` are a forward pass's operations for one sample, by layer; 0 where they can't be told.
-    `groups` are the names in each of the optimiser's groups; `normalises`: some layer normalises by batch.
+    `flops` are a forward pass's operations for one sample, by layer; 0 where they can't be told. `places`: a
+    tensor that no layer has is the first one's. `groups` are the names in each of the optimiser's groups;
+    `least_samples` the fewest of a micro-batch.
     """
 
+    plan: ParallelPlan
     layers: tuple[LayerFacts, ...]
     flops: tuple[int, ...]
-    starts: tuple[int, ...]
-    owners: dict[str, int]
+    places: dict[str, tuple[int, ...]]
     groups: tuple[tuple[str, ...], ...]
-    normalises: bool
+    least_samples: int
+    starts: tuple[int, ...] = ()
+    owners: dict[str, int] = field(default_factory=dict)
+
+    def cut(self, shares: Sequence[int], why_single: str = "") -> "PipelineBlueprint":
+        """The same with stages, whose costs are by `shares` (`stage_starts`).
+
+        Raises InvalidArgumentError for a tensor that two stages would share, and as `stage_starts`.
+        """
+        starts = stage_starts(self.layers, self.plan, why_single, shares)
+        owners = {name: self._owner(name, places, starts) for name, places in self.places.items()}
+        return replace(self, starts=starts, owners=owners)
+
+    def _owner(self, name: str, places: Sequence[int], starts: Sequence[int]) -> int:
+        found = sorted({bisect(starts, layer) - 1 for layer in places})
+        if len(found) > 1:
+            limit = (
+                f"another one: {name} belongs to stages {found[0]} and {found[1]}, and workers can't share a "
+                "tensor. Name starts that keep its layers together, or use data"
+            )
+            raise InvalidArgumentError.of_field("plan", str(self.plan), limit)
+        return found[0]
 
     def bounds(self, stage: int) -> tuple[int, int]:
         """First and one past the last layer of a stage."""
@@ -48,8 +74,17 @@ class PipelineBlueprint:
         return sum(layer.parameters for layer in self.layers[first:end])
 
 
+def indexed_data(task: Task) -> tuple[Samples, Samples]:
+    """A task's training and test set. Raises InvalidArgumentError for one without an index."""
+    train, test = load_data(task)
+    if isinstance(train, Sharded):
+        limit = "samples that have an index: those of a Sharded are trained on with plan data"
+        raise InvalidArgumentError.of_field(f"{type(task).__name__}.data()", type(train).__name__, limit)
+    return train, test
+
+
 def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -> PipelineBlueprint:
-    """The blueprint of a task's model for a plan; the first sample shows its inputs.
+    """The blueprint of a task's model, cut equally for a plan; the first sample shows its inputs.
 
     Raises InvalidArgumentError, saying why, for a model or an optimiser that can't be divided so.
     """
@@ -62,19 +97,19 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     chain, why_single = chain_of(model)
     flops = _flops(model, chain, inputs) if next(model.parameters()).is_meta else [0] * len(chain)
     layers = tuple(_facts(layer, count) for layer, count in zip(chain, flops, strict=True))
-    starts = stage_starts(layers, plan, why_single)
-    names = [name for name, each in model.named_parameters() if each.requires_grad]
-    by_parameter = dict(zip([p for p in model.parameters() if p.requires_grad], names, strict=True))
-    optimiser = task.optimiser(model.parameters(), learning_rate)
-    known = {parameter: name for name, parameter in model.named_parameters()} | by_parameter
-    return PipelineBlueprint(
+    optimisers = [
+        NamedOptimiser(each, model) for each in each_of(task.optimiser(model.parameters(), learning_rate))
+    ]
+    groups = [group for each in optimisers for group in each.flatten()[0]["groups"]]
+    whole = PipelineBlueprint(
+        plan,
         layers,
         tuple(flops),
-        starts,
-        _owners(model, chain, starts, plan),
-        tuple(tuple(known[each] for each in group["params"]) for group in optimiser.param_groups),
-        any(isinstance(module, _BatchNorm) for module in model.modules()),
+        _places(model, chain),
+        tuple(tuple(group["params"]) for group in groups),
+        least_samples(model),
     )
+    return whole.cut((), why_single)
 
 
 def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], stage: int, task: Task) -> None:
@@ -138,23 +173,11 @@ def _counted(layer: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[Tensor,
     return outputs, count
 
 
-def _owners(
-    model: nn.Module, chain: Sequence[Layer], starts: Sequence[int], plan: ParallelPlan
-) -> dict[str, int]:
-    """The stage of each name in the model's state; of what no layer has, the first."""
-    stages: dict[int, set[int]] = {}
-    for stage, (first, end) in enumerate(zip(starts, ends_of(starts, len(chain)), strict=True)):
-        for layer in chain[first:end]:
-            for tensor in [*layer.module.parameters(), *layer.module.buffers()]:
-                stages.setdefault(id(tensor), set()).add(stage)
-    owners = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        found = sorted(stages.get(id(tensor), {0}))
-        if len(found) > 1:
-            limit = (
-                f"another one: {name} belongs to stages {found[0]} and {found[1]}, and workers can't share a "
-                "tensor. Name starts that keep its layers together, or use data"
-            )
-            raise InvalidArgumentError.of_field("plan", str(plan), limit)
-        owners[name] = found[0]
-    return owners
+def _places(model: nn.Module, chain: Sequence[Layer]) -> dict[str, tuple[int, ...]]:
+    """The layers of each name in the model's state."""
+    layers: dict[int, list[int]] = {}
+    for number, layer in enumerate(chain):
+        for tensor in [*layer.module.parameters(), *layer.module.buffers()]:
+            layers.setdefault(id(tensor), []).append(number)
+    state = model.state_dict(keep_vars=True)
+    return {name: tuple(layers.get(id(tensor), (0,))) for name, tensor in state.items()}

@@ -1,6 +1,6 @@
 """What a worker keeps of a pipeline job: task, data and blueprint, and its stage for a generation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -11,16 +11,17 @@ from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import ParallelPlan, parse_plan
 from peerloom.v1.trainer_pb2 import JobSpec, ModelStage
-from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw
+from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
-from peerloom.worker.task import Task, load_data
-from peerloom.worker.training import LEAST_NORMALISED, SPEED_GAIN
+from peerloom.worker.speed import slot_gflops
+from peerloom.worker.task import Task
+from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import FP16
-from peerloom.worker.updating.updater import updater_of
+from peerloom.worker.updating.task_updater import updater_of
 
 _LONGEST_NAME = 128
 _log = get_logger()
@@ -41,25 +42,39 @@ class PipelineTraining:
         self.plan: ParallelPlan = parse_plan("plan", spec.plan)
         self.device = device
         self.seed: int = spec.seed
+        # A stage's time would say as much of its layers as of the slot.
+        self.speed_gflops = 0.0 if self.plan.starts else slot_gflops(device)
         self._learning_rate: float = spec.learning_rate
         _check_task(task)
-        self.train, self.test = load_data(task)
-        self.blueprint: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
-        self.least_samples = LEAST_NORMALISED if self.blueprint.normalises else 1
-        if self.blueprint.normalises:
+        self.train, self.test = indexed_data(task)
+        self._even: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
+        self.blueprint = self._even
+        self.least_samples = self.blueprint.least_samples
+        if self.least_samples > 1:
             _log.warning("normalised_by_micro_batch", micro_batches=self.plan.micro_batches)
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
-        self.training_s = self.compute_s = self.communication_s = 0.0
-        self.steps = self.samples = self.communicated_bytes = 0
-        self.compute_s_per_sample = 0.0
+        self.figures = TrainingFigures()
         self._order: tuple[int, Tensor] | None = None
 
-    def enter(self, stage: int, checkpoint: Path | None = None, initial: Path | None = None) -> None:
+    def enter(
+        self,
+        stage: int,
+        shares: Sequence[int] = (),
+        *,
+        checkpoint: Path | None = None,
+        initial: Path | None = None,
+    ) -> None:
         """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
-        Raises DataLossError for a file of another model, InvalidArgumentError for an optimiser that a stage
-        can't have.
+        `shares` say how the model is divided (`PipelineBlueprint.cut`); it is cut evenly where layers with a
+        tensor in common would come apart. Raises DataLossError for a file of
+        another model, InvalidArgumentError for an optimiser that a stage can't have.
         """
+        try:
+            self.blueprint = self._even.cut(shares)
+        except InvalidArgumentError as error:  # the same on all workers
+            _log.warning("cut_evenly", reason=error.message)
+            self.blueprint = self._even
         names = self.blueprint.names(stage)
         self.stage, self.stage_model = stage, self._build(stage, names)
         total = self.schedule.total_batches
@@ -94,17 +109,6 @@ class PipelineTraining:
         first, end = self.schedule.bounds(step)
         return self._order[1][first:end]
 
-    def note_step(self, samples: int, step_s: float, computed_s: float, sent_bytes: int) -> None:
-        """Adds up a step for the result, and to the running mean of what a sample takes here."""
-        self.steps += 1
-        self.samples += samples
-        self.training_s += step_s
-        self.compute_s += computed_s
-        self.communication_s += step_s - computed_s
-        self.communicated_bytes += sent_bytes
-        past = self.compute_s_per_sample or computed_s / samples
-        self.compute_s_per_sample = past + SPEED_GAIN * (computed_s / samples - past)
-
     def _build(self, stage: int, names: frozenset[str]) -> StageModel:
         # The whole is here for a moment: a seed gives the parameters of a stage only with those before it.
         torch.manual_seed(self.seed)
@@ -128,11 +132,6 @@ class PipelineTraining:
             self.stage_model.load_state_dict(tensors)
         except (SafetensorError, RuntimeError) as error:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
-
-
-def seed_of(seed: int, step: int, stage: int) -> int:
-    """Of all chance in a step of a stage: the first one's is that of a worker that holds all."""
-    return hash((seed, step, stage)) & 0x7FFF_FFFF_FFFF_FFFF
 
 
 def _check_task(task: Task) -> None:

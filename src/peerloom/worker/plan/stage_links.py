@@ -1,6 +1,7 @@
 """Tensors from stage to stage over the mesh of the group, and a few numbers among all stages.
 
-A tensor goes in two messages: its form, then its values, for shapes may differ from batch to batch. Sending
+A tensor goes in two messages: its form, then its values, for shapes may differ from batch to batch. With a
+codec the values are those that the codec gives back, in the tensor's own type. Sending
 begins at once and goes on while the stage computes; `flush` waits for its end.
 """
 
@@ -13,14 +14,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from peerloom.errors import InvalidArgumentError
+from peerloom.kit.sync_method import NONE
 from peerloom.worker.group.process_group import Group, all_gather_rows
 from peerloom.worker.group.waits import TensorFuture
+from peerloom.worker.plan.stage_message import FORM_NUMBERS, TensorForm, decoded, empty_content, encoded
 from peerloom.worker.sync import SyncTraffic
-from peerloom.worker.tensor_types import TENSOR_TYPES
 
-_ORDER = list(TENSOR_TYPES.values())
-MOST_DIMENSIONS = 12
 # A state on its way holds the training up, and one that never comes would for ever.
 POOR_LINK_BYTES_PER_S = 1 << 16
 
@@ -46,8 +45,11 @@ class StageLinks(Protocol):
     def stages(self) -> int:
         """How many there are."""
 
-    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False) -> None:
-        """Begins to send a tensor, which nobody may change before `flush` has returned."""
+    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
+        """Begins to send a tensor, which nobody may change before `flush` has returned.
+
+        One of floating-point numbers goes by the `codec`, of ACTIVATION_CODECS, where that makes it shorter.
+        """
 
     def receive(self, stage: int) -> StageTensor:
         """The next tensor from that stage, on the processor. Raises what `Group.result` does."""
@@ -81,23 +83,24 @@ class MeshLinks:
     def stages(self) -> int:
         return self._group.world_size
 
-    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False) -> None:
+    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
         while self._sent and self._sent[0][0].done():
             self._group.result(self._sent.pop(0)[0])
         content = tensor.detach().cpu().contiguous()
-        self._send(stage, form_of_tensor(content, wants_gradient))
+        form = TensorForm.of(content, wants_gradient, codec)
+        self._send(stage, form.to_numbers())
         if content.numel():
-            self._send(stage, content)
+            self._send(stage, encoded(content, form.codec))
 
     def receive(self, stage: int) -> StageTensor:
         began_s = time.perf_counter()
-        form = self._receive(stage, torch.empty(2 + MOST_DIMENSIONS, dtype=torch.int64))
-        dtype, shape, wants_gradient = read_form(form)
-        tensor = torch.empty(shape, dtype=dtype)
-        if tensor.numel():
-            self._receive(stage, tensor)
+        numbers = self._receive(stage, torch.empty(FORM_NUMBERS, dtype=torch.int64))
+        form = TensorForm.of_numbers(numbers)
+        content = empty_content(form)
+        if content.numel():
+            self._receive(stage, content)
         self.traffic.exposed_s += time.perf_counter() - began_s
-        return StageTensor(tensor, wants_gradient)
+        return StageTensor(decoded(content, form), form.wants_gradient)
 
     def flush(self, at_most: int = 0) -> None:
         began_s = time.perf_counter()
@@ -135,21 +138,3 @@ class MeshLinks:
         count = self._messages.get((sender, receiver), 0)
         self._messages[sender, receiver] = count + 1
         return (count * self.stages + sender) * self.stages + receiver + 1
-
-
-def form_of_tensor(tensor: Tensor, wants_gradient: bool) -> Tensor:
-    """A tensor's type and shape as numbers, int64 [14]. Raises InvalidArgumentError for an unusual one."""
-    if tensor.dtype not in _ORDER or tensor.dim() > MOST_DIMENSIONS:
-        found = f"{str(tensor.dtype).removeprefix('torch.')} of {tensor.dim()} dimensions"
-        limit = f"a tensor of {', '.join(TENSOR_TYPES)} of at most {MOST_DIMENSIONS} dimensions"
-        raise InvalidArgumentError.of_field("what goes from stage to stage", found, limit)
-    numbers = [2 * _ORDER.index(tensor.dtype) + wants_gradient, tensor.dim(), *tensor.shape]
-    return torch.tensor(numbers + [0] * (2 + MOST_DIMENSIONS - len(numbers)))
-
-
-def read_form(form: Tensor) -> tuple[torch.dtype, list[int], bool]:
-    """Type, shape, and whether a gradient is wanted, of `form_of_tensor`. Raises RuntimeError for others."""
-    code, dimensions, *shape = form.tolist()
-    if not (0 <= code < 2 * len(_ORDER) and 0 <= dimensions <= MOST_DIMENSIONS and min(shape) >= 0):
-        raise RuntimeError(f"worker mesh: a stage announced no tensor but {form.tolist()}")
-    return _ORDER[code // 2], shape[:dimensions], bool(code % 2)

@@ -67,14 +67,14 @@ def evaluate_stage(
     training.stage_model.train()
     rows = links.gather([total])
     check()
-    state, test = training.state, len(training.test)
-    state.close_epoch(state.evaluated + 1)
+    state, metric = training.state, rows[-1][0] / max(1, len(training.test))
+    state.close_epoch(state.evaluated + 1, metric)
     return EpochProgress(
         epoch=state.evaluated,
         metric_name=training.task.metric_name,
-        metric=rows[-1][0] / max(1, test),
+        metric=metric,
         loss=state.measured_loss_sum / training.schedule.samples,
-        test_samples=test,
+        test_samples=len(training.test),
     )
 
 
@@ -105,7 +105,6 @@ def _step(training: PipelineTraining, group: Group, links: StageLinks, hooks: Ho
     done = make_step(training, links, group.check, **wishes)
     step_s, sent_bytes = time.perf_counter() - began_s, links.traffic.bytes - sent_bytes
     computed_s = min(done.computed_s, step_s)
-    training.note_step(end - first, step_s, computed_s, sent_bytes)
     progress = StepProgress(
         step=state.step,
         total_steps=training.schedule.total_steps,
@@ -121,6 +120,8 @@ def _step(training: PipelineTraining, group: Group, links: StageLinks, hooks: Ho
         generation=group.generation,
         workers=group.world_size,
     )
+    training.figures.add(progress)
+    training.figures.note_speed(computed_s / progress.samples)
     hooks.report(progress)
     hooks.on_step()
     return done

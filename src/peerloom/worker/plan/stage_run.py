@@ -3,7 +3,6 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.trainer_pb2 import (
     ConfigureGeneration,
     JobSpec,
@@ -30,15 +29,17 @@ def enter_stage(
 
     Raises what `PipelineTraining.enter` raises, and NotFoundError when the agent lacks a file.
     """
-    digest = config.checkpoint_digest or spec.initial_model_digest
+    digest, shares = config.checkpoint_digest or spec.initial_model_digest, list(config.stage_shares)
     if not digest:
-        training.enter(config.rank)
+        training.enter(config.rank, shares)
         return
     with TemporaryDirectory(prefix="peerloom-") as folder:
         path = Path(folder) / "state.safetensors"
         fetch_file(assignment, digest, path)
-        is_checkpoint = bool(config.checkpoint_digest)
-        training.enter(config.rank, path if is_checkpoint else None, None if is_checkpoint else path)
+        if config.checkpoint_digest:
+            training.enter(config.rank, shares, checkpoint=path)
+        else:
+            training.enter(config.rank, shares, initial=path)
 
 
 def run_stage(
@@ -62,13 +63,9 @@ def run_stage(
     session.set_reporting(group.rank == 0)
     checkpoints = StageCheckpoints(assignment, links, checkpoint_interval_s, session.report_checkpoint)
 
-    def on_step() -> None:
-        session.set_position(training.state.step, group.generation)
-        session.set_work(training.compute_s_per_sample, 0)
-
     hooks = Hooks(
         session.report,
-        on_step,
+        lambda: session.set_position(training.state.step, group.generation),
         checkpoints.is_due,
         session.is_leaving,
         lambda writer, at_once: checkpoints.keep(training, writer, at_once=at_once),
@@ -89,22 +86,15 @@ def _finish(
         path = Path(folder) / "model.safetensors"
         with group.failures():
             digest = write_model(training, links, spec, path)
-        model = store_model(assignment, spec, path) if group.rank == 0 else Artifact()
-    steps = max(1, training.steps)
-    return WorkerFinished(
-        generation=group.generation,
-        model=model,
-        parameters_digest=digest,
-        training_s=training.training_s,
-        samples=training.samples,
-        compute_s_per_step=training.compute_s / steps,
-        training_gflops=_gflops(training),
-        communication_s_per_step=training.communication_s / steps,
-        communicated_bytes=training.communicated_bytes,
-    )
+        finished = training.figures.finished()
+        if group.rank == 0:
+            finished.model.CopyFrom(store_model(assignment, spec, path))
+    finished.generation, finished.parameters_digest = group.generation, digest
+    finished.training_gflops = _gflops(training)
+    return finished
 
 
 def _gflops(training: PipelineTraining) -> float:
     first, end = training.blueprint.bounds(training.stage)
-    seconds = training.compute_s_per_sample
+    seconds = training.figures.compute_s_per_sample
     return PASSES * sum(training.blueprint.flops[first:end]) / seconds / 1e9 if seconds > 0 else 0.0

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import micro_batch_sizes
-from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, passes_of
+from peerloom.kit.plan_model.pipeline_order import passes_of
 from peerloom.worker.batches import Nest, each_tensor, form_of
-from peerloom.worker.plan.pipeline_training import PipelineTraining, seed_of
+from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageLinks
-from peerloom.worker.step_chance import seed_torch
+from peerloom.worker.step_chance import seed_of, seed_torch
 from peerloom.worker.task import load_batch, sample_losses
 from peerloom.worker.task_checks import check_all_used
 from peerloom.worker.updating.precision import autocast, summable
@@ -102,7 +102,8 @@ def _compute(
     stage, stages, batch = links.stage, links.stages, sum(parts.sizes)
     under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out, by micro-batch
     losses: list[Tensor] = []
-    for one in passes_of(ONE_F_ONE_B, stage, stages, len(parts.sizes)):
+    codec = training.plan.activations
+    for one in passes_of(training.plan.order, stage, stages, len(parts.sizes)):
         check()
         if one.is_forward:
             entered = _entering(training, links, parts, one.micro_batch)
@@ -110,7 +111,7 @@ def _compute(
             if stage == stages - 1:
                 losses.append(left.detach())
             else:
-                links.send(stage + 1, left, wants_gradient=left.requires_grad)
+                links.send(stage + 1, left, wants_gradient=left.requires_grad, codec=codec)
             under_way[one.micro_batch] = (entered, left)
             continue
         entered, left = under_way.pop(one.micro_batch)
@@ -121,7 +122,8 @@ def _compute(
             torch.autograd.backward([left], [gradient])
         if stage and entered.requires_grad:
             # Of a tensor that the layers didn't use the gradient is nothing.
-            links.send(stage - 1, torch.zeros_like(entered) if entered.grad is None else entered.grad)
+            gradient = torch.zeros_like(entered) if entered.grad is None else entered.grad
+            links.send(stage - 1, gradient, codec=codec)
     return float(torch.stack(losses).double().sum()) if losses else 0.0
 
 

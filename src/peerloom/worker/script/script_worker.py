@@ -3,6 +3,7 @@
 import threading
 
 from peerloom.errors import DataLossError, PermissionDeniedError
+from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
@@ -20,6 +21,7 @@ from peerloom.v1.trainer_pb2 import (
 )
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.checkpoint_writer import refuse_checkpoint
+from peerloom.worker.generation_spans import generation_span
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.script.attempt import ScriptAttempt
 from peerloom.worker.script.periodic_calls import PeriodicCalls
@@ -42,7 +44,6 @@ class ScriptWorker:
         self._lock = threading.Lock()
         self._attempt: ScriptAttempt | None = None
         self._aborted = 0  # the newest generation that the trainer ended
-        self.is_leaving = False
 
     def run(self) -> int:
         """Follows the trainer's commands until the job is over."""
@@ -58,19 +59,18 @@ class ScriptWorker:
                 self._prepare(command.spec)
                 self.session.answer(WorkerSessionRequest(prepared=WorkerPrepared()))
             elif isinstance(command, ConfigureGeneration):
-                self._work(command)
+                with generation_span(command):
+                    self._work(command)
 
     def ask_to_leave(self, reason: str, grace_s: float = 0.0) -> None:
         """The node wants its slot back: the others go on without this worker, or with a replacement.
 
         `grace_s` is how long it may wait for one.
         """
-        self.is_leaving = True
         self.session.leave(reason, grace_s)
 
     def ask_to_stay(self) -> None:
         """The node doesn't want its slot back any more."""
-        self.is_leaving = False
         self.session.stay()
 
     def _abort(self, abort: AbortGeneration) -> None:
@@ -84,8 +84,9 @@ class ScriptWorker:
     def _prepare(self, spec: JobSpec) -> None:
         if why_not := self._assignment.work.why_not(spec):
             raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-        self._folder.lay_out()
-        self._folder.script(spec.task)
+        with tracing.span("prepare", task=spec.task):
+            self._folder.lay_out()
+            self._folder.script(spec.task)
 
     def _work(self, config: ConfigureGeneration) -> None:
         check_may_be_plain(self._is_tls, config.world_size)
@@ -112,7 +113,7 @@ class ScriptWorker:
             script = self._folder.script(config.spec.task)
             attempt.run(script, self._folder.path, lambda: self.session.say(ready))
             aborted.reason = f"its script ended with status {attempt.status}" if attempt.status else ""
-            if attempt.status and not self.is_leaving:  # else its node ended them both
+            if attempt.status and not self.session.is_leaving():  # else its node ended them both
                 failed = ScriptExit(rank=config.rank, status=attempt.status, last_lines=attempt.last_lines)
                 aborted.script_exit.CopyFrom(failed)
         except GenerationBrokenError as broken:

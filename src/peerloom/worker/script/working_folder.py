@@ -1,15 +1,15 @@
 """The folder in which a script runs: its code, and what it has written there, which rank 0's is for all.
 
 Nodes share no disk. So what rank 0 leaves in its working folder is stored as an artifact, as a whole and with
-the code, and every rank begins with it when the script is started again.
+the code, and every rank begins with it when the script is started again; hidden files too, as checkpoints of
+torch.distributed.checkpoint have one.
 """
 
-import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peerloom.artifacts.bundles import pack, unpack
+from peerloom.artifacts.bundles import pack, packed_files, unpack
 from peerloom.errors import DataLossError, InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
@@ -78,7 +78,7 @@ class WorkingFolder:
     def _store(self, files: _Files) -> Artifact | None:
         with TemporaryDirectory(prefix="peerloom-", dir=self._assignment.folder) as folder:
             bundle = Path(folder) / "folder.tar"
-            pack(self.path, bundle)
+            pack(self.path, bundle, hidden=True)
             if self._files() != files:
                 return None  # a half-written file is nobody's checkpoint
             kind, name = ArtifactKind.ARTIFACT_KIND_CHECKPOINT, f"{self._assignment.job_id}.tar"
@@ -105,10 +105,7 @@ class WorkingFolder:
     def _files(self) -> _Files:
         """Size and time of each file that `pack` takes."""
         found: _Files = {}
-        for folder, folders, names in os.walk(self.path):
-            folders[:] = [name for name in folders if not name.startswith(".") and name != "__pycache__"]
-            for path in (Path(folder) / name for name in names if not name.startswith(".")):
-                if path.is_file():
-                    status = path.stat()
-                    found[str(path.relative_to(self.path))] = (status.st_size, status.st_mtime_ns)
+        for path in packed_files(self.path, hidden=True):
+            status = path.stat()
+            found[str(path.relative_to(self.path))] = (status.st_size, status.st_mtime_ns)
         return found

@@ -1,5 +1,6 @@
 """Half precision in forward pass and loss: torch.autocast, and for fp16 a scale for small gradients."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -33,18 +34,19 @@ class GradientScaler:
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The same loss; what is differentiated of it comes out times the scale."""
-        scale = self._scaler.get_scale()
-        if loss.requires_grad:
-            loss.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
+        if loss.requires_grad:  # the scale stays on its device: asking for it would wait for a GPU
+            loss.register_hook(self._scaler.scale)  # type: ignore[no-untyped-call]
         return loss
 
-    def unscale(self, optimiser: torch.optim.Optimizer) -> None:
+    def unscale(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
         """Takes the scale out of the summed gradients."""
-        self._scaler.unscale_(optimiser)
+        for optimiser in optimisers:
+            self._scaler.unscale_(optimiser)
 
-    def step(self, optimiser: torch.optim.Optimizer) -> None:
-        """The optimiser's step, unless a gradient isn't finite; and the next scale."""
-        self._scaler.step(optimiser)
+    def step(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
+        """The optimisers' steps, but for those with a gradient that isn't finite; and the next scale."""
+        for optimiser in optimisers:
+            self._scaler.step(optimiser)
         self._scaler.update()
 
     def state(self) -> dict[str, Any]:

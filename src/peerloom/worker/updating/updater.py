@@ -3,47 +3,47 @@
 import json
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.updating.clipping import clip_gradients, gradients_of, sum_of_squares
-from peerloom.worker.updating.named_state import flatten, load_schedule, names_of, unflatten
-from peerloom.worker.updating.precision import FP16, GradientScaler
-
-if TYPE_CHECKING:
-    from peerloom.worker.task import Task
+from peerloom.worker.updating.named_state import NamedOptimiser, check_apart, check_known, load_schedule
+from peerloom.worker.updating.precision import GradientScaler
 
 
 class Updater:
-    """An optimiser with what belongs to it: schedule, clipping, and fp16's scale.
+    """Optimisers with what belongs to them: schedules, clipping, and fp16's scale.
 
-    All of it follows from the sums of gradients alone, and `state` is all that it remembers. Raises
-    InvalidArgumentError for an optimiser of other parameters than the model's, and for a state that a file of
-    numbers and text can't hold.
+    An optimiser none of whose parameters has a gradient rests, and its schedules with it. All follows from
+    the sums of gradients and the epochs' metrics alone, and `state` is all that it remembers. Raises
+    InvalidArgumentError for an optimiser of other parameters than the model's, two of one parameter, and a
+    state that a file of numbers and text can't hold.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        scheduler: LRScheduler | None = None,
+        optimisers: Sequence[Optimizer],
+        schedulers: Sequence[LRScheduler] = (),
         clip_norm: float | None = None,
         scaler: GradientScaler | None = None,
     ) -> None:
-        self.optimiser = optimiser
+        self.optimisers = list(optimisers)
         self._model = model
-        self._scheduler = scheduler
+        self._schedulers = list(schedulers)
         self._clip_norm = clip_norm
         self._scaler = scaler
-        self._names = names_of(optimiser, model)
-        self._updates = 0  # that the schedule has seen
-        self._updated = [each for group in optimiser.param_groups for each in group["params"]]
+        self._named = [NamedOptimiser(each, model) for each in optimisers]
+        check_apart(self._named)
+        self._updates = 0  # that the schedules have seen
+        self._metric: float | None = None  # of an epoch, which the schedules that want one haven't seen yet
+        self._updated = [parameter for each in self._named for parameter in each.parameters]
         try:
             json.dumps(self.state()[0])
         except TypeError as error:
@@ -53,7 +53,7 @@ class Updater:
     @property
     def learning_rate(self) -> float:
         """Of the next step, in the first group of parameters."""
-        return float(self.optimiser.param_groups[0]["lr"])
+        return float(self.optimisers[0].param_groups[0]["lr"])
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The same loss, to be differentiated: its gradients come with fp16's scale, if there is one."""
@@ -68,24 +68,34 @@ class Updater:
 
         `norm` is that of the whole gradient, where others hold parts of it: these are clipped by it.
         """
+        self._show_metric()
+        stepping = [each.optimiser for each in self._named if not each.rests] or self.optimisers
         if self._scaler is not None:
-            self._scaler.unscale(self.optimiser)
+            self._scaler.unscale(stepping)
         if self._clip_norm is not None:
             clip_gradients(self._updated, self._clip_norm, norm)
         if self._scaler is not None:
-            self._scaler.step(self.optimiser)
+            self._scaler.step(stepping)
         else:
-            self.optimiser.step()
+            for optimiser in stepping:
+                optimiser.step()
         self.clear()
         with nullcontext() if self._scaler is None else _without_a_step():
-            self._step_schedule()
+            self._step_schedules(stepping)
+
+    def measured(self, metric: float | None) -> None:
+        """An epoch's metric, for schedules that want one: they see it with the next step. None: forget it.
+
+        Not at once, as an epoch may be measured anew, and would count twice then.
+        """
+        self._metric = metric if any(map(wants_metric, self._schedulers)) else None
 
     def reach(self, updates: int) -> None:
         """Moves the schedule on to where it is after so many updates: others have made those before."""
         if self._updates < updates:
             with _without_a_step():
                 while self._updates < updates:
-                    self._step_schedule()
+                    self._step_schedules(self.optimisers)
 
     def clear(self) -> None:
         """Forgets gradients, of parameters that the optimiser leaves alone too: they would add up."""
@@ -93,42 +103,72 @@ class Updater:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What is plain, for JSON, and the tensors, by name; these are the optimiser's own, not copies."""
-        described, tensors = flatten(self.optimiser, self._names)
-        return {**described, **self._rates(), "updates": self._updates}, tensors
+        state: dict[str, Any] = {}
+        groups: list[dict[str, Any]] = []
+        tensors: dict[str, Tensor] = {}
+        for each in self._named:
+            described, own = each.flatten()
+            state |= described["state"]
+            groups += described["groups"]
+            tensors |= own
+        rates = {**self._rates(), "updates": self._updates}
+        return {"state": state, "groups": groups, **rates}, tensors
 
     def load(self, described: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Takes over another worker's `state`. Raises KeyError or ValueError for one of another task."""
-        schedule, scale = described["schedule"], described["scale"]
-        if (schedule is None, scale is None) != (self._scheduler is None, self._scaler is None):
+        schedules, scale, groups = described["schedules"], described["scale"], list(described["groups"])
+        if (len(schedules), scale is None) != (len(self._schedulers), self._scaler is None):
             raise ValueError("only one of both has a learning-rate schedule, or computes in fp16")
-        self.optimiser.load_state_dict(unflatten(self.optimiser, self._names, described, tensors))
-        if self._scheduler is not None:
-            load_schedule(self._scheduler, schedule)
+        if len(groups) != sum(len(each.param_groups) for each in self.optimisers):
+            raise ValueError("its optimisers have other groups of parameters")
+        check_known(self._named, described["state"])
+        for each in self._named:
+            own = [groups.pop(0) for _ in each.optimiser.param_groups]
+            each.optimiser.load_state_dict(each.unflatten(described["state"], own, tensors))
+        for scheduler, told in zip(self._schedulers, schedules, strict=True):
+            load_schedule(scheduler, told)
         if self._scaler is not None:
             self._scaler.load(scale)
-        self._updates = described["updates"]
+        self._updates, self._metric = described["updates"], described["metric"]
 
     def moments(self) -> list[Tensor]:
-        """The optimiser's tensors, in an order that all ranks have."""
-        states = self.optimiser.state_dict()["state"]
-        entries = [states[index][key] for index in sorted(states) for key in sorted(states[index])]
-        return [entry for entry in entries if isinstance(entry, Tensor)]
+        """The optimisers' tensors, in an order that all ranks have."""
+        return [
+            entry
+            for optimiser in self.optimisers
+            for _, entries in sorted(optimiser.state_dict()["state"].items())
+            for _, entry in sorted(entries.items())
+            if isinstance(entry, Tensor)
+        ]
 
     def fingerprint(self) -> int:
         """A number below 2**32, other for another learning rate, place in the schedule, or scale."""
-        rates = [group.get("lr") for group in self.optimiser.param_groups]
+        rates = [group.get("lr") for each in self.optimisers for group in each.param_groups]
         return zlib.crc32(json.dumps([rates, self._rates()], sort_keys=True).encode())
 
     def _rates(self) -> dict[str, Any]:
         return {
-            "schedule": None if self._scheduler is None else self._scheduler.state_dict(),
+            "schedules": [scheduler.state_dict() for scheduler in self._schedulers],
+            "metric": self._metric,
             "scale": None if self._scaler is None else self._scaler.state(),
         }
 
-    def _step_schedule(self) -> None:
+    def _show_metric(self) -> None:
+        metric, self._metric = self._metric, None
+        for scheduler in self._schedulers:
+            if metric is not None and isinstance(scheduler, ReduceLROnPlateau):
+                scheduler.step(metric)
+
+    def _step_schedules(self, stepping: Sequence[Optimizer]) -> None:
         self._updates += 1
-        if self._scheduler is not None:
-            self._scheduler.step()
+        for scheduler in self._schedulers:
+            if not wants_metric(scheduler) and any(scheduler.optimizer is each for each in stepping):
+                scheduler.step()
+
+
+def wants_metric(scheduler: LRScheduler) -> bool:
+    """Whether it moves on by an epoch's metric, and not with each step."""
+    return isinstance(scheduler, ReduceLROnPlateau)
 
 
 @contextmanager
@@ -137,18 +177,3 @@ def _without_a_step() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected call of", UserWarning)
         yield
-
-
-def updater_of(task: "Task", model: nn.Module, learning_rate: float, steps: int) -> Updater:
-    """The task's updater of `model`, in a job of so many steps. Raises InvalidArgumentError as that does."""
-    optimiser = task.optimiser(model.parameters(), learning_rate)
-    scheduler = task.scheduler(optimiser, steps)
-    if scheduler is not None and (
-        not isinstance(scheduler, LRScheduler) or isinstance(scheduler, ReduceLROnPlateau)
-    ):
-        limit = "None, or an LRScheduler of torch whose step() needs no metric"
-        name = f"{type(task).__name__}.scheduler()"
-        raise InvalidArgumentError.of_field(name, type(scheduler).__name__, limit)
-    device = next(model.parameters()).device
-    scaler = GradientScaler(device) if task.autocast == FP16 else None
-    return Updater(model, optimiser, scheduler, task.clip_norm, scaler)

@@ -1,0 +1,125 @@
+"""What is followed of one thing: a job on and on once somebody has looked, all else while somebody does."""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from peerloom.client.async_client import AsyncClient
+from peerloom.dashboard.board import Board
+from peerloom.dashboard.job_page import JobPage
+from peerloom.dashboard.listings import artifact_rows, belief_steps
+from peerloom.errors import PeerloomError
+
+STATUS_EVERY_S = 1.0
+# Each asks several services, or all nodes.
+NODE_EVERY_S, ARTIFACTS_EVERY_S = 2.0, 5.0
+HISTORY_LIMIT = 200
+# Jobs whose events are kept after somebody looked at them; the one looked at longest ago goes first.
+FOLLOWED_LIMIT = 16
+
+
+def events_section(job_id: str) -> str:
+    """The name of the section with all that happened to a job that is followed."""
+    return f"events:{job_id}"
+
+
+class CloseUps:
+    """Keeps the sections job:ID, events:ID, node:NAME and artifacts: of what somebody looks at."""
+
+    def __init__(self, client: AsyncClient, board: Board, tasks: asyncio.TaskGroup) -> None:
+        self._client, self._board, self._tasks = client, board, tasks
+        self._jobs: OrderedDict[str, asyncio.Task[None]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._lookers: Counter[str] = Counter()
+
+    @contextmanager
+    def looking(self, page: str, item: str) -> Iterator[list[str]]:
+        """Follows what a page shows beside the lists while the block runs; the names of its sections."""
+        if page == "job":
+            yield [self.look_at(item)]
+        elif page == "node":
+            with self._while_looked_at(f"node:{item}", lambda: self._node(item), NODE_EVERY_S) as name:
+                yield [name]
+        elif page == "artifacts":
+            with self._while_looked_at("artifacts", self._artifacts, ARTIFACTS_EVERY_S) as name:
+                yield [name]
+        else:
+            yield []
+
+    def look_at(self, job_id: str) -> str:
+        """Follows a job from now on; returns the name of its section."""
+        name = f"job:{job_id}"
+        task = self._jobs.get(name)
+        if task is None or task.done():
+            page = JobPage()
+            self._board.pin(name, page.page)
+            self._board.pin(events_section(job_id), page.events)
+            self._jobs[name] = self._tasks.create_task(self._follow_job(job_id, name, page))
+        self._jobs.move_to_end(name)
+        while len(self._jobs) > FOLLOWED_LIMIT:
+            oldest, task = self._jobs.popitem(last=False)
+            task.cancel()
+            self._board.unpin(oldest)
+            self._board.unpin(events_section(oldest.partition(":")[2]))
+        return name
+
+    async def _follow_job(self, job_id: str, name: str, page: JobPage) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(self._keep_status(job_id, name, page))
+            try:
+                job = await self._client.job(job_id)
+                async for event in job.watch():
+                    page.apply(event)
+                    self._board.touch(name)
+                page.refresh(await job.status())
+            except PeerloomError as error:
+                trouble = error.message
+                self._board.pin(name, lambda: {"trouble": trouble, "id": job_id})
+            asking.cancel()
+        self._board.touch(name)
+
+    async def _keep_status(self, job_id: str, name: str, page: JobPage) -> None:
+        """The snapshot has what events don't tell: the ledger, checkpoints, the state of each worker."""
+        while True:
+            try:
+                page.refresh(await (await self._client.job(job_id)).status())
+                self._board.touch(name)
+            except PeerloomError:
+                pass  # the trainer's availability tells of it
+            await asyncio.sleep(STATUS_EVERY_S)
+
+    async def _node(self, name: str) -> dict[str, Any]:
+        return {"name": name, "steps": belief_steps(await self._client.belief_history(name, HISTORY_LIMIT))}
+
+    async def _artifacts(self) -> dict[str, Any]:
+        return {"rows": artifact_rows(await self._client.artifacts.list())}
+
+    @contextmanager
+    def _while_looked_at(
+        self, name: str, ask: Callable[[], Awaitable[dict[str, Any]]], every_s: float
+    ) -> Iterator[str]:
+        if not self._lookers[name]:
+            self._asking[name] = self._tasks.create_task(self._keep_asking(name, ask, every_s))
+        self._lookers[name] += 1
+        try:
+            yield name
+        finally:
+            self._lookers[name] -= 1
+            if not self._lookers[name]:
+                del self._lookers[name]
+                self._asking.pop(name).cancel()
+                self._board.unpin(name)
+
+    async def _keep_asking(
+        self, name: str, ask: Callable[[], Awaitable[dict[str, Any]]], every_s: float
+    ) -> None:
+        found: dict[str, Any] = {}
+        while True:
+            try:
+                found = await ask()
+            except PeerloomError as error:  # what was told stays, and is said to be old
+                found = {**found, "trouble": error.message}
+            self._board.pin(name, lambda: found)  # noqa: B023  # the newest, whenever it is read
+            await asyncio.sleep(every_s)

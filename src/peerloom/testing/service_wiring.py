@@ -1,0 +1,225 @@
+"""Hands the real services what the simulation has in place of a machine: time, network, disks, processes.
+
+All that the simulation knows of the inside of a service stands here.
+"""
+
+import dataclasses
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from peerloom.artifacts.store import ArtifactStore
+from peerloom.kit.database import Database
+from peerloom.kit.lease import Lease
+from peerloom.kit.liveness import ProcessIdentity
+from peerloom.kit.runtime import Runtime
+from peerloom.kit.server import Endpoint, Server
+from peerloom.kit.standby import serve_with_lease
+from peerloom.sandbox.kernel_support import SandboxSupport
+from peerloom.services.node_agent import __main__ as node_agent_main
+from peerloom.services.node_agent.agent_runtime import AgentRuntime
+from peerloom.services.node_agent.config import NodeConfig
+from peerloom.services.node_agent.owner.inventory import LentMachine
+from peerloom.services.node_agent.owner.policy import HostUsage
+from peerloom.services.registry import __main__ as registry_main
+from peerloom.services.registry.config import RegistryConfig
+from peerloom.services.selector import __main__ as selector_main
+from peerloom.services.selector.config import SelectorConfig
+from peerloom.services.trainer import __main__ as trainer_main
+from peerloom.services.trainer.config import TrainerConfig
+from peerloom.services.trainer.jobs.sample_ledger import judge
+from peerloom.testing.memory_channel import dialer_of
+from peerloom.testing.memory_databases import MigratedDatabase, open_in_memory, prepare
+from peerloom.testing.memory_server import MemoryServer
+from peerloom.testing.scripted_evaluator import ScriptedEvaluator
+from peerloom.testing.scripted_starter import ScriptedStarter
+from peerloom.testing.simulated_processes import ProcessRun
+from peerloom.testing.virtual_loop import VirtualLoop, current_run
+from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
+from peerloom.v1.trainer_pb2 import Job
+
+REGISTRY, SELECTOR, TRAINER = "10.0.0.1:7400", "10.0.0.2:7401", "10.0.0.3:7402"
+STANDBY = "10.0.0.4:7401"  # a second selector on the same database
+REGISTRY_CONFIG = RegistryConfig(
+    listen=REGISTRY, heartbeat_interval_s=0.5, suspect_after_s=2.0, dead_after_s=5.0, restart_grace_s=2.5
+)
+SELECTOR_CONFIG = SelectorConfig(listen=SELECTOR, registry=REGISTRY)
+TRAINER_CONFIG = TrainerConfig(
+    listen=TRAINER,
+    registry=REGISTRY,
+    request_timeout_s=2.0,
+    start_timeout_s=10.0,
+    reconnect_timeout_s=4.0,
+    agent_timeout_s=1.0,
+    checkpoint_interval_s=0.5,
+    collective_timeout_s=20.0,
+    transfer_timeout_s=15.0,
+)
+NODE_CONFIG = NodeConfig(
+    registry=REGISTRY,
+    artifact_limit_bytes=10**9,
+    bulk_transfers=False,
+    handover_grace_s=3.0,
+    reservation_s=5.0,
+    inference=False,
+    measure_interval_s=0.0,
+)
+WALL_S = 1_700_000_000.0
+
+
+class VirtualClock:
+    """Both times are the loop's."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def wall_s(self) -> float:
+        """Seconds since 1970."""
+        return WALL_S + self._loop.time()
+
+    def monotonic_s(self) -> float:
+        """Seconds since the history began."""
+        return self._loop.time()
+
+
+class QuietMachine:
+    """An owner who does nothing else with the machine."""
+
+    async def look(self) -> HostUsage:
+        """What others do."""
+        return HostUsage(12 * 60, 0.0, None)
+
+    async def memory_of(self, pids: Any) -> dict[int, int]:
+        """Nobody grows."""
+        return {}
+
+    def available_bytes(self) -> int:
+        """Enough."""
+        return 10**10
+
+
+def prepare_databases() -> None:
+    """Migrates one database of each kind, once and for all histories."""
+    for name, main in (("registry", registry_main), ("selector", selector_main), ("trainer", trainer_main)):
+        prepare(name, main.MIGRATIONS)
+
+
+async def registry(run: ProcessRun) -> None:
+    """As the registry's main."""
+    server, runtime, database = _parts(
+        run, REGISTRY, registry_main.SERVICES, "registry", registry_main.MIGRATIONS
+    )
+    await _serve(
+        run,
+        server,
+        database,
+        runtime,
+        registry_main.MIGRATIONS,
+        lambda: registry_main.serve(REGISTRY_CONFIG, server, database, runtime),
+    )
+
+
+async def selector(run: ProcessRun, listen: str = SELECTOR) -> None:
+    """As the selector's main."""
+    config = dataclasses.replace(SELECTOR_CONFIG, listen=listen)
+    server, runtime, database = _parts(
+        run, listen, selector_main.SERVICES, "selector", selector_main.MIGRATIONS
+    )
+    await _serve(
+        run,
+        server,
+        database,
+        runtime,
+        selector_main.MIGRATIONS,
+        lambda: selector_main.serve(config, server, database, runtime),
+    )
+
+
+async def trainer(run: ProcessRun) -> None:
+    """As the trainer's main."""
+    server, runtime, database = _parts(
+        run, TRAINER, trainer_main.SERVICES, "trainer", trainer_main.MIGRATIONS
+    )
+
+    async def serve() -> None:
+        artifacts = ArtifactStore(run.process.disk.folder / "artifacts", 10**9)
+        config = dataclasses.replace(TRAINER_CONFIG, state=str(run.process.disk.folder))
+        evaluator = ScriptedEvaluator(run)
+        await trainer_main.serve(config, server, database, runtime, artifacts, "", evaluator)
+
+    await _serve(run, server, database, runtime, trainer_main.MIGRATIONS, serve)
+
+
+async def node_agent(
+    run: ProcessRun, slots: int, address: str = "", labels: Mapping[str, str] | None = None
+) -> None:
+    """As the agent's main."""
+    address, state = address or f"{run.host}:7403", run.process.disk.folder
+    state.mkdir(parents=True, exist_ok=True)
+    told = tuple(f"{name}={value}" for name, value in (labels or {}).items())
+    config = dataclasses.replace(
+        NODE_CONFIG, listen=address, state=str(state), name=run.name, slots=slots, labels=told
+    )
+
+    async def measure_speed() -> MachineSpeed:
+        return MachineSpeed(matmul_gflops=10.0)
+
+    accelerators = (Accelerator(kind="cpu", model="simulated", count=1),)
+    runtime = AgentRuntime(
+        clock=VirtualClock(run.world.loop),
+        dialer=dialer_of(run),
+        machine=LentMachine(slots, "cpu", accelerators, 10**9, 1, lambda: True),
+        starter=ScriptedStarter(run),
+        meter=QuietMachine(),
+        measure_speed=measure_speed,
+        sandbox=SandboxSupport(7, seccomp=True),
+        chance=_chance(run),
+    )
+    async with _server(
+        run, address, ("peerloom.v1.NodeAgentService", "peerloom.v1.ArtifactService")
+    ) as server:
+        run.stop = server.stop
+        await node_agent_main.serve(config, server, runtime)
+
+
+def _parts(
+    run: ProcessRun, listen: str, services: tuple[str, ...], name: str, migrations: str
+) -> tuple[Server, Runtime, Database]:
+    engine = open_in_memory(run.process.disk, name, migrations)
+    runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
+    return _server(run, listen, services), runtime, MigratedDatabase(engine, name)
+
+
+def _chance(run: ProcessRun) -> random.Random:
+    return random.Random(f"{run.world.seed}/{run.name}/{run.number}")
+
+
+def _server(run: ProcessRun, listen: str, services: tuple[str, ...]) -> Server:
+    def open_(interceptors: Any, **_: object) -> Any:
+        return MemoryServer(run.world.network, run, interceptors)
+
+    return Server(Endpoint(listen, allow_plain=True), services, open_, say=lambda _, **__: None)
+
+
+async def _serve(
+    run: ProcessRun, server: Server, database: Database, runtime: Runtime, migrations: str, serve: Any
+) -> None:
+    run.stop = server.stop
+    opened = (server, database, runtime.clock, migrations)
+    await serve_with_lease(*opened, serve, make_lease=lease_of_this_run)
+
+
+def lease_of_this_run(database: Database, clock: Any, place: str = "") -> Lease:
+    """What kit/standby makes in a simulation: the lease of a process that the simulation knows."""
+    run: Any = current_run.get()
+
+    def is_dead(process: ProcessIdentity) -> bool:
+        known = run.world.processes.get(process.host)
+        return known is not None and (known.run is None or known.run.number != process.pid)
+
+    return Lease(database, clock, place, ProcessIdentity(run.name, "", "", run.number, ""), is_dead)
+
+
+def sample_verdict(job: Job) -> tuple[bool, str]:
+    """Whether a job's ledger says that each sample was used once, and that in words."""
+    return judge(job.ledger, job.spec.epochs)
