@@ -209,6 +209,24 @@ def test_all_services_share_one_database(any_url: str, order: tuple[int, ...]) -
             assert differences(connection, metadata) == []
 
 
+@pytest.mark.parametrize("any_url", ["postgresql"], indirect=True)
+def test_on_postgresql_a_read_holds_no_transaction_open(any_url: str) -> None:
+    """It would be ended where a slow machine pauses for as long as a frozen holder of the lease may."""
+    database = connect_database(any_url, "tester")
+    state_of = sa.text("SELECT state FROM pg_stat_activity WHERE pid = :pid")
+    with database.read() as reading, database.read() as looking:
+        pid = reading.scalar(sa.text("SELECT pg_backend_pid()"))
+        assert looking.scalar(state_of, {"pid": pid}) == "idle"
+    database.close()
+
+
+def test_a_postgresql_that_is_away_is_named_with_its_place() -> None:
+    with pytest.raises(UnavailableError, match=r"PostgreSQL runs at 127\.0\.0\.1:1 and") as raised:
+        connect_database("postgresql+psycopg://me:secret@127.0.0.1:1/jobs", "tester")
+    assert "the user me may connect to the database jobs" in raised.value.message
+    assert "secret" not in raised.value.message
+
+
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UnavailableError, match=r"file/x\.sqlite can't be opened"):

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from peerloom.artifacts.disk import disk_errors
 from peerloom.errors import FailedPreconditionError
@@ -28,6 +29,7 @@ class JobTrainers:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, JobTrainer] = OrderedDict()
+        self._telling = Lock()
 
     def check(self, job_id: str, epoch: int) -> None:
         """Raises FailedPreconditionError (TRAINER_DEPOSED) when a later trainer than this runs the job."""
@@ -55,7 +57,8 @@ class JobTrainers:
 
         Raises ResourceExhaustedError or UnavailableError where the disk doesn't take it.
         """
-        if known := self._known.get(job_id):
-            for folder in filter(Path.exists, folders):  # a worker that has ended has none
-                with disk_errors(folder):
-                    write_private(folder / TRAINER_FILE, f"{known.address}\n".encode())
+        with self._telling:  # who writes last must have looked last
+            if known := self._known.get(job_id):
+                for folder in filter(Path.exists, folders):  # a worker that has ended has none
+                    with disk_errors(folder):
+                        write_private(folder / TRAINER_FILE, f"{known.address}\n".encode())
