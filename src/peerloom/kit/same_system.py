@@ -1,6 +1,8 @@
 """A service's database belongs to one system: the leader notes whose registry it knows, standbys compare."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.database import Database, SqlThread
@@ -8,32 +10,37 @@ from peerloom.kit.directory import Directory
 from peerloom.kit.lease_table import note_system, system_of
 
 ASK_AGAIN_S = 1.0
+T = TypeVar("T")
 
 
 async def note_own_system(directory: Directory, database: Database, sql: SqlThread) -> None:
-    """Notes, as soon as the registry answers, that this database is that of its system."""
-    registry_id = await _registry_id(directory)
+    """Notes, as soon as registry and database answer, that this database is that of the registry's system."""
 
-    def note() -> None:
-        with database.write() as connection:
-            note_system(connection, database.service, registry_id)
+    async def note() -> None:
+        registry_id = await directory.registry_id()
 
-    await sql.run(note)
+        def write() -> None:
+            with database.write() as connection:
+                note_system(connection, database.service, registry_id)
+
+        await sql.run(write)
+
+    await _until_answered(note)
 
 
 async def refuse_another_system(directory: Directory, database: Database) -> None:
     """Returns once it is known that whoever leads here belongs to our registry's system.
 
-    Raises FailedPreconditionError (ANOTHER_SYSTEM) when it doesn't, and what storage raises.
+    Raises FailedPreconditionError (ANOTHER_SYSTEM) when it doesn't.
     """
-    own = await _registry_id(directory)
 
     def read() -> str:
         with database.read() as connection:
             return system_of(connection, database.service)
 
+    own = await _until_answered(directory.registry_id)
     with SqlThread(database) as sql:
-        found = await sql.run(read)
+        found = await _until_answered(lambda: sql.run(read))
     if found not in ("", own):
         service = database.service
         raise FailedPreconditionError(
@@ -45,9 +52,9 @@ async def refuse_another_system(directory: Directory, database: Database) -> Non
         )
 
 
-async def _registry_id(directory: Directory) -> str:
+async def _until_answered(ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
-            return await directory.registry_id()
-        except PeerloomError:  # its own tasks say that the registry is away
+            return await ask()
+        except PeerloomError:  # the service's own tasks say what is away
             await asyncio.sleep(ASK_AGAIN_S)
