@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean
+.PHONY: docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -54,6 +54,14 @@ proto: $(READY) $(PROTOC)
 check-proto: $(READY)
 	@fresh=$$(mktemp -d) && trap 'rm -rf '$$fresh EXIT && $(MAKE) --no-print-directory proto OUT=$$fresh && \
 	  diff -r --exclude=__pycache__ $$fresh/peerloom/v1 src/peerloom/v1 || { echo "src/peerloom/v1 isn't what protos/ gives: run make proto"; exit 1; }
+
+# The docs site, build/docs/site/index.html, from the Markdown files as they are; nothing is fetched.
+docs: $(READY)
+	@$(BIN)/python docs/build_site.py build/docs
+
+# Fails where a link or an anchor leads nowhere, a page isn't in the navigation, or something comes from another place.
+docs-check: docs
+	@$(BIN)/python docs/check_site.py build/docs
 
 # Builds the wheel, installs it into an empty environment and starts each service from there.
 wheel-test: $(READY)

@@ -1,4 +1,4 @@
-"""Writes docs/reference/cli.md, configuration.md and api.md from the code, the configuration and the protos.
+"""Writes docs/reference/cli.md, configuration.md, python.md and api.md from the code and the protos.
 
 python docs/generate_reference.py            writes them
 python docs/generate_reference.py --check    ends with 1 and names those that aren't current
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from python_page import python_page
 
 from peerloom.cli.main import cli
 from peerloom.services.node_agent.config import NodeConfig
@@ -36,7 +37,12 @@ API_FILES = ("registry", "admission", "selector", "trainer", "node_agent", "arti
 
 def main() -> int:
     """Writes or checks the pages; the exit status."""
-    pages = {"cli.md": cli_page(), "configuration.md": configuration_page(), "api.md": api_page()}
+    pages = {
+        "cli.md": cli_page(),
+        "configuration.md": configuration_page(),
+        "python.md": f"{MADE}\n{python_page()}",
+        "api.md": api_page(),
+    }
     paths = {REFERENCE / name: text for name, text in pages.items()}
     if "--check" not in sys.argv[1:]:
         for path, text in paths.items():
@@ -150,7 +156,11 @@ def service_section(name: str, path: Path) -> str:
             continue
         if found := re.match(r"service (\w+)", line):
             link = f"[{name}.proto](../../protos/peerloom/v1/{name}.proto)"
-            out += [f"## `peerloom.v1.{found[1]}`\n", f"{' '.join(comment)} In {link}.\n"]
+            out += [
+                *([""] if out else []),
+                f"## `peerloom.v1.{found[1]}`\n",
+                f"{' '.join(comment)} In {link}.\n",
+            ]
             out += ["| call | takes | gives | what it does |", "| --- | --- | --- | --- |"]
         elif found := re.match(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\)", line):
             takes, gives = (f"{'stream of ' if found[i] else ''}`{found[i + 1]}`" for i in (2, 4))

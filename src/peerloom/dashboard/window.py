@@ -27,7 +27,7 @@ from peerloom.dashboard.following import kept_following
 from peerloom.dashboard.permitted_actions import actions_route
 from peerloom.dashboard.questions import questions_route
 from peerloom.errors import UnavailableError
-from peerloom.kit.server import watch_lifeline
+from peerloom.kit.lifeline import watch_lifeline
 
 STATIC = Path(__file__).parent / "static"
 SECTIONS = ("window", "services", "nodes", "events", "jobs", "models", "beliefs", "testbed")

@@ -4,8 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +20,7 @@ from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.identity import Identity
 from peerloom.kit.interceptors import CallInterceptor, Gate
+from peerloom.kit.lifeline import watch_lifeline
 from peerloom.kit.listening import check_listen, is_loopback
 from peerloom.kit.logs import get_logger
 from peerloom.kit.metrics import MetricSource
@@ -38,7 +37,6 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 PROBE_INTERVAL_S = 1.0
 PROBE_LIMIT_S = 2.0
 STOP_GRACE_S = 5.0
-ORPHAN_LIMIT_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -260,25 +258,6 @@ class Server:
     async def _end_health(self) -> None:
         await self._stopping.wait()
         await self._health.enter_graceful_shutdown()
-
-
-def watch_lifeline(on_end: Callable[[], object]) -> None:
-    """Calls `on_end` when our starter dies: it holds the other end of the pipe PEERLOOM_LIFELINE names.
-
-    So no process outlives the one that started it, not even when that one is killed by SIGKILL.
-    """
-    descriptor = os.environ.pop("PEERLOOM_LIFELINE", "")
-    if not descriptor:
-        return
-
-    def wait() -> None:
-        while os.read(int(descriptor), 1):
-            pass
-        on_end()
-        time.sleep(ORPHAN_LIMIT_S)  # a service that hangs must not outlive its starter either
-        os._exit(1)
-
-    threading.Thread(target=wait, name="lifeline", daemon=True).start()
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
 from peerloom.kit.sync_method import SyncMethod, parse_sync
-from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec, WorkerPrepared
 from peerloom.worker.agent_artifacts import fetch_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.elastic.hosting import begin_script
@@ -38,6 +38,17 @@ def begin_training(
     if spec.initial_model_digest:
         training.state.load_model(fetch_artifact(assignment, spec.initial_model_digest))
     return spec, training
+
+
+def prepared_of(training: Training | PipelineTraining, spec: JobSpec) -> WorkerPrepared:
+    """What the trainer hears of a training that can begin."""
+    return WorkerPrepared(
+        training_samples=training.schedule.samples,
+        epochs=spec.epochs,
+        batch_size=spec.batch_size,
+        learning_rate=spec.learning_rate,
+        speed_gflops=training.speed_gflops if isinstance(training, PipelineTraining) else 0.0,
+    )
 
 
 def fill_in(spec: JobSpec, task: object) -> JobSpec:

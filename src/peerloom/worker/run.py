@@ -24,7 +24,6 @@ from peerloom.v1.trainer_pb2 import (
     WorkerFailed,
     WorkerMeasured,
     WorkerMet,
-    WorkerPrepared,
     WorkerReady,
     WorkerSessionRequest,
 )
@@ -33,7 +32,7 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.beginning import begin_training, method_of
+from peerloom.worker.beginning import begin_training, method_of, prepared_of
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
 from peerloom.worker.generation_spans import FirstStep, generation_span
 from peerloom.worker.group.process_group import Group
@@ -113,7 +112,10 @@ class TrainingWorker:
                 self._save()
             elif isinstance(command, PrepareWorker):
                 self._checkpoint_interval_s = command.checkpoint_interval_s
-                self._say_prepared(self._prepare(command.spec))
+                told = prepared_of(self._prepare(command.spec), self._spec)
+                if told.speed_gflops:
+                    self.session.set_work(1 / told.speed_gflops, 0)
+                self.session.answer(WorkerSessionRequest(prepared=told))
             else:
                 with generation_span(command):
                     self._work(command)
@@ -133,19 +135,6 @@ class TrainingWorker:
         if isinstance(self._training, Training):
             writer = CheckpointWriter(self._assignment, 0.0, self.session.report_checkpoint)
             writer.write_now(self._training.state)
-
-    def _say_prepared(self, training: Training | PipelineTraining) -> None:
-        speed_gflops = training.speed_gflops if isinstance(training, PipelineTraining) else 0.0
-        if speed_gflops:
-            self.session.set_work(1 / speed_gflops, 0)
-        prepared = WorkerPrepared(
-            training_samples=training.schedule.samples,
-            epochs=self._spec.epochs,
-            batch_size=self._spec.batch_size,
-            learning_rate=self._spec.learning_rate,
-            speed_gflops=speed_gflops,
-        )
-        self.session.answer(WorkerSessionRequest(prepared=prepared))
 
     def _abort(self, abort: AbortGeneration) -> None:
         for group in [*self._formed_ahead.values(), *([self._group] if self._group else [])]:

@@ -165,23 +165,28 @@ times = st.floats(0.001, 100.0)
 @given(
     st.fixed_dictionaries(dict.fromkeys(METHODS, times)),
     st.fixed_dictionaries(dict.fromkeys(METHODS, times)),
-    st.lists(st.floats(0.98, 1.02), min_size=40, max_size=40),
+    st.lists(st.floats(0.98, 1.02), min_size=10, max_size=10),
 )
 def test_noise_moves_nothing_back_and_forth(
     predicted: dict[SyncMethod, float], true: dict[SyncMethod, float], noise: list[float]
 ) -> None:
-    """Whatever the model says, it settles after a look at some of the methods, at the best of those.
+    """Whatever the model says, it settles, at the best of the methods that it has looked at.
 
-    Each measured time is up to 2 % off; of two methods that makes 4 %, less than the margin.
+    Each measured time is up to 2 % off; of two methods that makes 4 %, less than the margin. So each change
+    goes to one of the four methods that weren't tried, or to a tried one that is truly faster: of those at
+    most 1, 2, 3 and 4 follow in a row after the first, second, third and fourth new one.
     """
-    in_use, tried, changed_at = RING, dict[SyncMethod, float](), 0
-    for number, factor in enumerate(noise):
-        tried[in_use] = true[in_use] * factor
-        others = {method: step_s for method, step_s in tried.items() if method != in_use}
-        found = decided(in_use, predicted, tried[in_use], tried=others)
-        if found.is_change:
-            in_use, changed_at = found.method, number
-    assert changed_at < 2 * len(METHODS)
+    in_use, tried, changes, is_settled = RING, dict[SyncMethod, float](), 0, False
+    while not is_settled:
+        before = changes
+        for factor in noise:
+            tried[in_use] = true[in_use] * factor
+            others = {method: step_s for method, step_s in tried.items() if method != in_use}
+            found = decided(in_use, predicted, tried[in_use], tried=others)
+            if found.is_change:
+                in_use, changes = found.method, changes + 1
+        is_settled = changes == before
+        assert changes <= 4 + (1 + 2 + 3 + 4)
     assert true[in_use] <= 1.1 * min(true[method] for method in tried)
 
 
