@@ -21,8 +21,9 @@ NAMES = (
     "audits",
 )
 
-# Only when named: the first three need root and ns-3, the first iperf3 too, the last a folder of MNIST.
-NAMED = ("network", "sync", "pipeline", "quality")
+# Only when named: the first three need root and ns-3, the first iperf3 too, the fourth a folder of MNIST's
+# files, the last PostgreSQL.
+NAMED = ("network", "sync", "pipeline", "quality", "takeover")
 
 
 def main() -> None:

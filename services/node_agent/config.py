@@ -8,6 +8,7 @@ from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.checks import check_labels, check_name, check_range
 from peerloom.kit.config import knob
 from peerloom.kit.metrics import METRICS_HELP
+from peerloom.kit.replica_addresses import check_addresses
 from peerloom.services.node_agent.owner.policy import Hours, OwnerLimits
 from peerloom.services.node_agent.tunnels.relay_limits import RelayLimits, parse_ports
 
@@ -29,7 +30,9 @@ class NodeConfig:
     state: str = knob(
         ".peerloom/node", "folder for the node's identity, artifacts and logs; of one agent only"
     )
-    registry: str = knob("127.0.0.1:7400", "host:port of the registry")
+    registry: str = knob(
+        "127.0.0.1:7400", "host:port of the registry; of one with standbys all of theirs, with commas"
+    )
     name: str = knob("", "the node's name, unique among nodes; empty: the host's name")
     slots: int = knob(
         -1,
@@ -218,6 +221,7 @@ class NodeConfig:
         return dict(label.split("=", 1) for label in self.labels)
 
     def _check(self) -> None:
+        check_addresses("registry", self.registry)
         check_range("slots", self.slots, -1, 1024)
         check_range("threads_per_slot", self.threads_per_slot, 0, 1024)
         check_range("reservation_s", self.reservation_s, 0.1, 3600)

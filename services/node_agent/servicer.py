@@ -33,6 +33,7 @@ from peerloom.services.node_agent.owner.inventory import LentMachine, is_known_t
 from peerloom.services.node_agent.tunnels.relay_server import RelayServer
 from peerloom.services.node_agent.tunnels.worker_ports import WorkerPorts
 from peerloom.services.node_agent.work_requests import NodeView, WorkRequest, decide
+from peerloom.services.node_agent.workers.job_trainers import JobTrainer
 from peerloom.services.node_agent.workers.local_pool import LocalWorkerPool, PooledWorker, PoolEvent
 from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 from peerloom.services.node_agent.workers.worker_logs import LogFolder
@@ -157,6 +158,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
     async def StopWorkers(self, request: StopWorkersRequest, context: _Context) -> StopWorkersResponse:
         check_name("job_id", request.job_id)
         check_range("grace_s", request.grace_s, 0, 600)
+        self._agent.pool.trainers.check(request.job_id, request.trainer_epoch)
         grace_s, only = request.grace_s or _DEFAULT_GRACE_S, set(request.worker_ids)
         return StopWorkersResponse(stopped=await self._agent.pool.stop(request.job_id, grace_s, only))
 
@@ -164,6 +166,10 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         self, request: WatchWorkersRequest, context: _Context
     ) -> AsyncIterator[WatchWorkersResponse]:
         check_name("job_id", request.job_id)
+        if request.trainer_address:
+            await self._agent.trainers.check_listed(request.trainer_address)
+            told = JobTrainer(request.trainer_address, request.trainer_epoch)
+            await self._agent.pool.follow(request.job_id, told)
         async for event in self._agent.pool.watch(request.job_id):
             yield _message_of(event)
 
@@ -221,12 +227,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
                 yield answer
 
     def _view(
-        self,
-        job_id: str,
-        task_known: bool,
-        foreign: Mapping[str, str],
-        trainer_doubt: str,
-        now_s: float,
+        self, job_id: str, task_known: bool, foreign: Mapping[str, str], trainer_doubt: str, now_s: float
     ) -> NodeView:
         agent = self._agent
         return NodeView(

@@ -152,7 +152,9 @@ class RegistryServicer(RegistryServiceServicer):
         self, request: pb.AnnounceServiceRequest, context: Any
     ) -> pb.AnnounceServiceResponse:
         check_announces(caller.get().principal, request.kind)
-        self._core.announcements.announce(request.kind, request.address)
+        self._core.announcements.announce(
+            request.kind, request.address, request.epoch, stands_by=request.stands_by
+        )
         return pb.AnnounceServiceResponse(lease_s=self._core.announcements.lease_s)
 
     async def AdvertiseArtifacts(
@@ -170,4 +172,5 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def ListServices(self, request: pb.ListServicesRequest, context: Any) -> pb.ListServicesResponse:
         standing = self._core.announcements.standing()
-        return pb.ListServicesResponse(services=[node_messages.endpoint_message(found) for found in standing])
+        services = [node_messages.endpoint_message(found) for found in standing]
+        return pb.ListServicesResponse(services=services, registry_id=self._core.registry_id)

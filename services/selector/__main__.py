@@ -15,8 +15,10 @@ from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
+from peerloom.kit.same_system import note_own_system, refuse_another_system
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
@@ -34,6 +36,7 @@ from peerloom.v1.registry_pb2 import ServiceKind
 from peerloom.v1.selector_pb2_grpc import add_SelectorServiceServicer_to_server
 
 SERVICES = ("peerloom.v1.SelectorService",)
+KIND = ServiceKind.SERVICE_KIND_SELECTOR
 MIGRATIONS = str(Path(__file__).parent / "migrations")
 FIRST_LOOK_LIMIT_S = 1.0  # the registry may come later than we do
 
@@ -51,8 +54,19 @@ async def main() -> None:
     database = connect_database(config.database_url(), "selector")
     endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain, config.metrics)
     server = Server(endpoint, SERVICES)
+
+    async def stand_by() -> None:
+        async with Directory(runtime.dialer, config.registry) as directory:
+            await refuse_another_system(directory, database)
+            await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
+
     await serve_with_lease(
-        server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime)
+        server,
+        database,
+        runtime.clock,
+        MIGRATIONS,
+        lambda: serve(config, server, database, runtime),
+        stand_by,
     )
 
 
@@ -95,8 +109,10 @@ async def serve(config: SelectorConfig, server: Server, database: Database, runt
             with suppress(TimeoutError):
                 await asyncio.wait_for(follower.caught_up.wait(), FIRST_LOOK_LIMIT_S)
             await server.start({"database": sql.probe, "registry": follower.probe})
+            own_system = partial(note_own_system, directory, database, sql)
+            server.start_task("own system", own_system, may_return=True)
             place = config.advertise or server.address
-            announce = partial(directory.announce_forever, ServiceKind.SERVICE_KIND_SELECTOR, place)
+            announce = partial(directory.announce_forever, KIND, place, database.epoch)
             server.start_task("announcement", announce)
             await server.serve_until_stopped()
             await writer.close()

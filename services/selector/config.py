@@ -7,6 +7,7 @@ from peerloom.kit.allowance import Allowances
 from peerloom.kit.checks import check_address
 from peerloom.kit.config import knob
 from peerloom.kit.metrics import METRICS_HELP
+from peerloom.kit.replica_addresses import check_addresses
 from peerloom.services.selector.belief.formula import Weights, check_weights
 from peerloom.services.selector.belief.movement import reporter_rate
 from peerloom.services.selector.belief.track import check_half_life
@@ -30,7 +31,9 @@ class SelectorConfig:
     advertise: str = knob(
         "", "host:port that others reach it at; empty: the listening address, which others must then reach"
     )
-    registry: str = knob("127.0.0.1:7400", "host:port of the registry")
+    registry: str = knob(
+        "127.0.0.1:7400", "host:port of the registry; of one with standbys all of theirs, with commas"
+    )
     state: str = knob(".peerloom", "folder for the database")
     database: str = knob("", "SQLAlchemy URL; empty: selector.sqlite in the state folder")
     default_policy: str = knob(
@@ -147,7 +150,7 @@ class SelectorConfig:
 
     def check_addresses(self) -> None:
         """Raises InvalidArgumentError for what is no address, or for one that nobody could be sent to."""
-        check_address("registry", self.registry)
+        check_addresses("registry", self.registry)
         if self.advertise:
             check_address("advertise", self.advertise)
         elif self.listen.rpartition(":")[0] in _WILDCARDS:

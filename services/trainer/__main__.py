@@ -13,11 +13,13 @@ from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database
-from peerloom.kit.dialing import Dialer, RegistryPeer
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
 from peerloom.kit.evidence import EvidenceReporter
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
+from peerloom.kit.same_system import note_own_system, refuse_another_system
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
@@ -39,7 +41,7 @@ from peerloom.services.trainer.store import TrainerStore
 from peerloom.services.trainer.trainer_metrics import TrainerMetrics
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.v1.artifact_pb2_grpc import add_ArtifactServiceServicer_to_server
-from peerloom.v1.registry_pb2 import ListServicesRequest, ServiceKind
+from peerloom.v1.registry_pb2 import ServiceKind
 from peerloom.v1.trainer_pb2_grpc import add_TrainerServiceServicer_to_server
 
 SERVICES = ("peerloom.v1.TrainerService", "peerloom.v1.ArtifactService")
@@ -65,7 +67,12 @@ async def main() -> None:
         artifacts = ArtifactStore(state / "artifacts", config.model_limit_bytes)
         await serve(config, server, database, runtime, artifacts, host, EvaluatorProcess())
 
-    await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder)
+    async def stand_by() -> None:
+        async with Directory(runtime.dialer, config.registry) as directory:
+            await refuse_another_system(directory, database)
+            await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
+
+    await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder, stand_by)
 
 
 async def serve(
@@ -97,7 +104,8 @@ async def serve(
             keep_known=KnownHolders(directory.registry).keep,
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
-        recruiter = Recruiter(directory, distributor, dialer, clock, config.request_timeout_s, address)
+        own_place = (config.request_timeout_s, address, database.epoch)
+        recruiter = Recruiter(directory, distributor, dialer, clock, *own_place)
         examiner = ModelExaminer(config, artifacts, distributor, evaluator, clock)
         collector = Collector(artifacts, distributor, examiner, config.transfer_timeout_s)
         dependencies = JobDependencies(config, clock, router, recruiter, collector, reporter)
@@ -116,9 +124,9 @@ async def serve(
                 server.start_task("event retention", pruning)
                 server.start_task("evaluator", evaluator.keep)
                 server.start_task("evidence", reporter.report_forever)
-                server.start_task("announcement", partial(directory.announce_forever, KIND, address))
+                _start_leading(server, directory, database, sql, address)
                 server.start_task("end of streams", partial(_end_streams, server, router, queue))
-                await server.start({"database": sql.probe, "registry": partial(_probe, directory.registry)})
+                await server.start({"database": sql.probe, "registry": directory.probe})
                 await server.serve_until_stopped()
         finally:
             await evaluator.close()
@@ -127,8 +135,14 @@ async def serve(
             await directory.close()
 
 
-async def _probe(registry: RegistryPeer) -> None:
-    await registry.call(registry.stub.ListServices, ListServicesRequest(), 1.5)
+def _start_leading(
+    server: Server, directory: Directory, database: Database, sql: SqlThread, address: str
+) -> None:
+    """Tells the registry that this one leads, and follows who leads elsewhere."""
+    server.start_task("announcement", partial(directory.announce_forever, KIND, address, database.epoch))
+    own_system = partial(note_own_system, directory, database, sql)
+    server.start_task("own system", own_system, may_return=True)
+    server.start_task("leading services", directory.follow_forever)
 
 
 async def _end_streams(server: Server, router: SessionRouter, queue: CommitQueue) -> None:

@@ -7,6 +7,7 @@ from peerloom.errors import ConfigurationError, InvalidArgumentError
 from peerloom.kit.checks import check_range
 from peerloom.kit.config import knob
 from peerloom.kit.metrics import METRICS_HELP
+from peerloom.kit.replica_addresses import check_addresses
 
 EVALUATE = ("auto", "off")
 
@@ -17,7 +18,9 @@ class TrainerConfig:
 
     listen: str = knob("127.0.0.1:7402", "host:port to serve at; port 0 takes a free one")
     advertise: str = knob("", "host:port that others reach it at; empty: the listening address")
-    registry: str = knob("127.0.0.1:7400", "host:port of the registry")
+    registry: str = knob(
+        "127.0.0.1:7400", "host:port of the registry; of one with standbys all of theirs, with commas"
+    )
     state: str = knob("./trainer-state", "folder for the database and the models")
     database: str = knob("", "SQLAlchemy URL; empty: SQLite in the state folder")
     request_timeout_s: float = knob(
@@ -77,6 +80,7 @@ class TrainerConfig:
         if self.evaluate not in EVALUATE:
             raise ConfigurationError(f"evaluate is {self.evaluate!r}, but must be {' or '.join(EVALUATE)}.")
         try:
+            check_addresses("registry", self.registry)
             check_range("evaluation_timeout_s", self.evaluation_timeout_s, 1, 86_400)
             check_range("evaluation_memory_bytes", self.evaluation_memory_bytes, 2**28, 2**60)
         except InvalidArgumentError as error:

@@ -21,6 +21,7 @@ from peerloom.services.registry import tables as registry_tables
 from peerloom.services.selector import tables as selector_tables
 from peerloom.services.trainer import tables as trainer_tables
 
+LEASES = ("service_leases", "service_systems")
 FIRST = '''
 """Notes."""
 import sqlalchemy as sa
@@ -150,7 +151,7 @@ def test_a_migration_that_fails_leaves_nothing_behind(any_url: str, migrations: 
         pass
     (migrations / "0002_broken.py").unlink()
     with held(any_url, "tester", migrations):
-        assert tables_of(any_url) == {"service_leases", "alembic_version_tester", "notes"}
+        assert tables_of(any_url) == {*LEASES, "alembic_version_tester", "notes"}
 
 
 def test_a_database_of_a_newer_peerloom_is_left_alone(any_url: str, migrations: Path) -> None:
@@ -177,7 +178,7 @@ def test_a_former_database_of_this_service_is_taken_over(any_url: str, migration
     (migrations / "0002_second.py").write_text(SECOND)
     with held(any_url, "tester", migrations) as database:
         assert columns(database) == ["text", "size"]
-    assert tables_of(any_url) == {"service_leases", "alembic_version_tester", "notes"}
+    assert tables_of(any_url) == {*LEASES, "alembic_version_tester", "notes"}
 
 
 def test_a_former_database_of_another_service_keeps_its_version(any_url: str, tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_former_database_of_another_service_keeps_its_version(any_url: str, tm
     (folder / "0001_first.py").write_text(FIRST.replace("tester", "another").replace("notes", "other"))
     with held(any_url, "another", folder):
         pass
-    known = {"service_leases", "alembic_version", "alembic_version_another", "notes", "other"}
+    known = {*LEASES, "alembic_version", "alembic_version_another", "notes", "other"}
     assert tables_of(any_url) == known
 
 
@@ -206,6 +207,24 @@ def test_all_services_share_one_database(any_url: str, order: tuple[int, ...]) -
         folder = Path(file).parent / "migrations"
         with held(any_url, service, folder) as database, database.read() as connection:
             assert differences(connection, metadata) == []
+
+
+@pytest.mark.parametrize("any_url", ["postgresql"], indirect=True)
+def test_on_postgresql_a_read_holds_no_transaction_open(any_url: str) -> None:
+    """It would be ended where a slow machine pauses for as long as a frozen holder of the lease may."""
+    database = connect_database(any_url, "tester")
+    state_of = sa.text("SELECT state FROM pg_stat_activity WHERE pid = :pid")
+    with database.read() as reading, database.read() as looking:
+        pid = reading.scalar(sa.text("SELECT pg_backend_pid()"))
+        assert looking.scalar(state_of, {"pid": pid}) == "idle"
+    database.close()
+
+
+def test_a_postgresql_that_is_away_is_named_with_its_place() -> None:
+    with pytest.raises(UnavailableError, match=r"PostgreSQL runs at 127\.0\.0\.1:1 and") as raised:
+        connect_database("postgresql+psycopg://me:secret@127.0.0.1:1/jobs", "tester")
+    assert "the user me may connect to the database jobs" in raised.value.message
+    assert "secret" not in raised.value.message
 
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:

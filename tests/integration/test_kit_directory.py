@@ -61,7 +61,7 @@ async def registry(port: int = 0) -> AsyncIterator[tuple[SmallRegistry, int]]:
 
 @asynccontextmanager
 async def announcing(directory: Directory, address: str) -> AsyncIterator[None]:
-    task = asyncio.create_task(directory.announce_forever(SERVICE_KIND_TRAINER, address))
+    task = asyncio.create_task(directory.announce_forever(SERVICE_KIND_TRAINER, address, 1))
     try:
         yield
     finally:
@@ -110,7 +110,7 @@ async def test_an_announcement_outlives_the_registry() -> None:
     """The registry goes and comes back on its port: it hears of the service again by itself."""
     async with registry() as (servicer, port):
         directory = Directory(Dialer(), f"127.0.0.1:{port}")
-        task = asyncio.create_task(directory.announce_forever(SERVICE_KIND_TRAINER, "127.0.0.1:7004"))
+        task = asyncio.create_task(directory.announce_forever(SERVICE_KIND_TRAINER, "127.0.0.1:7004", 1))
         await servicer.heard.get()
     async with registry(port) as (reborn, _):
         assert await reborn.heard.get() == "127.0.0.1:7004"

@@ -12,14 +12,15 @@ import pytest
 import sqlalchemy as sa
 from databases import new_database
 
-from peerloom.errors import ResourceExhaustedError, UnavailableError
+from peerloom.errors import FailedPreconditionError, ResourceExhaustedError, UnavailableError
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, connect_database
 from peerloom.kit.lease import TTL_S, Lease
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
 
 LIMIT_S = 60.0
-ELSEWHERE = ProcessIdentity("elsewhere", "a-boot", "a-namespace", 7, "12345")
+# A container on this machine: its processes can't be seen from here.
+ELSEWHERE = ProcessIdentity("elsewhere", this_process().boot, "a-namespace", 7, "12345")
 
 
 @pytest.fixture(params=["file", "postgresql"])
@@ -182,6 +183,21 @@ def test_two_standbys_that_saw_the_same_do_not_both_take_it(url: str, database: 
             write(late)
     for one in others:
         one.close()
+
+
+@pytest.mark.parametrize("url", ["file"], indirect=True)
+def test_a_file_that_another_machine_lives_by_is_refused(url: str, database: Database) -> None:
+    """As long as its beat rests it may be this machine's own of before it was started anew."""
+    other = connect_database(url, "tester")
+    away = ProcessIdentity("away", "another-boot", "a-namespace", 7, "12345")
+    holder, standby = Lease(database, ManualClock(), process=away), Lease(other, ManualClock())
+    assert holder.take_if_allowed().may_take
+    assert not standby.take_if_allowed().may_take
+    assert holder.beat()
+    with pytest.raises(FailedPreconditionError, match="in use on another machine") as raised:
+        standby.take_if_allowed()
+    assert raised.value.reason == "SQLITE_SHARED"
+    other.close()
 
 
 def test_a_beat_seen_in_time_puts_the_taking_off(url: str, database: Database) -> None:

@@ -160,7 +160,7 @@ async def test_the_tables_are_made_by_the_holder_only(make: Callable[[], Service
     assert (await lease.try_to_take()).may_take
     async with running(service):
         await service.becomes(NOT_SERVING)
-        assert sa.inspect(service.database.engine).get_table_names() == ["service_leases"]
+        assert sa.inspect(service.database.engine).get_table_names() == ["service_leases", "service_systems"]
         await lease.release()
         await service.becomes(SERVING)
         assert "notes" in sa.inspect(service.database.engine).get_table_names()

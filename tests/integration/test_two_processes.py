@@ -175,3 +175,17 @@ async def test_of_two_trainers_one_runs_the_job_and_writes_its_record(
             if len(told) == len(watched):
                 break
     assert told == watched
+
+
+async def test_a_selector_of_another_system_does_not_stand_by_on_this_database(
+    start_service: StartService, url: str
+) -> None:
+    """By mistake: it would lead with another registry's nodes once the first is gone."""
+    first, other = start_registry(start_service, url), start_service("registry")
+    leader = start_service("selector", "--database", url, "--registry", first.address)
+    await becomes(leader.address, SERVING)
+    stranger = start_service("selector", "--database", url, "--registry", other.address)
+    assert await asyncio.to_thread(stranger.process.wait, LIMIT_S) == 2
+    assert "is in use by another system" in stranger.log()
+    assert other.address in stranger.log()
+    assert await status_of(leader.address) == SERVING

@@ -2,7 +2,8 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from peerloom.errors import PeerloomError
+from peerloom.errors import PeerloomError, UnavailableError
+from peerloom.kit.checks import check_address
 from peerloom.kit.clock import Clock
 
 # A trainer stays known for so long after it was listed: longer outlives a registry that is away, shorter
@@ -36,6 +37,15 @@ class ListedTrainers:
         return (
             f"The registry lists no trainer at {address}, and the node works for no other ({others} listed)."
         )
+
+    async def check_listed(self, address: str) -> None:
+        """Raises InvalidArgumentError for no host:port, UnavailableError for a trainer that isn't listed.
+
+        One that has just taken over is, as soon as the registry answers: it asks again.
+        """
+        check_address("trainer_address", address)
+        if doubt := await self.why_not(address):
+            raise UnavailableError(doubt, reason="TRAINER_NOT_LISTED", metadata={"address": address})
 
     def _is_remembered(self, address: str) -> bool:
         listed_s = self._listed_s.get(address)

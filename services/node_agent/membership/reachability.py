@@ -9,6 +9,7 @@ import psutil
 from peerloom.errors import ConfigurationError
 from peerloom.kit.checks import check_address
 from peerloom.kit.logs import get_logger
+from peerloom.kit.replica_addresses import addresses_in
 
 _log = get_logger()
 
@@ -53,7 +54,7 @@ def choose_interface(address: str, carried: Mapping[str, Sequence[str]]) -> str:
 
 
 def _host_towards(registry: str) -> str:
-    host, _, port = registry.rpartition(":")
+    host, _, port = addresses_in(registry)[0].rpartition(":")
     try:
         family, kind, protocol, _, target = socket.getaddrinfo(
             host.strip("[]"), int(port), type=socket.SOCK_DGRAM

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from peerloom.errors import AlreadyExistsError, PeerloomError, UnavailableError
 from peerloom.kit.logs import get_logger
+from peerloom.services.node_agent.workers.job_trainers import JobTrainer, JobTrainers
 from peerloom.services.node_agent.workers.slots import Reservation, SlotTable
 from peerloom.services.node_agent.workers.starter import WorkerHandle, WorkerStarter
 from peerloom.services.node_agent.workers.worker_folders import WorkerFolders
@@ -88,6 +89,7 @@ class LocalWorkerPool:
         self._assign, self._certify = assign, certify
         self._folders = folders
         self._jobs: OrderedDict[str, _JobWorkers] = OrderedDict()
+        self.trainers = JobTrainers()
         self.started = 0
         self.ended: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -135,6 +137,12 @@ class LocalWorkerPool:
             if self._closed.is_set() and not job.running:
                 return
             await job.changed.wait()
+
+    async def follow(self, job_id: str, trainer: JobTrainer) -> None:
+        """Sends the job's workers to this trainer. Raises FailedPreconditionError for a deposed one."""
+        self.trainers.follow(job_id, trainer)
+        running = self._jobs[job_id].running if job_id in self._jobs else []
+        await asyncio.to_thread(self.trainers.tell, job_id, [worker.folder for worker in running])
 
     def running(self) -> list[PooledWorker]:
         """All workers that run, of each job in the order of their start."""
@@ -205,6 +213,7 @@ class LocalWorkerPool:
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker
+        await asyncio.to_thread(self.trainers.tell, job_id, [folder])
         job.tell(PoolEvent(worker, ended=False))
         self.started += 1
         self._own(asyncio.create_task(self._wait(worker, job)))

@@ -93,6 +93,8 @@ def endpoint_message(announcement: ServiceAnnouncement) -> pb.ServiceEndpoint:
         kind=announcement.kind,
         address=announcement.address,
         announced_time=to_timestamp(announcement.wall_s),
+        epoch=announcement.epoch,
+        stands_by=announcement.stands_by,
     )
 
 

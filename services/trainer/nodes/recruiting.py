@@ -21,6 +21,7 @@ from peerloom.v1.node_agent_pb2 import (
     RequestWorkResponse,
     StartWorkersRequest,
     StopWorkersRequest,
+    WatchWorkersRequest,
     Work,
 )
 from peerloom.v1.registry_pb2 import GetNodeRequest
@@ -51,9 +52,10 @@ class Recruiter:
         clock: Clock,
         request_timeout_s: float,
         trainer_address: str,
+        trainer_epoch: int,
     ) -> None:
         self._clock = clock
-        self._trainer_address = trainer_address
+        self._trainer_address, self._trainer_epoch = trainer_address, trainer_epoch
         self._directory = directory
         self._distributor = distributor
         self._dialer = dialer
@@ -62,6 +64,12 @@ class Recruiter:
     def agent(self, address: str) -> NodeAgentPeer:
         """A node's agent."""
         return self._dialer.node_agent(address)
+
+    def watch_request(self, job_id: str) -> WatchWorkersRequest:
+        """Asks a node's agent to tell of a job's workers, and to send them here."""
+        return WatchWorkersRequest(
+            job_id=job_id, trainer_address=self._trainer_address, trainer_epoch=self._trainer_epoch
+        )
 
     async def address_of(self, node_id: str) -> str:
         """Where a node is reached now; "" while the registry can't say: it has a relay, or another one."""
@@ -175,7 +183,7 @@ class Recruiter:
 
     async def stop_workers(self, job_id: str, address: str, worker_ids: Sequence[str] = ()) -> None:
         """Ends these of a job's workers on a node, or all and frees its slots. Raises PeerloomError."""
-        request = StopWorkersRequest(job_id=job_id, worker_ids=worker_ids)
+        request = StopWorkersRequest(job_id=job_id, worker_ids=worker_ids, trainer_epoch=self._trainer_epoch)
         async with self.agent(address) as agent:
             await agent.call(agent.stub.StopWorkers, request, STOP_LIMIT_S)
 

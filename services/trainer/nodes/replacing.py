@@ -18,7 +18,6 @@ from peerloom.services.trainer.workers.decisions import how_it_ended
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Finished
-from peerloom.v1.node_agent_pb2 import WatchWorkersRequest
 from peerloom.v1.selector_pb2 import RankedNode, SelectNodesResponse
 from peerloom.v1.trainer_pb2 import Backend, JobState, NodeChoice, Worker
 
@@ -93,7 +92,7 @@ class JobNodes:
             address = self._record.nodes().get(node.node_id, node).address
             try:
                 async with self._recruiter.agent(address) as agent:
-                    request = WatchWorkersRequest(job_id=self._record.job_id)
+                    request = self._recruiter.watch_request(self._record.job_id)
                     async for event in agent.stream(agent.stub.WatchWorkers, request):
                         backoff.succeeded()
                         self._pool.agent_seen(node.node_id, is_away=False)
@@ -145,12 +144,13 @@ class JobNodes:
                 pause_s = REINFORCE_MIN_S
                 self._pool.end_grace()
                 continue
-            found = False
+            found, longest_s = False, REINFORCE_MIN_S
             with suppress(PeerloomError):  # the selector or a node is away: the next round asks again
                 found = await self._look_for_more(missing, is_first=pause_s == REINFORCE_MIN_S)
+                longest_s = REINFORCE_MAX_S
             if not found:
                 self._pool.end_grace()
-            pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, REINFORCE_MAX_S)
+            pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, longest_s)
 
     async def _look_for_more(self, missing: int, is_first: bool) -> bool:
         if not is_first:  # a job may look for days, in a trace that has room for what comes of it

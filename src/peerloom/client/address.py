@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from peerloom.errors import ConfigurationError, InvalidArgumentError, NotFoundError
-from peerloom.kit.checks import check_address
 from peerloom.kit.identity import FILE_NAME
+from peerloom.kit.replica_addresses import check_addresses
 
 DEFAULT_ADDRESS = "127.0.0.1:7400"
 SYSTEM_FILE = "system.json"
@@ -20,7 +20,7 @@ IN_USE_FILE = ".in-use"  # no profile's name begins with a dot
 
 @dataclass(frozen=True)
 class Address:
-    """The registry's host:port; `source` says in words where it came from.
+    """The registry's host:port, or its replicas' with commas; `source` says in words where that came from.
 
     `identity` is the PEM file that a client proves itself with there; None: all is plain.
     """
@@ -136,7 +136,7 @@ def _embedded(path: Path) -> Address | None:
 
 def _checked(text: str, source: str) -> Address:
     try:
-        check_address("address", text)
+        check_addresses("address", text)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
             f"{error.message} It came from {source}.", reason=error.reason, metadata=error.metadata

@@ -85,4 +85,4 @@ class AsyncNetwork:
         answer = await self._services.registry.call(lambda stub: stub.ListServices, request)
         endpoints = endpoints_of(self.address, answer)
         health = await asyncio.gather(*(self._services.health(each.name, each.address) for each in endpoints))
-        return Listing(each.with_health(*found) for each, found in zip(endpoints, health, strict=True))
+        return Listing(each.with_health(found) for each, found in zip(endpoints, health, strict=True))

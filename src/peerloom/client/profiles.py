@@ -16,8 +16,9 @@ from peerloom.client.address import (
     state_folder,
 )
 from peerloom.errors import NotFoundError
-from peerloom.kit.checks import check_address, check_name
+from peerloom.kit.checks import check_name
 from peerloom.kit.identity import FILE_NAME, Identity, write_private
+from peerloom.kit.replica_addresses import check_addresses
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Profiles:
         identity that can't be read.
         """
         check_name("profile", name)
-        check_address("address", address)
+        check_addresses("address", address)
         folder = self._folder / name
         if identity is not None:
             Identity(identity)

@@ -6,15 +6,17 @@ A registry that is away hides no service that was met before: its last address i
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from google.protobuf.message import Message
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from peerloom.admission.joining import renew_ended
 from peerloom.admission.renewal import Renewal
 from peerloom.client.address import Address
+from peerloom.client.conversions.services import Health
 from peerloom.client.transport_seam import TransportSeam
 from peerloom.client.types import ServiceName
 from peerloom.errors import DeadlineError, FailedPreconditionError, PeerloomError, UnavailableError
@@ -22,6 +24,7 @@ from peerloom.kit.channel import Peer
 from peerloom.kit.dialing import AdmissionPeer
 from peerloom.kit.directory import Directory
 from peerloom.kit.identity import Identity
+from peerloom.kit.replica_addresses import addresses_in
 
 if TYPE_CHECKING:
     from grpc import aio
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from peerloom.v1.trainer_pb2_grpc import TrainerServiceAsyncStub
 
 HEALTH_TIMEOUT_S = 2.0
+TAKEOVER_S, TAKEOVER_PAUSE_S = 10.0, 0.2  # a standby leads within 3 s of its leader's loss
 PAGE_SIZE = 100  # a job with a thousand answers still fits a message, and so do a hundred nodes
 
 
@@ -82,12 +86,21 @@ class RemoteService(Generic[S]):
         request: Q,
         timeout_s: float = 10.0,
     ) -> R:
-        """One unary call. Raises a PeerloomError."""
-        peer = await self.peer()
-        try:
-            return await peer.call(method(peer.stub), request, timeout_s)
-        except UnavailableError as error:
-            raise self._told(error) from None
+        """One unary call. Raises a PeerloomError.
+
+        Where there are standbys it is made again until one has taken over, if that can't do a thing twice.
+        """
+        is_safe = self._services.has_standbys and may_be_repeated(request)
+        give_up_s = asyncio.get_running_loop().time() + TAKEOVER_S
+        while True:
+            try:
+                peer = await self.peer()
+                with self._services.following():
+                    return await peer.call(method(peer.stub), request, timeout_s)
+            except (UnavailableError, DeadlineError) as error:
+                if self._services.closed or not is_safe or asyncio.get_running_loop().time() > give_up_s:
+                    raise self._told(error) from None
+            await asyncio.sleep(TAKEOVER_PAUSE_S)
 
     async def stream(
         self, method: "Callable[[S], aio.UnaryStreamMultiCallable[Q, R]]", request: Q
@@ -95,9 +108,10 @@ class RemoteService(Generic[S]):
         """The messages of a streamed answer. Raises a PeerloomError."""
         peer = await self.peer()
         try:
-            async with aclosing(peer.stream(method(peer.stub), request)) as messages:
-                async for message in messages:
-                    yield message
+            with self._services.following():
+                async with aclosing(peer.stream(method(peer.stub), request)) as messages:
+                    async for message in messages:
+                        yield message
         except UnavailableError as error:
             raise self._told(error) from None
 
@@ -125,7 +139,7 @@ class RemoteService(Generic[S]):
             with suppress(Exception):
                 await self._met.close()
 
-    def _told(self, error: UnavailableError) -> PeerloomError:
+    def _told(self, error: PeerloomError) -> PeerloomError:
         """What a user is told: who closed the connection, or what to start."""
         if error.reason != "CONNECTION_CLOSED":
             return self._services.with_hint(error)
@@ -146,6 +160,9 @@ class Services:
         self._door: AdmissionPeer | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._directory: Directory | None = None
+        self.has_standbys = len(addresses_in(address.text)) > 1
+        self._calls = 0
+        self._follower: asyncio.Task[None] | None = None
         self.registry: RemoteService[RegistryServiceAsyncStub] = RemoteService(self, "registry", _registry_of)
         self.selector: RemoteService[SelectorServiceAsyncStub] = RemoteService(
             self, "selector", Directory.selector
@@ -171,6 +188,20 @@ class Services:
             self._door = self.dialer.admission(self.address.text)
             self._renewing = asyncio.create_task(Renewal(identity, self._door, clock).keep())
 
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """While calls are under way, one that waits for a frozen service fails once another leads."""
+        self._calls += 1
+        if self.has_standbys and self._follower is None:
+            self._follower = asyncio.create_task(self.open().follow_forever())
+        try:
+            yield
+        finally:
+            self._calls -= 1
+            if not self._calls and self._follower is not None:
+                self._follower.cancel()
+                self._follower = None
+
     async def _find_door(self, _: Directory) -> AdmissionPeer:
         if self._door is None:
             raise FailedPreconditionError(
@@ -181,16 +212,17 @@ class Services:
             )
         return self._door
 
-    async def health(self, service: str, address: str) -> tuple[bool, str]:
-        """Whether the service says that it serves, and if not, why."""
+    async def health(self, service: str, address: str) -> Health:
+        """What the service says of itself."""
         async with self.dialer.health(address, service) as peer:
             try:
                 answer = await peer.call(peer.stub.Check, HealthCheckRequest(), HEALTH_TIMEOUT_S)
             except PeerloomError as error:
-                return False, error.message
+                return Health(answered=False, serves=False, detail=error.message)
         if answer.status == HealthCheckResponse.SERVING:
-            return True, ""
-        return False, "it runs, but says that it can't serve now; its log tells why"
+            return Health(answered=True, serves=True, detail="")
+        why = "it runs, but says that it can't serve now; its log tells why"
+        return Health(answered=True, serves=False, detail=why)
 
     async def close(self) -> None:
         """Closes all channels; calls under way end."""
@@ -227,6 +259,14 @@ class Services:
                 f"give another address: this one came from {self.address.source}."
             )
         return UnavailableError(f"{error.message} {hint}", reason=error.reason, metadata=error.metadata)
+
+
+def may_be_repeated(request: object) -> bool:
+    """Whether a call that may have been carried out can be made again: it changes nothing twice."""
+    if not isinstance(request, Message):
+        return False
+    reads = request.DESCRIPTOR.name.startswith(("Get", "List", "Cancel"))
+    return reads or "request_id" in request.DESCRIPTOR.fields_by_name
 
 
 async def _registry_of(directory: Directory) -> "Peer[RegistryServiceAsyncStub]":

@@ -12,6 +12,7 @@ from grpc import aio
 from peerloom.errors import UnavailableError
 from peerloom.kit import tracing
 from peerloom.kit.identity import Identity
+from peerloom.kit.replica_addresses import target_of
 from peerloom.kit.status import UNREACHABLE, behind_a_door, error_from_rpc
 
 S = TypeVar("S")  # a service's stub
@@ -21,22 +22,22 @@ MESSAGE_LIMIT_BYTES = 4 * 1024 * 1024
 CHUNK_BYTES = 512 * 1024
 
 # Only UNAVAILABLE is tried again: the request may not have arrived. Mutations carry a request_id.
-_RETRY = json.dumps(
-    {
-        "methodConfig": [
-            {
-                "name": [{}],
-                "retryPolicy": {
-                    "maxAttempts": 4,
-                    "initialBackoff": "0.05s",
-                    "maxBackoff": "1s",
-                    "backoffMultiplier": 3,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
-                },
-            }
-        ]
-    }
-)
+_RETRY = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.05s",
+                "maxBackoff": "1s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+# Of several replicas the one is called whose health says SERVING: the others stand by.
+_LEADER_ONLY = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}
 
 # Pings find a dead peer behind an idle stream. The server must allow what the client sends, or it
 # answers with GOAWAY, so both sides are set here.
@@ -45,8 +46,7 @@ KEEPALIVE = [
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 4_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 500),
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
 ]
@@ -58,22 +58,36 @@ _RECONNECT = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 
+# A leader that was frozen says for ever that it serves, so its connection has to be found dead, at about the
+# time when a standby takes its lease. gRPC sends one ping at a time: without the last option the keepalive's
+# waits for up to a minute behind one of gRPC's own that isn't answered.
+_WATCHFUL = [
+    ("grpc.keepalive_time_ms", 1_000),
+    ("grpc.keepalive_timeout_ms", 1_500),
+    ("grpc.http2.ping_timeout_ms", 1_500),
+]
+
 
 def open_channel(
     address: str, identity: Identity | None = None, host_name: str = "", *, retries: bool = True
 ) -> aio.Channel:
-    """A channel to host:port. Connects when first used.
+    """A channel to host:port, or to whichever serves of several with commas. Connects when first used.
 
     With an identity both sides show certificates, and the other's must carry `host_name`, one of the
     `Principal.host_names`. Without `retries` a call that doesn't arrive fails at once, for callers with a
     pace of their own.
     """
-    service_config = [("grpc.service_config", _RETRY)] if retries else []
-    options = [*KEEPALIVE, *_RECONNECT, *service_config, ("grpc.enable_http_proxy", 0)]
+    has_standbys = "," in address
+    options: dict[str, Any] = {**dict([*KEEPALIVE, *_RECONNECT]), "grpc.enable_http_proxy": 0}
+    if has_standbys:
+        options |= dict(_WATCHFUL)
+    if config := {**(_RETRY if retries else {}), **(_LEADER_ONLY if has_standbys else {})}:
+        options["grpc.service_config"] = json.dumps(config)
+    target = target_of(address)
     if identity is None:
-        return aio.insecure_channel(address, options=options)
-    options.append(("grpc.ssl_target_name_override", host_name))
-    return aio.secure_channel(address, identity.channel_credentials(), options=options)
+        return aio.insecure_channel(target, options=list(options.items()))
+    options["grpc.ssl_target_name_override"] = host_name
+    return aio.secure_channel(target, identity.channel_credentials(), options=list(options.items()))
 
 
 async def _knows_nothing(_: str) -> bool:

@@ -15,11 +15,12 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.lease_table import create_leases, epoch_for_writing
 from peerloom.kit.schema import migrate
 
-NO_EPOCH = 0
-IDLE_LIMIT_S = 10.0  # of a transaction on PostgreSQL: longer, and a frozen holder keeps others out longer
+# Of a transaction that writes, on PostgreSQL: longer, and a frozen holder keeps others out longer.
+IDLE_LIMIT_S = 2.0
 _READS_ONLY = "peerloom_reads_only"
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,7 +105,11 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A connection for queries; it must not write."""
-        with self.engine.connect().execution_options(**{_READS_ONLY: True}) as connection:
+        options: dict[str, Any] = {_READS_ONLY: True}
+        if self.engine.dialect.name == "postgresql":
+            # Each statement sees its own moment there either way, and no transaction is left to be ended.
+            options["isolation_level"] = "AUTOCOMMIT"
+        with self.engine.connect().execution_options(**options) as connection:
             yield connection
 
     @contextmanager
@@ -161,10 +166,25 @@ def _opening(engine: sa.Engine) -> Iterator[None]:
     except (OSError, sa.exc.SQLAlchemyError) as error:
         cause = getattr(error, "orig", None) or error
         raise UnavailableError(
-            f"the database {engine.url.render_as_string()} can't be opened: {cause}. "
-            "Check that its folder exists, can be written and has room.",
+            f"the database {engine.url.render_as_string()} can't be opened: {_one_line(cause)}. "
+            f"{_what_to_check(engine.url)}",
             reason="DATABASE_UNAVAILABLE",
         ) from error
+
+
+def _one_line(cause: BaseException) -> str:
+    return " ".join(str(cause).split()).rstrip(".?")
+
+
+def _what_to_check(url: sa.URL) -> str:
+    if url.get_backend_name() == "sqlite":
+        return "Check that its folder exists, can be written and has room."
+    place = f"{url.host or 'localhost'}:{url.port or 5432}"
+    return (
+        f"Check that PostgreSQL runs at {place} and can be reached from here, and that the user "
+        f"{url.username or '(none given)'} may connect to the database {url.database or '(none given)'} and "
+        "make tables in it."
+    )
 
 
 class SqlThread:

@@ -7,12 +7,17 @@ from typing import Any
 from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.channel import Peer
 from peerloom.kit.dialing import Dialer, SelectorPeer, TrainerPeer
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import get_logger
 from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest, ServiceKind
 
 _log = get_logger()
 # Somebody waits for an answer of ours meanwhile: a trainer waits 5 s for an agent's.
 _LISTING_TIMEOUT_S = 2.0
+# A registry that has just taken over knows of no service until each announces itself anew.
+_ANNOUNCING_S = 1.0
+_FOLLOWING_S = 0.5
+_PROBE_S = 1.5
 
 
 class Directory:
@@ -46,7 +51,7 @@ class Directory:
 
     async def _addresses_of(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[str]:
         answer = await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), timeout_s)
-        return [found.address for found in answer.services if found.kind == kind]
+        return [found.address for found in answer.services if found.kind == kind and not found.stands_by]
 
     async def _address_of(self, kind: "ServiceKind.ValueType") -> str:
         name = ServiceKind.Name(kind).removeprefix("SERVICE_KIND_").lower()
@@ -60,19 +65,48 @@ class Directory:
             )
         return addresses[0]
 
-    async def announce_forever(self, kind: "ServiceKind.ValueType", address: str) -> None:
-        """Keeps an announcement alive until cancelled, over restarts of the registry."""
-        request, was_known = AnnounceServiceRequest(kind=kind, address=address), True
+    async def follow_forever(self) -> None:
+        """Closes, until cancelled, the channel to a service once another one leads in its place.
+
+        Calls that wait for one that is frozen fail then, and their callers ask the new one.
+        """
+        while True:
+            await asyncio.sleep(_FOLLOWING_S)
+            with suppress(PeerloomError):
+                if self._selector is not None:
+                    await self.selector()
+                if self._trainer is not None:
+                    await self.trainer()
+
+    async def announce_forever(self, kind: "ServiceKind.ValueType", address: str, epoch: int) -> None:
+        """Keeps an announcement alive until cancelled, over restarts of the registry.
+
+        `epoch` is that of the service's lease: of two that announce themselves the higher one leads.
+        NO_EPOCH: it stands by.
+        """
+        stands_by = epoch == NO_EPOCH
+        request = AnnounceServiceRequest(kind=kind, address=address, epoch=epoch, stands_by=stands_by)
+        was_known = True
         while True:
             pause_s = 1.0
             try:
                 answer = await self.registry.call(self.registry.stub.AnnounceService, request, 5.0)
-                pause_s, was_known = answer.lease_s / 3, True
+                pause_s, was_known = min(answer.lease_s / 3, _ANNOUNCING_S), True
             except PeerloomError as error:
                 if was_known:
                     _log.warning("announcement_failed", reason=error.message)
                 was_known = False
             await asyncio.sleep(pause_s)
+
+    async def registry_id(self) -> str:
+        """Which registry it is, thus which system. Raises UnavailableError without registry."""
+        request = ListServicesRequest()
+        answer = await self.registry.call(self.registry.stub.ListServices, request, _LISTING_TIMEOUT_S)
+        return answer.registry_id
+
+    async def probe(self) -> None:
+        """Raises unless the registry answers; for a service's health."""
+        await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), _PROBE_S)
 
     async def __aenter__(self) -> "Directory":
         return self

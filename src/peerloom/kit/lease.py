@@ -1,6 +1,6 @@
 """Who may write: one process a service and database, by a lease with a fencing epoch.
 
-The lease is a row. Its holder moves the row's beat about every second. Whoever wants it instead stands by,
+The lease is a row. Its holder moves the row's beat every 0.4 s. Whoever wants it instead stands by,
 and takes it by raising the epoch when the holder has released it, is provably dead, or has not moved the beat
 for `ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one
 its process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
@@ -10,17 +10,17 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from peerloom.errors import PeerloomError
+from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.clock import Clock
-from peerloom.kit.database import NO_EPOCH, Database, SqlThread
-from peerloom.kit.lease_rules import LeaseRow, Sighting, Verdict, judge, see
+from peerloom.kit.database import Database, SqlThread
+from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, Sighting, Verdict, judge, see
 from peerloom.kit.lease_table import move_beat, read_lease, release_lease, take_lease
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
 from peerloom.kit.logs import get_logger
 
-BEAT_INTERVAL_S = 1.0
-LOOK_INTERVAL_S = 0.25
-TTL_S = 5.0  # longer: a dead machine's service comes back later; shorter: one that is slow is deposed
+BEAT_INTERVAL_S = 0.4
+LOOK_INTERVAL_S = 0.1
+TTL_S = 2.0  # longer: a dead machine's service comes back later; shorter: one that is slow is deposed
 
 _log = get_logger()
 
@@ -49,7 +49,11 @@ class Lease:
         self._sighting: Sighting | None = None
 
     async def try_to_take(self) -> Verdict:
-        """Takes the lease if it may be taken; says why, or who holds it. Raises what storage raises."""
+        """Takes the lease if it may be taken; says why, or who holds it.
+
+        Raises what storage raises, and FailedPreconditionError (SQLITE_SHARED) when a process on another
+        machine lives by the lease of a SQLite file.
+        """
         return await self._sql.run(self.take_if_allowed)
 
     def take_if_allowed(self) -> Verdict:
@@ -105,10 +109,27 @@ class Lease:
     def _judge(self, row: LeaseRow | None) -> Verdict:
         if row is None:
             return judge(None, is_dead=False, unmoved_s=0.0, ttl_s=TTL_S)
-        now_s = self._clock.monotonic_s()
-        self._sighting = see(self._sighting, row, now_s)
-        is_dead = self._is_dead(ProcessIdentity.of_text(row.process))
+        now_s, holder, before = (
+            self._clock.monotonic_s(),
+            ProcessIdentity.of_text(row.process),
+            self._sighting,
+        )
+        self._sighting = see(before, row, now_s)
+        if before is not None and self._sighting is not before:
+            self._refuse_shared_file(row, holder)
+        is_dead = self._is_dead(holder)
         return judge(row, is_dead=is_dead, unmoved_s=now_s - self._sighting.since_s, ttl_s=TTL_S)
+
+    def _refuse_shared_file(self, row: LeaseRow, alive: ProcessIdentity) -> None:
+        if self._database.engine.dialect.name == "sqlite" and alive.boot != self._process.boot:
+            raise FailedPreconditionError(
+                f"the SQLite file {self._database.engine.url.database} is in use on another machine: "
+                f"{row.holder} holds it. SQLite's locks don't hold over a network disk, so two machines "
+                f"can't share the file. Give all of this {self._service}'s processes one PostgreSQL with "
+                "--database, or start this one with a --state of its own.",
+                reason="SQLITE_SHARED",
+                metadata={"holder": row.holder},
+            )
 
     def _describe(self) -> str:
         since = datetime.fromtimestamp(self._clock.wall_s(), UTC)

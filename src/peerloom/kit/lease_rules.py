@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+NO_EPOCH = 0  # of a process that doesn't hold the lease
+
 
 @dataclass(frozen=True)
 class LeaseRow:

@@ -1,4 +1,4 @@
-"""The rows behind leases: one a service, made when a database is opened, outside all migrations."""
+"""The rows behind leases, and whose system each is: made when a database is opened, outside migrations."""
 
 import sqlalchemy as sa
 
@@ -16,14 +16,21 @@ leases = sa.Table(
     sa.Column("holder", sa.Text, nullable=False),
     sa.Column("process", sa.Text, nullable=False),
 )
+systems = sa.Table(
+    "service_systems",
+    _metadata,
+    sa.Column("service", sa.String(32), primary_key=True),
+    sa.Column("registry_id", sa.String(128), nullable=False),
+)
 # On PostgreSQL it waits for a taker, and a taker for it, until the transaction's end; SQLite has one writer.
 _EPOCH = sa.select(leases.c.epoch).where(leases.c.service == sa.bindparam("of")).with_for_update(read=True)
 _LOCK_LIMIT = "2s"  # a holder that is frozen within a transaction must not block those who would succeed it
 
 
 def create_leases(engine: sa.Engine) -> None:
-    """Makes the table, unless it is there."""
-    if sa.inspect(engine).has_table(leases.name):
+    """Makes the tables, unless they are there."""
+    known = sa.inspect(engine)
+    if known.has_table(leases.name) and known.has_table(systems.name):
         return
     with engine.begin() as connection:
         lock_schema(connection)
@@ -73,3 +80,15 @@ def release_lease(connection: sa.Connection, service: str, epoch: int) -> None:
     """Lets anybody take the lease, if this epoch is still in force."""
     held = sa.update(leases).where(leases.c.service == service, leases.c.epoch == epoch)
     connection.execute(held.values(is_released=True))
+
+
+def system_of(connection: sa.Connection, service: str) -> str:
+    """The id of the registry that the service's leader knew; empty before any leader noted it."""
+    found = sa.select(systems.c.registry_id).where(systems.c.service == service)
+    return str(connection.scalar(found) or "")
+
+
+def note_system(connection: sa.Connection, service: str, registry_id: str) -> None:
+    """Notes which registry the service's leader knows."""
+    connection.execute(sa.delete(systems).where(systems.c.service == service))
+    connection.execute(sa.insert(systems).values(service=service, registry_id=registry_id))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _FORMER_TABLE = "alembic_version"
 _MIGRATION_LOCK = 7_400_000_000  # any number, as long as nobody else locks it in our databases
+_MIGRATION_LIMIT = "60s"  # of its pauses: Python may take long between two statements of a migration
 
 
 def lock_schema(connection: sa.Connection) -> None:
@@ -27,6 +28,11 @@ def lock_schema(connection: sa.Connection) -> None:
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
 
 
+def load_alembic() -> None:
+    """Imports what `migrate` needs: a third of a second that a standby takes before it is needed. Blocks."""
+    import alembic.command  # noqa: F401  # for its import
+
+
 def migrate(connection: sa.Connection, service: str, migrations: str) -> None:
     """Applies what is missing of the package folder `migrations`, within the caller's transaction.
 
@@ -35,6 +41,8 @@ def migrate(connection: sa.Connection, service: str, migrations: str) -> None:
     from alembic import command  # a third of a second to import, and only needed here
     from alembic.util import CommandError
 
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_MIGRATION_LIMIT}'"))
     lock_schema(connection)
     config = _config(connection, f"alembic_version_{service}", migrations)
     _take_over(connection, config)

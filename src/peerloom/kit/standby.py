@@ -2,16 +2,20 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
-from peerloom.errors import UnavailableError
+from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.lease import LOOK_INTERVAL_S, Lease
+from peerloom.kit.lease_rules import Verdict
 from peerloom.kit.logs import get_logger
+from peerloom.kit.schema import load_alembic
 from peerloom.kit.server import Server
 
+StandBy = Callable[[], Coroutine[Any, Any, None]]
 _log = get_logger()
 
 
@@ -21,18 +25,19 @@ async def serve_with_lease(
     clock: Clock,
     migrations: str,
     serve: Callable[[], Awaitable[None]],
+    stand_by: StandBy | None = None,
     make_lease: Callable[[Database, Clock, str], Lease] = Lease,
 ) -> None:
     """Takes the lease, brings the tables up to date and runs `serve`; releases and closes at the end.
 
-    As long as another process holds the lease, `server` stands by. Nothing is served, and `serve` isn't
-    called, if a stop is asked for before. `make_lease` is for a simulation, whose processes are its own.
-    Raises what `serve` and `Database.migrate` raise.
+    As long as another process holds the lease, `server` stands by and `stand_by` runs. Nothing is served, and
+    `serve` isn't called, if a stop is asked for before. `make_lease` is for a simulation, whose processes are
+    its own. Raises what `stand_by`, `serve` and `Database.migrate` raise.
     """
     lease = make_lease(database, clock, server.address)
     try:
         async with server:
-            if await take_lease_or_stop(server, lease):
+            if await take_lease_or_stop(server, lease, stand_by):
                 server.start_task("lease", lease.keep)
                 with SqlThread(database) as sql:
                     await sql.run(database.migrate, migrations)
@@ -42,9 +47,30 @@ async def serve_with_lease(
         database.close()
 
 
-async def take_lease_or_stop(server: Server, lease: Lease) -> bool:
-    """Stands by until the lease is ours, or, then False, until the server was asked to stop."""
-    verdict, told = await lease.try_to_take(), ""
+async def take_lease_or_stop(server: Server, lease: Lease, stand_by: StandBy | None) -> bool:
+    """Stands by until the lease is ours, or, then False, until the server was asked to stop.
+
+    Meanwhile `stand_by` runs, e.g. to tell others that we are there. Raises what it raises.
+    """
+    verdict = await lease.try_to_take()
+    if verdict.may_take:
+        return True
+    await asyncio.to_thread(load_alembic)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            beside = [tasks.create_task(stand_by())] if stand_by is not None else []
+            is_ours = await _wait_for_lease(server, lease, verdict)
+            for task in beside:
+                task.cancel()
+    except* PeerloomError as failed:
+        failure = failed.exceptions[0]
+    else:
+        return is_ours
+    raise failure
+
+
+async def _wait_for_lease(server: Server, lease: Lease, verdict: Verdict) -> bool:
+    told = ""
     while not verdict.may_take:
         if verdict.reason != told:
             told = verdict.reason

@@ -7,11 +7,17 @@ import asyncio
 import ssl
 from contextlib import suppress
 
+from peerloom.kit.replica_addresses import addresses_in
+
 _LIMIT_S = 2.0
 
 
 async def speaks_tls(address: str) -> bool:
-    """Whether whoever listens at host:port answers a greeting of TLS as one does; within 2 s."""
+    """Whether whoever listens at host:port, or at one of several, answers a greeting of TLS; within 2 s."""
+    return any(await asyncio.gather(*(_speaks_tls(each) for each in addresses_in(address))))
+
+
+async def _speaks_tls(address: str) -> bool:
     host, _, port = address.rpartition(":")
     with suppress(OSError, ValueError, TimeoutError):
         async with asyncio.timeout(_LIMIT_S):

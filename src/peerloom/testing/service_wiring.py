@@ -205,7 +205,8 @@ async def _serve(
     run: ProcessRun, server: Server, database: Database, runtime: Runtime, migrations: str, serve: Any
 ) -> None:
     run.stop = server.stop
-    await serve_with_lease(server, database, runtime.clock, migrations, serve, lease_of_this_run)
+    opened = (server, database, runtime.clock, migrations)
+    await serve_with_lease(*opened, serve, make_lease=lease_of_this_run)
 
 
 def lease_of_this_run(database: Database, clock: Any, place: str = "") -> Lease:

@@ -561,10 +561,13 @@ class StopWorkersRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     GRACE_S_FIELD_NUMBER: _builtins.int
     WORKER_IDS_FIELD_NUMBER: _builtins.int
+    TRAINER_EPOCH_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """All workers and reservations of this job."""
     grace_s: _builtins.float
     """How long they may take to end by themselves, in seconds; 0: 5."""
+    trainer_epoch: _builtins.int
+    """The epoch of the trainer's lease. FAILED_PRECONDITION (TRAINER_DEPOSED) below one that was told before."""
     @_builtins.property
     def worker_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these of the job's workers, and no reservation; none: all."""
@@ -575,10 +578,11 @@ class StopWorkersRequest(_message.Message):
         job_id: _builtins.str = ...,
         grace_s: _builtins.float = ...,
         worker_ids: _abc.Iterable[_builtins.str] | None = ...,
+        trainer_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "job_id", b"job_id", "worker_ids", b"worker_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "job_id", b"job_id", "trainer_epoch", b"trainer_epoch", "worker_ids", b"worker_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -613,16 +617,26 @@ class WatchWorkersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    TRAINER_ADDRESS_FIELD_NUMBER: _builtins.int
+    TRAINER_EPOCH_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Of this job's workers only."""
+    trainer_address: _builtins.str
+    """host:port of the trainer that runs the job: its workers, started by whichever trainer, go there from now
+    on. Empty: they stay where they are.
+    """
+    trainer_epoch: _builtins.int
+    """The epoch of that trainer's lease. FAILED_PRECONDITION (TRAINER_DEPOSED) below one that was told before."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        trainer_address: _builtins.str = ...,
+        trainer_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "trainer_address", b"trainer_address", "trainer_epoch", b"trainer_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1171,19 +1171,27 @@ class AnnounceServiceRequest(_message.Message):
 
     KIND_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    STANDS_BY_FIELD_NUMBER: _builtins.int
     kind: Global___ServiceKind.ValueType
     """Which service."""
     address: _builtins.str
     """host:port at which it can be reached."""
+    epoch: _builtins.int
+    """The epoch of its database's lease: of two that announce themselves the higher one leads."""
+    stands_by: _builtins.bool
+    """It serves nothing now, and takes over once whoever leads is lost."""
     def __init__(
         self,
         *,
         kind: Global___ServiceKind.ValueType = ...,
         address: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        stands_by: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "kind", b"kind", "stands_by", b"stands_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1220,10 +1228,16 @@ class ServiceEndpoint(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     ANNOUNCED_TIME_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    STANDS_BY_FIELD_NUMBER: _builtins.int
     kind: Global___ServiceKind.ValueType
     """Which service."""
     address: _builtins.str
     """host:port."""
+    epoch: _builtins.int
+    """The epoch of its database's lease."""
+    stands_by: _builtins.bool
+    """It serves nothing now, and takes over once whoever leads is lost."""
     @_builtins.property
     def announced_time(self) -> _timestamp_pb2.Timestamp:
         """When it last said so."""
@@ -1234,10 +1248,12 @@ class ServiceEndpoint(_message.Message):
         kind: Global___ServiceKind.ValueType = ...,
         address: _builtins.str = ...,
         announced_time: _timestamp_pb2.Timestamp | None = ...,
+        epoch: _builtins.int = ...,
+        stands_by: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["announced_time", b"announced_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "announced_time", b"announced_time", "kind", b"kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "announced_time", b"announced_time", "epoch", b"epoch", "kind", b"kind", "stands_by", b"stands_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1267,18 +1283,24 @@ class ListServicesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SERVICES_FIELD_NUMBER: _builtins.int
+    REGISTRY_ID_FIELD_NUMBER: _builtins.int
+    registry_id: _builtins.str
+    """The registry's id, made once for its database: which system this is."""
     @_builtins.property
     def services(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceEndpoint]:
-        """Ordered by kind, at most 8 of each; the newest announcement of a kind comes first."""
+        """Ordered by kind, at most 8 of each, those of the highest epoch first, thus the leader, the newest of these
+        before; at the end those that stand by. Who was deposed isn't listed.
+        """
 
     def __init__(
         self,
         *,
         services: _abc.Iterable[Global___ServiceEndpoint] | None = ...,
+        registry_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_id", b"registry_id", "services", b"services"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from peerloom.sandbox.grant import Grant
 from peerloom.v1.trainer_pb2 import JobSpec
 
+TRAINER_FILE = "trainer-address"  # in a worker's folder: host:port of the trainer that runs its job now
+
 
 @dataclasses.dataclass(frozen=True)
 class Work:

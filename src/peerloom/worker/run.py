@@ -40,6 +40,7 @@ from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, agree_on_beginning, begin_joining
+from peerloom.worker.leading_trainer import leading_trainer
 from peerloom.worker.loop import train_generation
 from peerloom.worker.measuring.sync_measuring import NodeMeasures, SyncMeasuring
 from peerloom.worker.plan.pipeline_training import PipelineTraining
@@ -150,7 +151,7 @@ class TrainingWorker:
         group.meet(lambda: self.session.answer(met))
 
     def _new_group(self, config: ConfigureGeneration) -> Group:
-        spared = (self._assignment.work.trainer_address, self._assignment.agent_address)
+        spared = (leading_trainer(self._assignment), self._assignment.agent_address)
         entries = self.session.entries.of(config.generation)
         reached_at = (self._assignment.agent_address, self._assignment.interface)
         # Where the method may change the ways between all workers are measured, on the mesh.

@@ -33,6 +33,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerStaying,
 )
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.leading_trainer import leading_trainer, leave_deposed
 from peerloom.worker.session_ground import SessionGround
 from peerloom.worker.store_entries import EntriesByGeneration
 
@@ -150,10 +151,7 @@ class TrainerSession:
         self._post(message)
 
     def leave(self, reason: str, grace_s: float) -> None:
-        """Says that this worker was asked to leave its node; said again whenever the stream is opened.
-
-        `grace_s` is how long it may wait for a replacement.
-        """
+        """Says, whenever the stream is opened, that it was asked to leave; it may wait `grace_s` seconds."""
         self._leaving = WorkerSessionRequest(leaving=WorkerLeaving(reason=reason, grace_s=grace_s))
         self._post(self._leaving)
 
@@ -195,7 +193,8 @@ class TrainerSession:
         away_since, told = self._loop.time(), ""
         while True:
             # A new channel each time: one that has failed waits ever longer between attempts of its own.
-            trainer = self._ground.dial(self._assignment).trainer(self._assignment.work.trainer_address)
+            trainer = self._ground.dial(self._assignment).trainer(leading_trainer(self._assignment))
+            following = asyncio.create_task(leave_deposed(self._assignment, trainer))
             try:
                 async for response in trainer.converse(trainer.stub.WorkerSession, self._requests()):
                     backoff.succeeded()
@@ -208,9 +207,9 @@ class TrainerSession:
             except PeerloomError as error:
                 reason = error.message
             self._outbox = None
-            await (
-                self._ground.end_left()
-            )  # of gRPC, which would wait for what we say next over a broken stream
+            following.cancel()
+            # Of gRPC, which would wait for what we say next over a broken stream.
+            await self._ground.end_left()
             await trainer.close()
             if self._is_over:
                 return

@@ -398,7 +398,7 @@ class Room:
         self.files, self.transfers = Files(), Transfers()
         self.foreign_models: set[str] = set()  # digests of files that hold other parameters than told
         distributor = cast("Distributor", self.transfers)
-        self.recruiter = Recruiter(self.directory, distributor, self.neighbours, self.clock, 5.0, ADDRESS)
+        self.recruiter = Recruiter(self.directory, distributor, self.neighbours, self.clock, 5.0, ADDRESS, 1)
         config = config or TrainerConfig()
         artifacts, self.evaluator = cast("ArtifactStore", self.files), ScriptedEvaluator()
         examiner = ScriptedExaminer(config, artifacts, distributor, self.evaluator, self.clock)

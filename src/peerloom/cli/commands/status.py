@@ -14,6 +14,7 @@ from peerloom.kit.printable import Column
 
 _SERVICE_COLUMNS = (
     Column("SERVICE", lambda service: service.name),
+    Column("ROLE", lambda service: "stands by" if service.stands_by else "leads" if service.healthy else "-"),
     Column("HEALTH", lambda service: "healthy" if service.healthy else f"not healthy: {service.detail}"),
     Column("ADDRESS", lambda service: service.address),
 )

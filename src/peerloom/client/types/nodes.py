@@ -131,13 +131,18 @@ class Session(ShownInNotebooks):
 
 @dataclass(frozen=True)
 class ServiceEndpoint(ShownInNotebooks):
-    """Where a service is, and whether its health service says that it serves; `detail` says why not."""
+    """Where a service is, and whether its health service says that it serves; `detail` says why not.
+
+    One that `stands_by` serves nothing as long as another of its kind leads; it is healthy if it answers.
+    """
 
     name: ServiceName
     address: str
     healthy: bool
     detail: str
     announced_time: datetime | None
+    stands_by: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name} at {self.address}: {'healthy' if self.healthy else self.detail}"
+        health = "healthy" if self.healthy else self.detail
+        return f"{self.name} at {self.address}: {'stands by, ' if self.stands_by else ''}{health}"

@@ -14,7 +14,10 @@ class InferenceConfig:
     listen: str = knob("127.0.0.1:0", "host:port to serve on; port 0 takes a free one")
     folder: str = knob("", "folder for the models' files; its agent empties it")
     agent: str = knob("", "host:port of the node's agent, which brings the models")
-    registry: str = knob("", "host:port of the registry, to report callers that are nodes; empty: nobody is")
+    registry: str = knob(
+        "",
+        "host:port of the registry, or of its replicas, to report callers that are nodes; empty: nobody is",
+    )
     memory_bytes: int = knob(
         2 * 1024**3, "memory for models; more saves loading again, less leaves it to others on this machine"
     )

@@ -1,0 +1,60 @@
+"""A service's database belongs to one system: the leader notes whose registry it knows, standbys compare."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from peerloom.errors import FailedPreconditionError, PeerloomError
+from peerloom.kit.database import Database, SqlThread
+from peerloom.kit.directory import Directory
+from peerloom.kit.lease_table import note_system, system_of
+
+ASK_AGAIN_S = 1.0
+T = TypeVar("T")
+
+
+async def note_own_system(directory: Directory, database: Database, sql: SqlThread) -> None:
+    """Notes, as soon as registry and database answer, that this database is that of the registry's system."""
+
+    async def note() -> None:
+        registry_id = await directory.registry_id()
+
+        def write() -> None:
+            with database.write() as connection:
+                note_system(connection, database.service, registry_id)
+
+        await sql.run(write)
+
+    await _until_answered(note)
+
+
+async def refuse_another_system(directory: Directory, database: Database) -> None:
+    """Returns once it is known that whoever leads here belongs to our registry's system.
+
+    Raises FailedPreconditionError (ANOTHER_SYSTEM) when it doesn't.
+    """
+
+    def read() -> str:
+        with database.read() as connection:
+            return system_of(connection, database.service)
+
+    own = await _until_answered(directory.registry_id)
+    with SqlThread(database) as sql:
+        found = await _until_answered(lambda: sql.run(read))
+    if found not in ("", own):
+        service = database.service
+        raise FailedPreconditionError(
+            f"the {service}'s database {database.engine.url.render_as_string()} is in use by another system: "
+            f"whoever leads there knows the registry {found}, but the one at {directory.registry.address} is "
+            f"{own}. Give this {service} a database of its own with --database, or the other's --registry.",
+            reason="ANOTHER_SYSTEM",
+            metadata={"database_of": found, "registry": own},
+        )
+
+
+async def _until_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    while True:
+        try:
+            return await ask()
+        except PeerloomError:  # the service's own tasks say what is away
+            await asyncio.sleep(ASK_AGAIN_S)

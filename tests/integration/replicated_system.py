@@ -1,0 +1,109 @@
+"""A system whose registry, selector and trainer each have a standby, all on one database."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from worker_processes import workers_of
+
+from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted, WorkerLost
+
+LIMIT_S = 90.0
+COORDINATORS = ("registry", "selector", "trainer")
+StartService = Callable[..., Any]
+
+
+class ReplicatedSystem:
+    """Two processes of each coordinator, and one agent with as many slots as are asked for."""
+
+    def __init__(self, start_service: StartService, url: str, folder: Path, slots: int) -> None:
+        self._start_service, self._url, self._folder = start_service, url, folder
+        self.registry = ""
+        self.leaders = {"registry": self._start("registry")}
+        self.standbys = {"registry": self._start("registry")}
+        self.registry = f"{self.leaders['registry'].address},{self.standbys['registry'].address}"
+        for name in ("selector", "trainer"):
+            self.leaders[name] = self._start(name)
+            self.standbys[name] = self._start(name)
+        agent = ("--state", str(folder / "node"), "--registry", self.registry, "--slots", str(slots))
+        self.agent = start_service("node_agent", *agent)
+
+    def _start(self, name: str, listen: str = "127.0.0.1:0") -> Any:
+        arguments = ["--database", self._url, "--listen", listen]
+        if name != "registry":
+            arguments += ["--registry", self.registry]
+        if name == "trainer":
+            arguments += ["--state", str(self._folder / "trainer")]
+        return self._start_service(name, *arguments)
+
+    def lose(self, name: str, how: signal.Signals) -> Any:
+        """Kills or freezes the leader; its standby becomes the leader."""
+        lost = self.leaders[name]
+        lost.process.send_signal(how)
+        self.leaders[name] = self.standbys.pop(name)
+        return lost
+
+    def restore(self, name: str, lost: Any) -> None:
+        """Ends the lost one, if it hasn't ended yet, and starts it anew as the standby."""
+        lost.kill()
+        self.standbys[name] = self._start(name, lost.address)
+
+    def kill_worker(self) -> None:
+        """SIGKILL to a worker."""
+        workers_of(self.agent.process.pid)[0].kill()
+
+
+def wakes_and_ends(lost: Any) -> int:
+    """Thaws a leader that was frozen; the status that it ends with."""
+    os.kill(lost.process.pid, signal.SIGCONT)
+    return int(lost.process.wait(LIMIT_S))
+
+
+class Followed:
+    """A job's events, read as far as somebody waits for; each must carry the next number."""
+
+    def __init__(self, events: Any, workers: int) -> None:
+        self._events, self._workers = events, workers
+        self.numbers: list[int] = []
+        self.steps: list[int] = []
+        self._formed: GenerationFormed | None = None
+
+    def until(self, found: Callable[[JobEvent], bool]) -> JobEvent:
+        """The first event that is looked for."""
+        deadline_s = time.monotonic() + LIMIT_S
+        for event in self._events:
+            self.numbers.append(event.sequence)
+            if isinstance(event, GenerationFormed):
+                self._formed = event
+            if isinstance(event, StepCommitted):
+                self.steps.append(event.step)
+            if found(event):
+                return event  # type: ignore[no-any-return]
+            assert time.monotonic() < deadline_s, f"not within {LIMIT_S:g} s; the last was {event}"
+        raise AssertionError("the job ended before that")
+
+    def until_whole(self, without: str = "") -> None:
+        """Until a step of all workers, none of which is the one that was lost."""
+
+        def is_whole(event: JobEvent) -> bool:
+            formed = self._formed
+            return (
+                isinstance(event, StepCommitted)
+                and formed is not None
+                and len(formed.workers) == self._workers
+                and without not in {worker.id for worker in formed.workers}
+            )
+
+        self.until(is_whole)
+
+    def until_lost(self) -> str:
+        """The id of the next worker that is lost."""
+        event = self.until(lambda event: isinstance(event, WorkerLost))
+        assert isinstance(event, WorkerLost)
+        return event.worker.id
+
+    def until_ended(self) -> None:
+        self.until(lambda event: isinstance(event, StateChanged) and event.is_final)

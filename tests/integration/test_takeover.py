@@ -1,0 +1,74 @@
+"""Aim: whichever coordinator is lost in mid-job, its standby goes on with the work.
+
+Method: one system, each of whose coordinators has a standby at another address. One after the other is
+killed, or frozen and woken once its standby has taken over, and a worker is killed at the same moment. What
+counts is what a user sees: the worker is replaced, no event is missed or told twice, the ledger is exact.
+"""
+
+import signal
+from pathlib import Path
+
+import pytest
+from conftest import StartService
+from databases import new_database
+from replicated_system import COORDINATORS, Followed, ReplicatedSystem, wakes_and_ends
+
+from peerloom import Client
+
+WORKERS = 3  # whoever is killed, two are left, one of whom has the state in any case
+pytestmark = pytest.mark.timeout(400)
+
+
+def lose_one(system: ReplicatedSystem, followed: Followed, name: str, how: signal.Signals) -> None:
+    """A leader and a worker are lost at once; the standby leads, and then has a standby of its own."""
+    lost = system.lose(name, how)
+    system.kill_worker()
+    followed.until_whole(without=followed.until_lost())
+    if how == signal.SIGSTOP:
+        assert wakes_and_ends(lost) == 1
+        assert "does not hold the lease" in lost.log()
+    system.restore(name, lost)
+
+
+def test_whichever_coordinator_is_lost_its_standby_goes_on(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    with new_database("postgresql", tmp_path) as url:
+        system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1)
+        with Client(system.registry, patience_s=90) as client:
+            next(client.watch_nodes())  # the agent has registered
+            job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+            followed = Followed(job.watch(), WORKERS)
+            followed.until_whole()
+            for how in (signal.SIGKILL, signal.SIGSTOP):
+                for name in COORDINATORS:
+                    lose_one(system, followed, name, how)
+            roles = {(each.name, each.stands_by) for each in client.services() if each.healthy}
+            assert roles >= {(name, False) for name in COORDINATORS}
+            assert job.cancel().state == "cancelled"
+            followed.until_ended()
+            ledger = job.status().ledger
+    assert followed.numbers == list(range(1, len(followed.numbers) + 1)), "a gap, or an event twice"
+    assert followed.steps == list(range(1, len(followed.steps) + 1)), "no step twice, none left out"
+    assert ledger is not None
+    assert ledger.is_exact, ledger.verdict
+
+
+def test_all_coordinators_may_be_lost_at_once(start_service: StartService, tmp_path: Path) -> None:
+    with new_database("postgresql", tmp_path) as url:
+        system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1)
+        with Client(system.registry, patience_s=90) as client:
+            next(client.watch_nodes())
+            job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+            followed = Followed(job.watch(), WORKERS)
+            followed.until_whole()
+            frozen = [system.lose(name, signal.SIGSTOP) for name in COORDINATORS]
+            system.kill_worker()
+            followed.until_whole(without=followed.until_lost())
+            assert [wakes_and_ends(each) for each in frozen] == [1, 1, 1]
+            assert job.cancel().state == "cancelled"
+            followed.until_ended()
+            ledger = job.status().ledger
+    assert followed.numbers == list(range(1, len(followed.numbers) + 1))
+    assert ledger is not None
+    assert ledger.is_exact, ledger.verdict
