@@ -71,14 +71,10 @@ class RemoteService(Generic[S]):
 
     async def peer(self) -> Peer[S]:
         """The service. Raises UnavailableError, saying what to start."""
-        await self._services.become_known()
-        directory = self._services.open()
         try:
-            self._met = await self._find(directory)
+            return await self._reached()
         except (UnavailableError, DeadlineError) as error:
-            if self._met is None:
-                raise self._services.with_hint(error) from None
-        return self._met
+            raise self._services.with_hint(error) from None
 
     async def call(
         self,
@@ -94,7 +90,7 @@ class RemoteService(Generic[S]):
         give_up_s = asyncio.get_running_loop().time() + TAKEOVER_S
         while True:
             try:
-                peer = await self.peer()
+                peer = await self._reached()
                 with self._services.following():
                     return await peer.call(method(peer.stub), request, timeout_s)
             except (UnavailableError, DeadlineError) as error:
@@ -138,6 +134,16 @@ class RemoteService(Generic[S]):
         if self._met is not None:
             with suppress(Exception):
                 await self._met.close()
+
+    async def _reached(self) -> Peer[S]:
+        await self._services.become_known()
+        directory = self._services.open()
+        try:
+            self._met = await self._find(directory)
+        except (UnavailableError, DeadlineError):
+            if self._met is None:
+                raise
+        return self._met
 
     def _told(self, error: PeerloomError) -> PeerloomError:
         """What a user is told: who closed the connection, or what to start."""
