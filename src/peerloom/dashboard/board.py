@@ -24,6 +24,10 @@ class Board:
         self._makers[name] = make
         self.touch(name)
 
+    def show(self, name: str, value: Any) -> None:
+        """Adds a section with this value, or replaces it."""
+        self.pin(name, lambda: value)
+
     def unpin(self, name: str) -> None:
         """Takes a section away."""
         self._makers.pop(name, None)

@@ -75,8 +75,7 @@ class CloseUps:
                     self._board.touch(name)
                 page.refresh(await job.status())
             except PeerloomError as error:
-                trouble = error.message
-                self._board.pin(name, lambda: {"trouble": trouble, "id": job_id})
+                self._board.show(name, {"trouble": error.message, "id": job_id})
             asking.cancel()
         self._board.touch(name)
 
@@ -101,7 +100,7 @@ class CloseUps:
         self, name: str, ask: Callable[[], Awaitable[dict[str, Any]]], every_s: float
     ) -> Iterator[str]:
         if not self._lookers[name]:
-            self._asking[name] = self._tasks.create_task(self._keep_asking(name, ask, every_s))
+            self._asking[name] = self._tasks.create_task(keep_shown(self._board, name, ask, every_s))
         self._lookers[name] += 1
         try:
             yield name
@@ -112,14 +111,16 @@ class CloseUps:
                 self._asking.pop(name).cancel()
                 self._board.unpin(name)
 
-    async def _keep_asking(
-        self, name: str, ask: Callable[[], Awaitable[dict[str, Any]]], every_s: float
-    ) -> None:
-        found: dict[str, Any] = {}
-        while True:
-            try:
-                found = await ask()
-            except PeerloomError as error:  # what was told stays, and is said to be old
-                found = {**found, "trouble": error.message}
-            self._board.pin(name, lambda: found)  # noqa: B023  # the newest, whenever it is read
-            await asyncio.sleep(every_s)
+
+async def keep_shown(
+    board: Board, name: str, ask: Callable[[], Awaitable[dict[str, Any]]], every_s: float
+) -> None:
+    """Shows what is answered, on and on; while nothing is, what was answered last, and why it is old."""
+    found: dict[str, Any] = {}
+    while True:
+        try:
+            found = await ask()
+        except PeerloomError as error:
+            found = {**found, "trouble": error.message}
+        board.show(name, found)
+        await asyncio.sleep(every_s)

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from peerloom.client.async_client import AsyncClient
 from peerloom.client.types import Belief, Job, Model
 from peerloom.dashboard.availability import SERVICES, Availability, services_page
 from peerloom.dashboard.board import Board
-from peerloom.dashboard.close_ups import CloseUps
+from peerloom.dashboard.close_ups import CloseUps, keep_shown
 from peerloom.dashboard.listings import belief_rows, job_rows, jobs_by_node, model_rows
 from peerloom.dashboard.network_page import NetworkPage
 from peerloom.errors import FailedPreconditionError, PeerloomError
@@ -57,7 +58,8 @@ class SystemFollower:
             tasks.create_task(self._keep_asking("selector", self._ask_selector))
             tasks.create_task(self._keep_asking("trainer", self._ask_trainer))
             if self._look_beside is not None:
-                tasks.create_task(self._keep_looking_beside(self._look_beside))
+                look = partial(asyncio.to_thread, self._look_beside)  # at a testbed's own counters
+                tasks.create_task(keep_shown(self._board, "testbed", look, ASK_EVERY_S))
 
     async def ask_once(self) -> None:
         """Asks each service once; what one is away for stands in the section services."""
@@ -114,17 +116,6 @@ class SystemFollower:
         self._jobs = await self._client.jobs(limit=LIST_LIMIT)
         self._models = await self._client.models(limit=LIST_LIMIT)
         self._touch("jobs", "models", "nodes")
-
-    async def _keep_looking_beside(self, look: Callable[[], dict[str, Any]]) -> None:
-        """Shows what the testbed's own counters say; while it is silent, why."""
-        found: dict[str, Any] = {}
-        while True:
-            try:
-                found = await asyncio.to_thread(look)
-            except PeerloomError as error:
-                found = {**found, "trouble": error.message}
-            self._board.pin("testbed", lambda: found)  # noqa: B023  # the newest, whenever it is read
-            await asyncio.sleep(ASK_EVERY_S)
 
     def _network_rows(self) -> list[dict[str, Any]]:
         beliefs = {belief.node_id: belief.belief for belief in self._beliefs}

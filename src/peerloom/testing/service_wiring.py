@@ -5,7 +5,9 @@ All that the simulation knows of the inside of a service stands here.
 
 import dataclasses
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from peerloom.artifacts.store import ArtifactStore
@@ -106,48 +108,25 @@ def prepare_databases() -> None:
 
 async def registry(run: ProcessRun) -> None:
     """As the registry's main."""
-    server, runtime, database = _parts(
-        run, REGISTRY, registry_main.SERVICES, "registry", registry_main.MIGRATIONS
-    )
-    await _serve(
-        run,
-        server,
-        database,
-        runtime,
-        registry_main.MIGRATIONS,
-        lambda: registry_main.serve(REGISTRY_CONFIG, server, database, runtime),
-    )
+    await _serve(run, REGISTRY, "registry", registry_main, partial(registry_main.serve, REGISTRY_CONFIG))
 
 
 async def selector(run: ProcessRun, listen: str = SELECTOR) -> None:
     """As the selector's main."""
     config = dataclasses.replace(SELECTOR_CONFIG, listen=listen)
-    server, runtime, database = _parts(
-        run, listen, selector_main.SERVICES, "selector", selector_main.MIGRATIONS
-    )
-    await _serve(
-        run,
-        server,
-        database,
-        runtime,
-        selector_main.MIGRATIONS,
-        lambda: selector_main.serve(config, server, database, runtime),
-    )
+    await _serve(run, listen, "selector", selector_main, partial(selector_main.serve, config))
 
 
 async def trainer(run: ProcessRun) -> None:
     """As the trainer's main."""
-    server, runtime, database = _parts(
-        run, TRAINER, trainer_main.SERVICES, "trainer", trainer_main.MIGRATIONS
-    )
 
-    async def serve() -> None:
+    async def serve(server: Server, database: Database, runtime: Runtime) -> None:
         artifacts = ArtifactStore(run.process.disk.folder / "artifacts", 10**9)
         config = dataclasses.replace(TRAINER_CONFIG, state=str(run.process.disk.folder))
         evaluator = ScriptedEvaluator(run)
         await trainer_main.serve(config, server, database, runtime, artifacts, "", evaluator)
 
-    await _serve(run, server, database, runtime, trainer_main.MIGRATIONS, serve)
+    await _serve(run, TRAINER, "trainer", trainer_main, serve)
 
 
 async def node_agent(
@@ -182,14 +161,6 @@ async def node_agent(
         await node_agent_main.serve(config, server, runtime)
 
 
-def _parts(
-    run: ProcessRun, listen: str, services: tuple[str, ...], name: str, migrations: str
-) -> tuple[Server, Runtime, Database]:
-    engine = open_in_memory(run.process.disk, name, migrations)
-    runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
-    return _server(run, listen, services), runtime, MigratedDatabase(engine, name)
-
-
 def _chance(run: ProcessRun) -> random.Random:
     return random.Random(f"{run.world.seed}/{run.name}/{run.number}")
 
@@ -202,11 +173,25 @@ def _server(run: ProcessRun, listen: str, services: tuple[str, ...]) -> Server:
 
 
 async def _serve(
-    run: ProcessRun, server: Server, database: Database, runtime: Runtime, migrations: str, serve: Any
+    run: ProcessRun,
+    listen: str,
+    name: str,
+    main: ModuleType,
+    serve: Callable[[Server, Database, Runtime], Awaitable[None]],
 ) -> None:
+    """What the main of a service with a database does: its SERVICES, by `serve`, under the lease."""
+    database = MigratedDatabase(open_in_memory(run.process.disk, name, main.MIGRATIONS), name)
+    runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
+    server = _server(run, listen, main.SERVICES)
     run.stop = server.stop
-    opened = (server, database, runtime.clock, migrations)
-    await serve_with_lease(*opened, serve, make_lease=lease_of_this_run)
+    await serve_with_lease(
+        server,
+        database,
+        runtime.clock,
+        main.MIGRATIONS,
+        lambda: serve(server, database, runtime),
+        make_lease=lease_of_this_run,
+    )
 
 
 def lease_of_this_run(database: Database, clock: Any, place: str = "") -> Lease:
