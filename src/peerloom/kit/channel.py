@@ -11,6 +11,7 @@ from grpc import aio
 
 from peerloom.errors import UnavailableError
 from peerloom.kit import tracing
+from peerloom.kit.first_status import FirstStatus
 from peerloom.kit.identity import Identity
 from peerloom.kit.replica_addresses import target_of
 from peerloom.kit.status import UNREACHABLE, behind_a_door, error_from_rpc
@@ -149,8 +150,9 @@ class Peer(Generic[S]):
         timeout_s: float = 10.0,
     ) -> R:
         """A call that streams requests and is answered once. Raises a PeerloomError."""
-        async with self._failures():
-            return await method(requests, timeout=timeout_s, metadata=tracing.carried())
+        call = method(requests, timeout=timeout_s, metadata=tracing.carried())
+        async with self._failures(FirstStatus(call)):
+            return await call
 
     def stream(
         self, method: "aio.UnaryStreamMultiCallable[Q, R]", request: Q, timeout_s: float | None = None
@@ -169,7 +171,7 @@ class Peer(Generic[S]):
         call: Any = begin()
         self._streams.add(call)
         try:
-            async with self._failures():
+            async with self._failures(FirstStatus(call)):
                 async for message in call:
                     yield message
         finally:
@@ -185,10 +187,11 @@ class Peer(Generic[S]):
             await channel.close(None)
 
     @asynccontextmanager
-    async def _failures(self) -> AsyncIterator[None]:
+    async def _failures(self, first: FirstStatus | None = None) -> AsyncIterator[None]:
         try:
             yield
-        except aio.AioRpcError as error:
+        except aio.AioRpcError as raised:
+            error = first.true_error(raised) if first else raised
             told = error_from_rpc(error, self.address, self.service)
             if told.reason == UNREACHABLE and self._identity is None and await self._probe(self.address):
                 told = behind_a_door(self.address, self.service)
