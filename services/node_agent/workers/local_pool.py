@@ -213,7 +213,12 @@ class LocalWorkerPool:
         process.assign(self._assign(worker, held.work))
         job = self._job(job_id)
         job.workers[worker_id] = worker
-        await asyncio.to_thread(self.trainers.tell, job_id, [folder])
+        try:
+            await asyncio.to_thread(self.trainers.tell, job_id, [folder])
+        except PeerloomError:
+            del job.workers[worker_id]
+            await process.stop(0)
+            raise
         job.tell(PoolEvent(worker, ended=False))
         self.started += 1
         self._own(asyncio.create_task(self._wait(worker, job)))

@@ -132,7 +132,7 @@ class JobNodes:
         """Finds replacements for lost workers, or more up to max_workers, as soon as some node has a slot."""
         spec = self._record.job.spec
         wanted = slots_wanted(spec) if spec.HasField("max_workers") else self._pool.count()
-        pause_s = REINFORCE_MIN_S
+        pause_s, is_first = REINFORCE_MIN_S, True
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
@@ -141,15 +141,16 @@ class JobNodes:
             missing, job = wanted - self._pool.count(), self._record.job
             # Before the first generation the others are still starting, unless the job waits for nodes.
             if missing <= 0 or not (job.generation or job.state == JobState.JOB_STATE_WAITING):
-                pause_s = REINFORCE_MIN_S
+                pause_s, is_first = REINFORCE_MIN_S, True
                 self._pool.end_grace()
                 continue
             found, longest_s = False, REINFORCE_MIN_S
             with suppress(PeerloomError):  # the selector or a node is away: the next round asks again
-                found = await self._look_for_more(missing, is_first=pause_s == REINFORCE_MIN_S)
+                found = await self._look_for_more(missing, is_first)
                 longest_s = REINFORCE_MAX_S
             if not found:
                 self._pool.end_grace()
+            is_first = found
             pause_s = REINFORCE_MIN_S if found else min(2 * pause_s, longest_s)
 
     async def _look_for_more(self, missing: int, is_first: bool) -> bool:

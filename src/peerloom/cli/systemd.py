@@ -48,7 +48,9 @@ class Place:
         try:
             return self.path.read_text()
         except FileNotFoundError:
-            there = [path.stem.removeprefix("peerloom-") for path in self.path.parent.glob("peerloom-*")]
+            there = [
+                path.stem.removeprefix("peerloom-") for path in self.path.parent.glob("peerloom-*.service")
+            ]
             raise NotFoundError.of_name("unit", self.name, there) from None
 
     def write(self, text: str) -> None:

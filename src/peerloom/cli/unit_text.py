@@ -64,11 +64,6 @@ class Unit:
     state: str = ""
     systemd: int = BACKOFF_VERSION
 
-    @property
-    def file_name(self) -> str:
-        """What systemd calls it."""
-        return f"peerloom-{self.name}.service"
-
 
 def unit_text(unit: Unit) -> str:
     """The file's content."""

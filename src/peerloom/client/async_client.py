@@ -25,7 +25,6 @@ from peerloom.client.types.scripts import ScriptSpec
 from peerloom.client.types.shown import Listing
 from peerloom.kit import tracing
 from peerloom.kit.ids import new_request_id
-from peerloom.kit.tracing_setup import start_client_tracing
 from peerloom.v1 import selector_pb2, trainer_pb2
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class AsyncClient(AsyncNetwork):
         found = transport.find_address(address, identity, profile)
         super().__init__(Services(found, as_node, transport), patience_s)
         self._router: InferenceRouter | None = None
-        start_client_tracing()
+        transport.trace()
         self.artifacts = AsyncArtifacts(self._services)
         self.door = AsyncDoor(self._services)
 

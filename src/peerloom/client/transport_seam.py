@@ -10,12 +10,14 @@ from peerloom.client.loop_thread import LoopThread
 from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.identity import Identity
+from peerloom.kit.tracing_setup import start_client_tracing
 
 
 @dataclass(frozen=True)
 class TransportSeam:
     """How channels open, what time it is, and where the coroutines of a client without async run.
 
+    `trace` begins to trace this process, where its environment asks for that.
     `address` is where every client goes, whatever address, profile or login there is; None: each finds its
     own. `peerloom.testing` makes one for a system in memory.
     """
@@ -25,6 +27,7 @@ class TransportSeam:
     chance: random.Random = field(default_factory=random.Random)
     loop_thread: Callable[[], LoopThread] = LoopThread
     address: Address | None = None
+    trace: Callable[[], None] = start_client_tracing
 
     def find_address(self, argument: str | None, identity: str, profile: str) -> Address:
         """The registry's address. Raises what `find_address` of an argument raises."""

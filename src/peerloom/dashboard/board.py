@@ -48,7 +48,7 @@ class Board:
             return None
         version, text = self._texts.get(name, (0, ""))
         if version != self._versions[name]:
-            text = _as_json(self._makers[name]())
+            text = as_json(self._makers[name]())
             self._texts[name] = self._versions[name], text
         return text
 
@@ -67,7 +67,7 @@ class Board:
         self._news.set()
 
 
-def _as_json(value: Any) -> str:
+def as_json(value: Any) -> str:
     """As browsers read it, which know no numbers that aren't finite: the loss of a training that diverged."""
     try:
         return json.dumps(value, default=_as_text, separators=(",", ":"), allow_nan=False)

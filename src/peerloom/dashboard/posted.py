@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from peerloom.dashboard.board import as_json
 from peerloom.errors import (
     DeadlineError,
     InvalidArgumentError,
@@ -39,7 +40,7 @@ def posted_route(path: str, answer: Callable[[Mapping[str, Any]], Awaitable[dict
 
     async def respond(request: Request) -> Response:
         try:
-            return JSONResponse(await answer(await _posted(request)))
+            return Response(as_json(await answer(await _posted(request))), media_type="application/json")
         except PeerloomError as error:
             status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 409)
             return JSONResponse({"error": error.message}, status)
@@ -66,7 +67,7 @@ async def _posted(request: Request) -> Mapping[str, Any]:
             )
     try:
         found = json.loads(body)
-    except ValueError as error:  # bytes that are no text, too
+    except (ValueError, RecursionError) as error:  # bytes that are no text, or lists in lists without end
         raise InvalidArgumentError(f"What was posted isn't JSON: {error}") from error
     if not isinstance(found, dict):
         raise InvalidArgumentError("What was posted isn't a JSON object.")

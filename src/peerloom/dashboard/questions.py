@@ -78,7 +78,7 @@ def values_of(text: str, raw: RawInput | None) -> Any:
     if text.lstrip().startswith("["):
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidArgumentError(f"That isn't JSON: {error}") from error
     rows = [_numbers(line) for line in text.splitlines() if line.strip()]
     if not rows:

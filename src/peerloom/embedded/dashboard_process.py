@@ -3,13 +3,10 @@
 import signal
 import socket
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from peerloom.embedded.process import SupervisedProcess
-from peerloom.embedded.rules import GiveUp, decide_restart
 from peerloom.errors import UnavailableError
 
 USUAL_PORT = 8080
@@ -39,30 +36,6 @@ class DashboardProcess(SupervisedProcess):
             self.url = f"http://{self.wait_until_ready()}"
         except UnavailableError:
             self.send_signal(signal.SIGKILL)  # it ended, or hangs: either way it is started again
-
-    def keep(
-        self,
-        registry: str,
-        lifeline: int,
-        inherited: Sequence[int],
-        launching: threading.Lock,
-        stopping: threading.Event,
-    ) -> None:
-        """Starts it again whenever it ends, until `stopping` is set, which happens under the lock."""
-        ends_s: list[float] = []
-        while True:
-            exit_code = self.wait()
-            ends_s.append(time.monotonic())
-            decision = decide_restart(ends_s, ends_s[-1], exit_code)
-            if isinstance(decision, GiveUp):
-                return
-            if stopping.wait(decision.delay_s):
-                return
-            with launching:
-                if stopping.is_set():
-                    return
-                self.launch(registry, lifeline, inherited)
-            self.wait_for_url()
 
 
 def _port() -> int:

@@ -4,15 +4,17 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from peerloom.embedded.rules import describe_exit
+from peerloom.embedded.rules import GiveUp, Restart, decide_restart, describe_exit
 from peerloom.errors import UnavailableError
 
 START_LIMIT_S = 60.0
+Decide = Callable[[Sequence[float], float, int], Restart | GiveUp]
 
 
 class SupervisedProcess:
@@ -111,6 +113,35 @@ class SupervisedProcess:
 
 def _open_privately(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def keep_running(
+    process: SupervisedProcess,
+    launch: Callable[[], bool],
+    wait_until_ready: Callable[[], object],
+    stopping: threading.Event,
+    decide: Decide = decide_restart,
+) -> GiveUp | None:
+    """Starts a process again whenever it ends; returns why it gave that up, or None when it is to end.
+
+    `launch` says whether it may be started still, and `wait_until_ready` raises UnavailableError for one
+    that doesn't come up: that counts as an end.
+    """
+    ends_s: list[float] = []
+    while True:
+        exit_code = process.wait()
+        if stopping.is_set():
+            return None
+        ends_s.append(time.monotonic())
+        decision = decide(ends_s, ends_s[-1], exit_code)
+        if isinstance(decision, GiveUp):
+            return decision
+        if stopping.wait(decision.delay_s) or not launch():
+            return None
+        try:
+            wait_until_ready()
+        except UnavailableError:
+            process.send_signal(signal.SIGKILL)  # it ended, or hangs: either way the next round counts it
 
 
 def end_together(running: Sequence[SupervisedProcess], limit_s: float) -> None:

@@ -1,7 +1,6 @@
 """The supervisor of an embedded system."""
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -11,9 +10,8 @@ from peerloom.embedded.child import Child
 from peerloom.embedded.dashboard_process import DashboardProcess
 from peerloom.embedded.folder import StateFolder, SystemNote
 from peerloom.embedded.health import Prober, Seen, not_ready
-from peerloom.embedded.process import end_together
+from peerloom.embedded.process import end_together, keep_running
 from peerloom.embedded.process_plan import DEFAULT_SLOTS, SERVICES, plan_processes
-from peerloom.embedded.rules import GiveUp, decide_restart
 from peerloom.errors import DeadlineError, PeerloomError, UnavailableError
 from peerloom.kit.interruptible import wait_for_event
 from peerloom.kit.linux import check_linux
@@ -101,20 +99,27 @@ class Embedded:
         for child in others:
             self._launch(child)
         if self.dashboard:
-            self.dashboard.launch(*self._beside())
+            self._launch_beside(self.dashboard)
         for child in others:
             child.wait_for_address()
         for child in self._children:
             self._start_keeper(child.plan.name, self._keep, child)
         if self.dashboard:
             self.dashboard.wait_for_url()
-            self._start_keeper(
-                "dashboard", self.dashboard.keep, *self._beside(), self._launching, self._stopping
-            )
+            self._start_keeper("dashboard", self._keep_beside, self.dashboard)
 
-    def _beside(self) -> tuple[str, int, list[int]]:
-        """What a process beside the system is started with."""
-        return self.address, self._lifeline_read, [self._lock_descriptor]
+    def _launch_beside(self, dashboard: DashboardProcess) -> bool:
+        with self._launching:
+            if self._stopping.is_set():
+                return False
+            dashboard.launch(self.address, self._lifeline_read, [self._lock_descriptor])
+            return True
+
+    def _keep_beside(self, dashboard: DashboardProcess) -> None:
+        # The system goes on without it; its log says why.
+        keep_running(
+            dashboard, lambda: self._launch_beside(dashboard), dashboard.wait_for_url, self._stopping
+        )
 
     def _start_keeper(self, name: str, keep: Callable[..., None], *arguments: object) -> None:
         keeper = threading.Thread(target=keep, args=arguments, name=name, daemon=True)
@@ -130,28 +135,13 @@ class Embedded:
             return True
 
     def _keep(self, child: Child) -> None:
-        ends_s: list[float] = []
-        while True:
-            exit_code = child.wait()
-            if self._stopping.is_set():
-                return
-            ends_s.append(time.monotonic())
-            decision = decide_restart(ends_s, ends_s[-1], exit_code)
-            if isinstance(decision, GiveUp):
-                self._give_up(child, decision.reason)
-                return
-            if self._stopping.wait(decision.delay_s) or not self._launch(child):
-                return
-            try:
-                child.wait_for_address()
-            except UnavailableError:
-                child.send_signal(signal.SIGKILL)  # it ended, or hangs: either way the next round counts it
-
-    def _give_up(self, child: Child, reason: str) -> None:
-        self.failure = UnavailableError(
-            f"{child.plan.name} keeps failing: {reason}. The system is stopped; the log {child.log} has more."
-        )
-        self._stopping.set()
+        given_up = keep_running(child, lambda: self._launch(child), child.wait_for_address, self._stopping)
+        if given_up is not None:
+            self.failure = UnavailableError(
+                f"{child.plan.name} keeps failing: {given_up.reason}. The system is stopped; the log "
+                f"{child.log} has more."
+            )
+            self._stopping.set()
 
     def _wait_until_ready(self) -> None:
         deadline_s = time.monotonic() + READY_LIMIT_S

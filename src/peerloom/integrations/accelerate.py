@@ -59,7 +59,7 @@ class ElasticAccelerator(Accelerator):  # type: ignore[misc]  # the library has 
         model, optimiser = _only(nn.Module, args), _only(Optimizer, args)
         schedulers = [each for each in args if isinstance(each, LRScheduler)]
         loader = _only(DataLoader, [each for each in args if not _stays_whole(each)])
-        self._run.prepare(model, optimiser, *schedulers[:1])
+        self._run.prepare(model, optimiser, *schedulers)
         self._batches = EpochBatches(self._run, loader, self._epochs)
         ready = [self._batches if each is loader else self._ready(each) for each in args]
         return tuple(ready) if len(ready) > 1 else ready[0]

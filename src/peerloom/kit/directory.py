@@ -9,7 +9,12 @@ from peerloom.kit.channel import Peer
 from peerloom.kit.dialing import Dialer, SelectorPeer, TrainerPeer
 from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import get_logger
-from peerloom.v1.registry_pb2 import AnnounceServiceRequest, ListServicesRequest, ServiceKind
+from peerloom.v1.registry_pb2 import (
+    AnnounceServiceRequest,
+    ListServicesRequest,
+    ListServicesResponse,
+    ServiceKind,
+)
 
 _log = get_logger()
 # Somebody waits for an answer of ours meanwhile: a trainer waits 5 s for an agent's.
@@ -50,8 +55,11 @@ class Directory:
         return await self._addresses_of(ServiceKind.SERVICE_KIND_TRAINER, _LISTING_TIMEOUT_S)
 
     async def _addresses_of(self, kind: "ServiceKind.ValueType", timeout_s: float) -> list[str]:
-        answer = await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), timeout_s)
+        answer = await self._list(timeout_s)
         return [found.address for found in answer.services if found.kind == kind and not found.stands_by]
+
+    async def _list(self, timeout_s: float) -> ListServicesResponse:
+        return await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), timeout_s)
 
     async def _address_of(self, kind: "ServiceKind.ValueType") -> str:
         name = ServiceKind.Name(kind).removeprefix("SERVICE_KIND_").lower()
@@ -100,13 +108,11 @@ class Directory:
 
     async def registry_id(self) -> str:
         """Which registry it is, thus which system. Raises UnavailableError without registry."""
-        request = ListServicesRequest()
-        answer = await self.registry.call(self.registry.stub.ListServices, request, _LISTING_TIMEOUT_S)
-        return answer.registry_id
+        return (await self._list(_LISTING_TIMEOUT_S)).registry_id
 
     async def probe(self) -> None:
         """Raises unless the registry answers; for a service's health."""
-        await self.registry.call(self.registry.stub.ListServices, ListServicesRequest(), _PROBE_S)
+        await self._list(_PROBE_S)
 
     async def __aenter__(self) -> "Directory":
         return self

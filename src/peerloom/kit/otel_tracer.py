@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from typing import Any
@@ -67,14 +67,20 @@ class OtelTracer:
         ):
             yield
             return
-        with self._tracer.start_as_current_span(
-            name, here, attributes=dict(attributes), record_exception=False, set_status_on_exception=False
-        ) as started:
+        with self._begun(name, here, SpanKind.INTERNAL, attributes) as started:
             try:
                 yield
             except Exception as error:
                 started.set_status(Status(StatusCode.ERROR, _told(error)))
                 raise
+
+    def _begun(
+        self, name: str, here: Context, kind: SpanKind, attributes: Attributes
+    ) -> AbstractContextManager[Span]:
+        # How a span ended is said in our own words.
+        return self._tracer.start_as_current_span(
+            name, here, kind, dict(attributes), record_exception=False, set_status_on_exception=False
+        )
 
     @contextmanager
     def serving(self, method: str, context: Any) -> Iterator[None]:
@@ -84,14 +90,7 @@ class OtelTracer:
         if not (_is_in_trace(here) or method in BEGINNING) or not self._has_room(here):
             yield
             return
-        with self._tracer.start_as_current_span(
-            method[1:],
-            here,
-            SpanKind.SERVER,
-            _rpc(method),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as started:
+        with self._begun(method[1:], here, SpanKind.SERVER, _rpc(method)) as started:
             kind: type[BaseException] | None = None
             try:
                 yield
@@ -111,14 +110,7 @@ class OtelTracer:
         if not self._has_room(here):
             yield _carried(here)
             return
-        with self._tracer.start_as_current_span(
-            method[1:],
-            here,
-            SpanKind.CLIENT,
-            _rpc(method),
-            record_exception=False,
-            set_status_on_exception=False,
-        ) as started:
+        with self._begun(method[1:], here, SpanKind.CLIENT, _rpc(method)) as started:
             try:
                 yield _carried(otel_context.get_current())
             except PeerloomError as error:

@@ -1,14 +1,12 @@
 """Keeps a testbed's programs running: starts them, starts them again when they end, ends them in order."""
 
 import os
-import signal
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from peerloom.embedded.process import end_together
-from peerloom.embedded.rules import GiveUp, Restart, decide_restart, describe_exit
+from peerloom.embedded.process import end_together, keep_running
+from peerloom.embedded.rules import GiveUp, decide_restart, describe_exit
 from peerloom.errors import PeerloomError, UnavailableError
 from peerloom.testbed.programs import Program, RunningProgram
 from peerloom.testbed.testbed_record import Record
@@ -67,29 +65,17 @@ class Supervisor:
             return True
 
     def _keep(self, running: RunningProgram) -> None:
-        ends_s: list[float] = []
-        while True:
-            exit_code = running.wait()
-            if self.stopping.is_set():
-                return
-            ends_s.append(time.monotonic())
-            decision = _decide(running.program, ends_s, exit_code)
-            if isinstance(decision, GiveUp):
-                self.failure = UnavailableError(
-                    f"{running.program.name} is gone: {decision.reason}. The testbed is stopped; "
-                    f"{running.log} has more."
-                )
-                self.stopping.set()
-                return
-            if self.stopping.wait(decision.delay_s) or not self._launch(running):
-                return
-            try:
-                running.wait_until_ready()
-            except UnavailableError:
-                running.send_signal(signal.SIGKILL)  # it ended, or hangs: either way the next round counts it
+        decide = _give_up if running.program.name == "ns3" else decide_restart
+        given_up = keep_running(
+            running, lambda: self._launch(running), running.wait_until_ready, self.stopping, decide
+        )
+        if given_up is not None:
+            self.failure = UnavailableError(
+                f"{running.program.name} is gone: {given_up.reason}. The testbed is stopped; "
+                f"{running.log} has more."
+            )
+            self.stopping.set()
 
 
-def _decide(program: Program, ends_s: list[float], exit_code: int) -> Restart | GiveUp:
-    if program.name == "ns3":
-        return GiveUp(f"it {describe_exit(exit_code)}, and what was under way in it is lost")
-    return decide_restart(ends_s, ends_s[-1], exit_code)
+def _give_up(ends_s: Sequence[float], now_s: float, exit_code: int) -> GiveUp:
+    return GiveUp(f"it {describe_exit(exit_code)}, and what was under way in it is lost")

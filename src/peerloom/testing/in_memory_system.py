@@ -19,7 +19,8 @@ from peerloom.kit.clock import Clock
 from peerloom.testing import service_wiring
 from peerloom.testing.driven_loop import DrivenLoop, DrivenThread
 from peerloom.testing.memory_channel import dialer_of
-from peerloom.testing.process_globals import seeded, silent
+from peerloom.testing.process_globals import seeded, silent, untraced
+from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.simulated_processes import MemoryWorld, Process, ProcessRun
 from peerloom.testing.told_evidence import TrackRecord, tell_evidence
 from peerloom.testing.told_history import History
@@ -70,6 +71,7 @@ class InMemorySystem:
     def _open(self, seed: int, limit_s: float, script: TrainingScript | None) -> None:
         self._opened.enter_context(seeded(seed))
         self._opened.enter_context(silent())
+        self._opened.enter_context(untraced())
         folder = self._opened.enter_context(TemporaryDirectory(prefix="peerloom-in-memory-"))
         service_wiring.prepare_databases()
         self._loop = DrivenLoop(limit_s)
@@ -90,6 +92,7 @@ class InMemorySystem:
             chance=random.Random(f"{seed}/clients"),
             loop_thread=lambda: DrivenThread(self._loop),
             address=Address(service_wiring.REGISTRY, "the system in memory"),
+            trace=lambda: None,
         )
         self._asking = AsyncClient(transport=self.transport)
 
@@ -216,7 +219,8 @@ class InMemorySystem:
             await asyncio.sleep(_POLL_S)
 
     def _process(self, name: str) -> Process:
-        known = [each for each in self._world.processes if each != _CLIENT and ".worker" not in each]
+        processes = self._world.processes.items()
+        known = [each for each, process in processes if each != _CLIENT and not is_worker(process)]
         if name not in known:
             raise NotFoundError.of_name("node or service", name, known)
         return self._world.processes[name]

@@ -73,7 +73,6 @@ class MemoryNetwork:
         self._links: dict[tuple[str, str], MemoryLink] = {}
         self._connections: list[Connection] = []
         self.numbers = 0
-        self._cut_number = 0
 
     def link(self, source: str, target: str) -> MemoryLink:
         """The direction from one host to another."""
@@ -177,13 +176,12 @@ class MemoryNetwork:
         link = self.link(source, target)
         link.cuts += 1
         if link.cuts == 1:
-            self._cut_number += 1
             for line in [known for known in self._connections if known.is_open]:
                 if (line.client.host, line.server.host) in ((source, target), (target, source)):
                     at_s = self.chance.uniform(*KEEPALIVE_S)
-                    self.loop.later(at_s, self._give_up_cut, line, link, self._cut_number)
+                    self.loop.later(at_s, self._give_up_cut, line, link)
 
-    def _give_up_cut(self, line: Connection, link: MemoryLink, cut_number: int) -> None:
+    def _give_up_cut(self, line: Connection, link: MemoryLink) -> None:
         if link.cuts:
             other_s = self.chance.uniform(0.0, 5.0)
             self.break_line(line, "keepalive found nobody", 0.0, other_s)

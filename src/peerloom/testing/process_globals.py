@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import structlog
 
 from peerloom.errors import FailedPreconditionError
-from peerloom.kit import backoff, ids
+from peerloom.kit import backoff, ids, tracing
 
 
 @contextmanager
@@ -27,6 +27,16 @@ def seeded(seed: int) -> Iterator[None]:
     finally:
         ids.entropy = before
         backoff.pauses.seed()
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Nothing is traced: a collector's time is another, and so is the thread that would tell it."""
+    before = tracing.use(None)
+    try:
+        yield
+    finally:
+        tracing.use(before)
 
 
 @contextmanager

@@ -76,8 +76,12 @@ class ScriptedWorker:
 
     def lost(self) -> None:
         """The process died: its connections to the others close."""
-        for member in [*self._formed_ahead.values(), *([self._member] if self._member else [])]:
+        for member in self._members:
             member.close()
+
+    @property
+    def _members(self) -> list[Membership]:
+        return [*self._formed_ahead.values(), *([self._member] if self._member else [])]
 
     @property
     def _steps_per_epoch(self) -> int:
@@ -94,7 +98,7 @@ class ScriptedWorker:
             pass
 
     def _abort(self, abort: AbortGeneration) -> None:
-        for member in [*self._formed_ahead.values(), *([self._member] if self._member else [])]:
+        for member in self._members:
             generation = member.collective.generation
             if abort.at_step:
                 if generation == abort.generation:

@@ -212,10 +212,13 @@ class MemoryWorld:
         self.processes[name] = process
         return process
 
+    def _runs(self) -> list[ProcessRun]:
+        living = [process.run for process in self.processes.values() if process.run is not None]
+        return [*self.dead, *living]
+
     def note_unseen_errors(self) -> None:
         """Tasks that failed, which nobody has looked at."""
-        living = [process.run for process in self.processes.values() if process.run is not None]
-        for run in [*self.dead, *living]:
+        for run in self._runs():
             for task in run.tasks:
                 if task.done() and task._log_traceback:  # asyncio's own note
                     error = task.exception()
@@ -225,8 +228,7 @@ class MemoryWorld:
     async def unwind(self) -> None:
         """Lets all coroutines end, those of the dead too: the garbage collector would complain of them."""
         self.is_ending = True
-        living = [process.run for process in self.processes.values() if process.run is not None]
-        for run in [*self.dead, *living]:
+        for run in self._runs():
             run.revive()
         for _ in range(_UNWINDINGS):
             others = asyncio.all_tasks() - {asyncio.current_task()}

@@ -107,7 +107,7 @@ def test_systemd_itself_finds_nothing_wrong(tmp_path: Path, is_of_user: bool) ->
             systemd=252,
             arguments=("a b", "%", "$x"),
         )
-        paths.append(tmp_path / made.file_name)
+        paths.append(tmp_path / f"peerloom-{made.name}.service")
         paths[-1].write_text(unit_text(made))
     whose = ["--user"] if is_of_user else []
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
