@@ -1,7 +1,7 @@
 """Aim: who streams requests to a service learns how the call really ended.
 
-Method: a server that ends each call in the midst of what is sent to it; gRPC itself forgets the reason of about
-every third such call.
+Method: a server that ends each call in the midst of what is sent to it; gRPC itself forgets the reason of
+about every third such call.
 """
 
 from collections.abc import AsyncIterator
@@ -21,8 +21,8 @@ class Stub:
     """Two methods to which requests are streamed."""
 
     def __init__(self, channel: aio.Channel) -> None:
-        self.Talk: Any = channel.stream_stream("/test/Talk")
-        self.Send: Any = channel.stream_unary("/test/Send")
+        self.Talk: Any = channel.stream_stream("/test/Talk", None, None)
+        self.Send: Any = channel.stream_unary("/test/Send", None, None)
 
 
 async def refuse_third(requests: AsyncIterator[bytes], context: Any) -> None:
