@@ -2,6 +2,7 @@
 
 write    adds a row; prints "written", or the reason why it was not
 begin    begins a transaction that writes, and leaves it open
+batch    the same, in the midst of a batch of rows: PostgreSQL only
 release  releases the lease
 """
 
@@ -11,7 +12,6 @@ import sys
 import sqlalchemy as sa
 
 from peerloom.errors import PeerloomError
-from peerloom.kit import database as database_module
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.database import connect_database
 from peerloom.kit.lease import Lease
@@ -20,9 +20,8 @@ from peerloom.kit.logs import configure_logs
 
 def main() -> None:
     """Runs until its standard input ends."""
-    url, service, idle_limit_s = sys.argv[1:]
+    url, service = sys.argv[1:]
     configure_logs("holder", "error")
-    database_module.IDLE_LIMIT_S = float(idle_limit_s)
     database = connect_database(url, service)
     lease = Lease(database, SystemClock())
     print(lease.take_if_allowed().reason, flush=True)
@@ -30,9 +29,15 @@ def main() -> None:
     for line in sys.stdin:
         try:
             match line.strip():
-                case "begin":
+                case "begin" | "batch" as word:
                     transactions.append(database.write())
-                    transactions[-1].__enter__()
+                    connection = transactions[-1].__enter__()
+                    if word == "batch":
+                        driver = connection.connection.driver_connection
+                        driver.pipeline().__enter__()
+                        driver.execute("INSERT INTO notes VALUES (3)")
+                        driver.pgconn.send_flush_request()
+                        driver.pgconn.flush()
                     print("begun", flush=True)
                 case "write":
                     with database.write() as connection:

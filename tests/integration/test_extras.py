@@ -76,7 +76,7 @@ print(json.dumps({
     "images": raised(lambda: batch_of(Path("it.png"), picture, "uint8")),
     "metrics": raised(lambda: open_metrics("127.0.0.1:0")),
     "plot": said("plot", "beliefs"),
-    "postgresql": raised(lambda: create_engine("postgresql+psycopg://me@127.0.0.1:1/it")),
+    "postgresql": raised(lambda: create_engine("postgresql+psycopg://me@127.0.0.1:1/it", "trainer")),
     "testbed": need_package("docker").remedy,
     "top": watched,
     "trace": tracing_setup._start("client", complains=False),

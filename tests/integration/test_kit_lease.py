@@ -45,10 +45,10 @@ def database(url: str) -> Iterator[Database]:
 class Holder:
     """Another process that takes the lease; `says` is how it got it."""
 
-    def __init__(self, url: str, idle_limit_s: float = 10.0) -> None:
+    def __init__(self, url: str) -> None:
         script = str(Path(__file__).parent / "lease_holder.py")
         self.process = subprocess.Popen(
-            [sys.executable, script, url, "tester", str(idle_limit_s)],
+            [sys.executable, script, url, "tester"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,12 +72,12 @@ class Holder:
 
 
 @pytest.fixture
-def hold(url: str) -> Iterator[Callable[..., Holder]]:
+def hold(url: str) -> Iterator[Callable[[], Holder]]:
     """Starts processes that take the lease."""
     started: list[Holder] = []
 
-    def start(**options: float) -> Holder:
-        started.append(Holder(url, **options))
+    def start() -> Holder:
+        started.append(Holder(url))
         return started[-1]
 
     yield start
@@ -105,7 +105,7 @@ def test_nobody_writes_without_the_lease(database: Database) -> None:
 
 
 def test_a_second_process_learns_who_holds_the_lease_and_writes_nothing(
-    database: Database, hold: Callable[..., Holder]
+    database: Database, hold: Callable[[], Holder]
 ) -> None:
     holder = hold()
     verdict = Lease(database, ManualClock()).take_if_allowed()
@@ -117,7 +117,7 @@ def test_a_second_process_learns_who_holds_the_lease_and_writes_nothing(
 
 
 def test_the_lease_of_a_process_that_was_killed_is_free_at_once(
-    database: Database, hold: Callable[..., Holder]
+    database: Database, hold: Callable[[], Holder]
 ) -> None:
     """Also while its parent has not yet asked how it ended, and when its number is another's now."""
     holder = hold()
@@ -130,7 +130,7 @@ def test_the_lease_of_a_process_that_was_killed_is_free_at_once(
 
 
 def test_a_process_that_stops_in_order_hands_the_lease_over_at_once(
-    database: Database, hold: Callable[..., Holder]
+    database: Database, hold: Callable[[], Holder]
 ) -> None:
     holder = hold()
     assert holder.do("release") == "released"
@@ -139,7 +139,7 @@ def test_a_process_that_stops_in_order_hands_the_lease_over_at_once(
 
 
 def test_a_frozen_process_is_deposed_after_its_time_and_writes_nothing_when_it_wakes(
-    database: Database, hold: Callable[..., Holder]
+    database: Database, hold: Callable[[], Holder]
 ) -> None:
     holder, clock = hold(), ManualClock()
     assert holder.do("write") == "written"
@@ -155,15 +155,19 @@ def test_a_frozen_process_is_deposed_after_its_time_and_writes_nothing_when_it_w
 
 
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("where", ["begin", "batch"])
 def test_a_holder_frozen_within_a_transaction_gives_way_where_the_server_can_end_it(
-    database: Database, hold: Callable[..., Holder]
+    database: Database, hold: Callable[[], Holder], where: str
 ) -> None:
     """On SQLite the lock on the file lasts as long as the process."""
-    holder, clock = hold(idle_limit_s=0.2), ManualClock()
-    assert holder.do("begin") == "begun"
+    holder, clock = hold(), ManualClock()
+    assert holder.do(where) == "begun"
     lease = Lease(database, clock)
     assert not lease.take_if_allowed().may_take
     clock.advance(TTL_S)
+    verdict = lease.take_if_allowed()
+    assert not verdict.may_take
+    assert verdict.reason.endswith("had it locked by a transaction, which was ended")
     assert lease.take_if_allowed().may_take
     write(database)
     assert notes(database) == 1

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,17 +17,18 @@ from peerloom.errors import (
     UnavailableError,
 )
 from peerloom.kit.lease_rules import NO_EPOCH
-from peerloom.kit.lease_table import create_leases, epoch_for_writing
+from peerloom.kit.lease_table import create_leases, epoch_for_writing, session_name
+from peerloom.kit.liveness import this_process
 from peerloom.kit.schema import migrate
 
-# Of a transaction that writes, on PostgreSQL: longer, and a frozen holder keeps others out longer.
-IDLE_LIMIT_S = 2.0
+# Of a transaction that writes, on PostgreSQL; who takes a frozen process's lease doesn't wait for it.
+_IDLE_LIMIT = "60s"
 _READS_ONLY = "peerloom_reads_only"
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def create_engine(url: str) -> sa.Engine:
+def create_engine(url: str, service: str) -> sa.Engine:
     """An engine whose connections are as durable, and whose transactions as strict, as ours must be."""
     try:
         engine = sa.create_engine(url, pool_pre_ping=True)
@@ -43,7 +45,8 @@ def create_engine(url: str) -> sa.Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     if engine.dialect.name == "postgresql":
-        event.listen(engine, "connect", _prepare_postgresql)
+        name = session_name(service, this_process().text())
+        event.listen(engine, "connect", partial(_prepare_postgresql, name))
     return engine
 
 
@@ -53,11 +56,11 @@ def _begin_sqlite(connection: sa.Connection) -> None:
     connection.exec_driver_sql("BEGIN" if reads_only else "BEGIN IMMEDIATE")
 
 
-def _prepare_postgresql(connection: Any, _: object) -> None:
-    # A process that is frozen within a transaction must not hold its locks until it wakes.
+def _prepare_postgresql(name: str, connection: Any, _: object) -> None:
     was = connection.autocommit
     connection.autocommit = True
-    connection.execute(f"SET idle_in_transaction_session_timeout = {round(IDLE_LIMIT_S * 1000)}")
+    connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_LIMIT}'")
+    connection.execute(f"SET application_name = '{name}'")
     connection.autocommit = was
 
 
@@ -151,7 +154,7 @@ def connect_database(url: str, service: str) -> Database:
     Raises ConfigurationError for a URL that can't be used, UnavailableError when the database can't be
     opened or written.
     """
-    engine = create_engine(url)
+    engine = create_engine(url, service)
     with _opening(engine):
         if engine.dialect.name == "sqlite":
             Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)

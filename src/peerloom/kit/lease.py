@@ -10,11 +10,20 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import sqlalchemy as sa
+
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, Sighting, Verdict, judge, see
-from peerloom.kit.lease_table import move_beat, read_lease, release_lease, take_lease
+from peerloom.kit.lease_table import (
+    end_sessions,
+    is_locked_out,
+    move_beat,
+    read_lease,
+    release_lease,
+    take_lease,
+)
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
 from peerloom.kit.logs import get_logger
 
@@ -64,8 +73,15 @@ class Lease:
         if not verdict.may_take:
             return verdict
         taken = LeaseRow((row.epoch if row else 0) + 1, 0, False, self._describe(), self._process.text())
-        with self._database.engine.begin() as connection:
-            is_taken = take_lease(connection, self._service, row, taken)
+        try:
+            with self._database.engine.begin() as connection:
+                is_taken = take_lease(connection, self._service, row, taken)
+        except sa.exc.OperationalError as error:
+            if row is None or not is_locked_out(error):
+                raise
+            with self._database.engine.begin() as connection:
+                end_sessions(connection, self._service, row.process)
+            return Verdict(False, f"{row.holder} had it locked by a transaction, which was ended")
         if not is_taken:
             return Verdict(False, "another process has just taken the lease")
         self._database.admit(taken.epoch)

@@ -1,5 +1,7 @@
 """The rows behind leases, and whose system each is: made when a database is opened, outside migrations."""
 
+import hashlib
+
 import sqlalchemy as sa
 
 from peerloom.kit.lease_rules import LeaseRow
@@ -24,7 +26,13 @@ systems = sa.Table(
 )
 # On PostgreSQL it waits for a taker, and a taker for it, until the transaction's end; SQLite has one writer.
 _EPOCH = sa.select(leases.c.epoch).where(leases.c.service == sa.bindparam("of")).with_for_update(read=True)
-_LOCK_LIMIT = "2s"  # a holder that is frozen within a transaction must not block those who would succeed it
+_LOCK_LIMIT = "200ms"  # a holder that writes has the row for as long as a transaction takes
+_LOCK_NOT_AVAILABLE = "55P03"
+
+
+def session_name(service: str, process: str) -> str:
+    """What PostgreSQL shows of a process's connections, and knows them by; at most 63 bytes."""
+    return f"peerloom {service} {hashlib.sha256(process.encode()).hexdigest()[:16]}"
 
 
 def create_leases(engine: sa.Engine) -> None:
@@ -68,6 +76,24 @@ def take_lease(connection: sa.Connection, service: str, seen: LeaseRow | None, t
     is_as_seen = (leases.c.epoch == seen.epoch) & (leases.c.beat == seen.beat)
     update = sa.update(leases).where(leases.c.service == service, is_as_seen)
     return connection.execute(update.values(values)).rowcount == 1
+
+
+def is_locked_out(error: sa.exc.DBAPIError) -> bool:
+    """Whether `take_lease` failed because another transaction keeps the row locked."""
+    return getattr(error.orig, "sqlstate", "") == _LOCK_NOT_AVAILABLE
+
+
+def end_sessions(connection: sa.Connection, service: str, process: str) -> None:
+    """Ends another process's connections to PostgreSQL, with whatever they were about to write.
+
+    A process that is frozen, or cut off, within a transaction keeps its locks. PostgreSQL has a limit for
+    such pauses, but counts none between the parts of a batch.
+    """
+    of_process = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE application_name = :name AND datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    connection.execute(sa.text(of_process), {"name": session_name(service, process)})
 
 
 def move_beat(connection: sa.Connection, service: str, epoch: int) -> bool:

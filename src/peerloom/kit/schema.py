@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _FORMER_TABLE = "alembic_version"
 _MIGRATION_LOCK = 7_400_000_000  # any number, as long as nobody else locks it in our databases
-_MIGRATION_LIMIT = "60s"  # of its pauses: Python may take long between two statements of a migration
 
 
 def lock_schema(connection: sa.Connection) -> None:
@@ -41,8 +40,6 @@ def migrate(connection: sa.Connection, service: str, migrations: str) -> None:
     from alembic import command  # a third of a second to import, and only needed here
     from alembic.util import CommandError
 
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_MIGRATION_LIMIT}'"))
     lock_schema(connection)
     config = _config(connection, f"alembic_version_{service}", migrations)
     _take_over(connection, config)
