@@ -8,6 +8,7 @@ release  releases the lease
 
 import asyncio
 import sys
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -33,7 +34,7 @@ def main() -> None:
                     transactions.append(database.write())
                     connection = transactions[-1].__enter__()
                     if word == "batch":
-                        driver = connection.connection.driver_connection
+                        driver: Any = connection.connection.driver_connection
                         driver.pipeline().__enter__()
                         driver.execute("INSERT INTO notes VALUES (3)")
                         driver.pgconn.send_flush_request()

@@ -1,9 +1,9 @@
 """Who may write: one process a service and database, by a lease with a fencing epoch.
 
-The lease is a row. Its holder moves the row's beat every 0.4 s. Whoever wants it instead stands by,
-and takes it by raising the epoch when the holder has released it, is provably dead, or has not moved the beat
-for `ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one
-its process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
+The lease is a row. Its holder moves the row's beat every 0.4 s. Whoever wants it instead stands by, and takes
+it by raising the epoch when the holder has released it, is provably dead, or was not seen to move the beat for
+`ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one its
+process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
 """
 
 import asyncio
@@ -131,10 +131,10 @@ class Lease:
             self._sighting,
         )
         self._sighting = see(before, row, now_s)
-        if before is not None and self._sighting is not before:
+        if before is not None and (before.epoch, before.beat) != (row.epoch, row.beat):
             self._refuse_shared_file(row, holder)
         is_dead = self._is_dead(holder)
-        return judge(row, is_dead=is_dead, unmoved_s=now_s - self._sighting.since_s, ttl_s=TTL_S)
+        return judge(row, is_dead=is_dead, unmoved_s=self._sighting.unmoved_s, ttl_s=TTL_S)
 
     def _refuse_shared_file(self, row: LeaseRow, alive: ProcessIdentity) -> None:
         if self._database.engine.dialect.name == "sqlite" and alive.boot != self._process.boot:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 NO_EPOCH = 0  # of a process that doesn't hold the lease
+LONGEST_LOOK_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,12 @@ class LeaseRow:
 
 @dataclass(frozen=True)
 class Sighting:
-    """Since when, by our own monotonic clock (seconds), a lease has looked as it does now."""
+    """For how many seconds a lease was seen to rest as it is, the last time at `looked_s` (monotonic)."""
 
     epoch: int
     beat: int
-    since_s: float
+    looked_s: float
+    unmoved_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,15 @@ class Verdict:
 
 
 def see(before: Sighting | None, row: LeaseRow, now_s: float) -> Sighting:
-    """What is known of a lease once its row was read at `now_s`."""
-    if before is not None and (before.epoch, before.beat) == (row.epoch, row.beat):
-        return before
-    return Sighting(row.epoch, row.beat, now_s)
+    """What is known of a lease once its row was read at `now_s`.
+
+    A look that took long counts as one of `LONGEST_LOOK_S`: while the database or the whole machine stood
+    still the holder could show no life either.
+    """
+    if before is None or (before.epoch, before.beat) != (row.epoch, row.beat):
+        return Sighting(row.epoch, row.beat, now_s)
+    rested_s = min(now_s - before.looked_s, LONGEST_LOOK_S)
+    return Sighting(row.epoch, row.beat, now_s, before.unmoved_s + rested_s)
 
 
 def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float, ttl_s: float) -> Verdict:

@@ -34,6 +34,13 @@ def test_it_is_free_when_its_beat_has_not_moved_for_its_time() -> None:
 def test_a_beat_or_another_holder_begins_the_time_anew() -> None:
     first = see(None, row(), 100.0)
     assert first == Sighting(3, 10, 100.0)
-    assert see(first, row(), 104.0) is first
-    assert see(first, row(beat=11), 104.0) == Sighting(3, 11, 104.0)
-    assert see(first, row(epoch=4), 104.0) == Sighting(4, 10, 104.0)
+    again = see(first, row(), 100.125)
+    assert again == Sighting(3, 10, 100.125, 0.125)
+    assert see(again, row(), 100.25) == Sighting(3, 10, 100.25, 0.25)
+    assert see(again, row(beat=11), 104.0) == Sighting(3, 11, 104.0)
+    assert see(again, row(epoch=4), 104.0) == Sighting(4, 10, 104.0)
+
+
+def test_a_look_that_took_long_is_no_evidence_for_all_of_its_time() -> None:
+    """A database that stood still for a minute let nobody show life."""
+    assert see(Sighting(3, 10, 100.0, 1.0), row(), 160.0) == Sighting(3, 10, 160.0, 1.25)
