@@ -8,25 +8,23 @@ generation in which another worker stands in the place of the lost one.
 """
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-import sqlalchemy as sa
 
 from benchmarks.measure import Measurement
+from benchmarks.new_database import new_postgresql
 from benchmarks.recovery.series import told
 from peerloom import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StepCommitted, WorkerLost
 
-GIVEN = "PEERLOOM_TEST_DATABASE"
 COORDINATORS = ("registry", "selector", "trainer")
 LOSSES: tuple[tuple[str, ...], ...] = (*((name,) for name in COORDINATORS), COORDINATORS)
 ROUNDS, QUICK_ROUNDS, WORKERS = 30, 2, 3
@@ -49,7 +47,7 @@ def profile(quick: bool) -> str:
 
 def _times(how: signal.Signals, rounds: int) -> list[float]:
     times = []
-    with _database() as url, TemporaryDirectory(prefix="peerloom-takeover-") as folder:
+    with new_postgresql() as url, TemporaryDirectory(prefix="peerloom-takeover-") as folder:
         system = _Replicas(url, Path(folder))
         try:
             with Client(system.registry, patience_s=PATIENCE_S) as client:
@@ -77,23 +75,6 @@ def _time(system: "_Replicas", watched: "_Watched", names: tuple[str, ...], how:
     for name in names:
         system.restore(name)
     return took_s
-
-
-@contextmanager
-def _database() -> Iterator[str]:
-    """The URL of a new database, which is dropped at the end."""
-    given = os.environ.get(GIVEN, "")
-    if not given:
-        raise SystemExit(f"this needs PostgreSQL: set {GIVEN} to the URL of a user who may create databases")
-    name = f"peerloom_{secrets.token_hex(6)}"
-    server = sa.create_engine(given, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    try:
-        yield sa.make_url(given).set(database=name).render_as_string(hide_password=False)
-    finally:
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class _Replicas:
@@ -138,9 +119,11 @@ class _Replicas:
     def kill_worker(self) -> None:
         """SIGKILL to one that has a job."""
         for child in psutil.Process(self._agent.pid).children(recursive=True):
-            if Path(os.readlink(f"/proc/{child.pid}/fd/1")).name.startswith("worker-"):
-                child.kill()
-                return
+            with suppress(OSError):  # it has just ended
+                if Path(os.readlink(f"/proc/{child.pid}/fd/1")).name.startswith("worker-"):
+                    child.kill()
+                    return
+        raise SystemExit("there is no worker to kill")
 
     def close(self) -> None:
         """Ends all."""

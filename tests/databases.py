@@ -1,7 +1,5 @@
 """Databases for tests: SQLite in a file, and PostgreSQL, each empty, where a server is given."""
 
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,37 +10,22 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
+from benchmarks.new_database import MISSING, is_given, new_postgresql
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.database import Database, connect_database
 from peerloom.kit.lease import Lease
-
-GIVEN = "PEERLOOM_TEST_DATABASE"
 
 
 @contextmanager
 def new_database(kind: str, folder: Path) -> Iterator[str]:
     """The URL of a new database: "memory" or "file" of SQLite, or "postgresql"."""
     if kind == "postgresql":
-        with _new_postgresql() as url:
+        if not is_given():
+            pytest.skip(MISSING)
+        with new_postgresql() as url:
             yield url
     else:
         yield {"memory": "sqlite://", "file": f"sqlite:///{folder}/tests.sqlite"}[kind]
-
-
-@contextmanager
-def _new_postgresql() -> Iterator[str]:
-    given = os.environ.get(GIVEN, "")
-    if not given:
-        pytest.skip(f"needs PostgreSQL: set {GIVEN} to the URL of a database whose user may make others")
-    name = f"peerloom_{secrets.token_hex(6)}"
-    server = sa.create_engine(given, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
-    try:
-        yield sa.make_url(given).set(database=name).render_as_string(hide_password=False)
-    finally:
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def differences(connection: sa.Connection, metadata: sa.MetaData) -> list[Any]:

@@ -15,10 +15,9 @@ from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.directory import Directory
-from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
-from peerloom.kit.same_system import note_own_system, refuse_another_system
+from peerloom.kit.same_system import note_own_system, stand_by_in
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
@@ -57,8 +56,7 @@ async def main() -> None:
 
     async def stand_by() -> None:
         async with Directory(runtime.dialer, config.registry) as directory:
-            await refuse_another_system(directory, database)
-            await directory.announce_forever(KIND, config.advertise or server.address, NO_EPOCH)
+            await stand_by_in(directory, database, KIND, config.advertise or server.address)
 
     await serve_with_lease(
         server,

@@ -1,8 +1,8 @@
 """Who may write: one process a service and database, by a lease with a fencing epoch.
 
 The lease is a row. Its holder moves the row's beat every 0.4 s. Whoever wants it instead stands by, and takes
-it by raising the epoch when the holder has released it, is provably dead, or was not seen to move the beat for
-`ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one its
+it by raising the epoch when the holder has released it, is provably dead, or was not seen to move the beat
+for `ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one its
 process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from peerloom.errors import DataLossError, InvalidArgumentError
-from peerloom.kit.checks import check_text
+from peerloom.kit.checks import check_range, check_text
 from peerloom.kit.raw_input import RawInput, raw_input_from_json
 
 METADATA_KEY = "peerloom"
@@ -27,6 +27,15 @@ def parameters_digest(file: BinaryIO) -> str:
         return _digest(file)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise DataLossError(f"it isn't a safetensors file: {type(error).__name__}: {error}") from error
+
+
+def check_header(path: Path) -> None:
+    """Raises InvalidArgumentError for a file whose header is too long to be read."""
+    with path.open("rb") as file:
+        size_bytes = int.from_bytes(file.read(8), "little")
+    # Of a file that isn't safetensors the first bytes are anything, and the library says so.
+    if HEADER_LIMIT_BYTES < size_bytes < path.stat().st_size:
+        check_range("header's size", size_bytes, 2, HEADER_LIMIT_BYTES)
 
 
 def check_parameters(path: Path, agreed: str) -> RawInput | None:

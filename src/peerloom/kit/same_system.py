@@ -7,7 +7,9 @@ from typing import TypeVar
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.directory import Directory
+from peerloom.kit.lease_rules import NO_EPOCH
 from peerloom.kit.lease_table import note_system, system_of
+from peerloom.v1.registry_pb2 import ServiceKind
 
 ASK_AGAIN_S = 1.0
 T = TypeVar("T")
@@ -26,6 +28,17 @@ async def note_own_system(directory: Directory, database: Database, sql: SqlThre
         await sql.run(write)
 
     await _until_answered(note)
+
+
+async def stand_by_in(
+    directory: Directory, database: Database, kind: "ServiceKind.ValueType", address: str
+) -> None:
+    """Announces, until cancelled, that a service stands by at `address`.
+
+    Raises what `refuse_another_system` raises.
+    """
+    await refuse_another_system(directory, database)
+    await directory.announce_forever(kind, address, NO_EPOCH)
 
 
 async def refuse_another_system(directory: Directory, database: Database) -> None:

@@ -10,8 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from peerloom.errors import DataLossError
-from peerloom.kit.checks import check_range
-from peerloom.kit.safetensors_file import HEADER_LIMIT_BYTES, METADATA_KEY
+from peerloom.kit.safetensors_file import METADATA_KEY, check_header
 from peerloom.worker.description import read_origin
 from peerloom.worker.updating.named_state import parted
 
@@ -35,7 +34,7 @@ class StoredFile:
 def read_stored(path: Path, digest: str) -> StoredFile:
     """Reads a model, or a checkpoint. Raises DataLossError for a file that is neither."""
     try:
-        _check_header(path)
+        check_header(path)
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no mapping
             metadata = file.metadata() or {}
@@ -54,10 +53,3 @@ def _checkpoint_of(tensors: dict[str, Tensor]) -> StoredFile:
     updater = counters["updater"]
     optimiser = {"state": parted(updater["state"], tensors), "param_groups": updater["groups"]}
     return StoredFile(model, None, optimiser, int(counters["step"]))
-
-
-def _check_header(path: Path) -> None:
-    with path.open("rb") as file:
-        header_bytes = int.from_bytes(file.read(8), "little")
-    if header_bytes < path.stat().st_size:  # of a file that isn't safetensors the library says so
-        check_range("header's size", header_bytes, 2, HEADER_LIMIT_BYTES)

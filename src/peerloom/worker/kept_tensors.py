@@ -19,16 +19,12 @@ class KeptTensors:
         self._own_names = adapter_names(model)
 
     @property
-    def is_adapter(self) -> bool:
-        """Whether there is a base beside them, which is nowhere kept."""
-        return self._own_names is not None
-
-    @property
     def buffers(self) -> tuple[str, ...]:
-        """The names of those that are no parameters, in order."""
+        """The names of those that are no parameters, in order; an adapter has none."""
+        if self._own_names is not None:
+            return ()
         parameters = {name for name, _ in self._model.named_parameters(remove_duplicate=False)}
-        own_names = {name: name for name in self._model.state_dict()} if self._own_names is None else {}
-        return tuple(sorted(own_names.keys() - parameters))
+        return tuple(sorted(self._model.state_dict().keys() - parameters))
 
     def tensors(self) -> dict[str, Tensor]:
         """The model's own tensors, not copies."""

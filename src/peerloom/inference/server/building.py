@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PeerloomError
 from peerloom.inference.server.layers import run_layers
 from peerloom.inference.trusted_modules import TrustedModules
-from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
 from peerloom.kit.raw_input import RawInput
-from peerloom.kit.safetensors_file import HEADER_LIMIT_BYTES
+from peerloom.kit.safetensors_file import check_header
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
 from peerloom.worker.description import ModelOrigin, read_origin
 from peerloom.worker.plan.chain import IncrementalModel, Layer, layers_of
@@ -61,7 +60,7 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
     be made here, or its model takes several inputs.
     """
     try:
-        _check_header(path)
+        check_header(path)
         with safe_open(path, framework="pt") as file:
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
@@ -156,15 +155,6 @@ def describe(blueprint: Blueprint, device: torch.device, clock: Clock) -> ModelD
         if inputs is not None:
             inputs = _measure(build(blueprint, index, index + 1, device), inputs, described, clock)
     return answer
-
-
-def _check_header(path: Path) -> None:
-    """A header of 100 MB, the library's own limit, takes gigabytes when it is read."""
-    with path.open("rb") as file:
-        header_bytes = int.from_bytes(file.read(8), "little")
-    # Of a file that isn't safetensors the first bytes are anything, and the library says so.
-    if HEADER_LIMIT_BYTES < header_bytes < path.stat().st_size:
-        check_range("header's size", header_bytes, 2, HEADER_LIMIT_BYTES)
 
 
 def _check_module(origin: ModelOrigin, digest: str, modules: TrustedModules) -> None:

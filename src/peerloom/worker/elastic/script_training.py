@@ -118,9 +118,9 @@ class ScriptTraining(Training):
     def _read(self, indices: Tensor) -> Nest:
         if self._ahead is None:
             return together(self.train, self.task.loop.data.collate, indices)
-        coming = self._readings()
+        coming, samples = self._readings(), tuple(indices.tolist())
         for reading in coming:  # of this step's pieces the one at hand
-            if reading.samples == tuple(indices.tolist()):
+            if reading.samples == samples:
                 return self._ahead.read(reading, chain([reading], coming))
         raise AssertionError("a share is cut as it is foreseen")
 

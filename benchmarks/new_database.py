@@ -1,0 +1,32 @@
+"""A PostgreSQL database that lasts as long as it is used."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import sqlalchemy as sa
+
+GIVEN = "PEERLOOM_TEST_DATABASE"
+MISSING = f"needs PostgreSQL: set {GIVEN} to the URL of a database whose user may make others"
+
+
+def is_given() -> bool:
+    """Whether there is a server to make databases on."""
+    return bool(os.environ.get(GIVEN))
+
+
+@contextmanager
+def new_postgresql() -> Iterator[str]:
+    """The URL of a new database, which is dropped at the end. Raises SystemExit where no server is given."""
+    if not is_given():
+        raise SystemExit(MISSING)
+    given, name = os.environ[GIVEN], f"peerloom_{secrets.token_hex(6)}"
+    server = sa.create_engine(given, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    try:
+        yield sa.make_url(given).set(database=name).render_as_string(hide_password=False)
+    finally:
+        with server.connect() as connection:
+            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
