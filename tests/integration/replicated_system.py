@@ -10,6 +10,7 @@ from typing import Any
 from worker_processes import workers_of
 
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted, WorkerLost
+from peerloom.embedded.health import Prober
 
 LIMIT_S = 90.0
 COORDINATORS = ("registry", "selector", "trainer")
@@ -49,6 +50,13 @@ class ReplicatedSystem:
         lost.process.send_signal(how)
         self.leaders[name] = self.standbys.pop(name)
         return lost
+
+    def wait_until_leads(self, name: str) -> None:
+        """Until who is to lead does: a worker may be replaced sooner, by what had been asked before."""
+        deadline_s = time.monotonic() + LIMIT_S
+        with Prober() as prober:
+            while prober.health(self.leaders[name].address) != "SERVING":  # each look is a call
+                assert time.monotonic() < deadline_s, self.leaders[name].log()[-2000:]
 
     def restore(self, name: str, lost: Any) -> None:
         """Ends the lost one, if it hasn't ended yet, and starts it anew as the standby."""
