@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 NO_EPOCH = 0  # of a process that doesn't hold the lease
+LEASE_LOST = "LEASE_LOST"  # the reason that a process is given that writes without it
 
 
 @dataclass(frozen=True)
