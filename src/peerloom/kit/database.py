@@ -214,6 +214,7 @@ def _opening(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except (OSError, sa.exc.SQLAlchemyError) as error:
+        engine.dispose()
         name = f"the database {engine.url.render_as_string()}"
         if isinstance(error, sa.exc.DBAPIError) and is_specific(error):
             raise explain(error, name, "be opened") from error
