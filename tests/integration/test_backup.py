@@ -11,15 +11,15 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import sqlalchemy as sa
 from conftest import StartService
 from databases import GIVEN, new_database
 
-from peerloom import Client
-from peerloom.client.types import StateChanged, StepCommitted
+from peerloom import Client, JobHandle
+from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
 
 COORDINATORS = ("registry", "selector", "trainer")
 FAILOVERS = 5
@@ -98,7 +98,7 @@ def test_a_backup_of_a_running_system_gives_back_what_it_knew(
         model = done.result().model
         assert model is not None
         running = client.train("digits", requests=1, max_workers=1, epochs=100_000)
-        told = _follow_through_failovers(running.watch(), before["trainer"])
+        told = _follow_through_failovers(running, before["trainer"])
         updates = _updates(client)
         assert updates
         # The order of docs/backup.md: each is older than what it points into.
@@ -119,8 +119,8 @@ def test_a_backup_of_a_running_system_gives_back_what_it_knew(
         assert [found.digest for found in client.models()] == [model.digest]
         assert client.fetch_model(model.digest, tmp_path / "model.safetensors").is_file()
         resumed = client.job(running.id)
-        first = next(event for event in resumed.watch(after=len(told)) if isinstance(event, StepCommitted))
-        assert first.step > 1, "it goes on from where it was"
+        steps = (e.first_step for e in resumed.watch(after=len(told)) if _is_formed_with(e, "bob"))
+        assert next(steps) > 1, "it goes on from its checkpoint"
         assert resumed.cancel().state == "cancelled"
 
 
@@ -128,14 +128,20 @@ def _updates(client: Client) -> list[tuple[int, float]]:
     return [(each.updates, each.belief) for each in client.belief_history("ada", limit=None)]
 
 
-def _follow_through_failovers(events: Any, url: str) -> list[int]:
+def _is_formed_with(event: JobEvent, node: str) -> TypeGuard[GenerationFormed]:
+    assert not (isinstance(event, StateChanged) and event.is_final), event
+    return isinstance(event, GenerationFormed) and node in {worker.node_name for worker in event.workers}
+
+
+def _follow_through_failovers(job: JobHandle, url: str) -> list[int]:
+    """Follows a job until it has a checkpoint; ends the connections to the database at times."""
     numbers, ended = [], 0
-    for event in events:
+    for event in job.watch():
         numbers.append(event.sequence)
         assert not (isinstance(event, StateChanged) and event.is_final), event
         if isinstance(event, StepCommitted) and event.step >= 20 * (ended + 1):
             ended += 1
-            if ended > FAILOVERS:
+            if ended > FAILOVERS and job.status().checkpoint_step is not None:
                 return numbers
             if not url.startswith("sqlite"):
                 end_connections(url)
