@@ -45,6 +45,11 @@ def see(before: Sighting | None, row: LeaseRow, now_s: float) -> Sighting:
     return Sighting(row.epoch, row.beat, now_s)
 
 
+def is_beating(before: LeaseRow, now: LeaseRow) -> bool:
+    """Whether its holder was alive between two looks at a lease."""
+    return now.epoch == before.epoch and now.beat != before.beat and not now.is_released
+
+
 def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float, ttl_s: float) -> Verdict:
     """Whether a standby may take the lease.
 
