@@ -91,6 +91,11 @@ class Store:
             found = connection.execute(query.order_by(tables.events.c.sequence).limit(limit))
             return [Event(r.sequence, r.kind, r.time_s, r.reason, r.online_s, r.snapshot) for r in found]
 
+    def settled_after(self, sequence: int, limit: int) -> list[Event]:
+        """The same, once no earlier write of this process can take effect any more."""
+        self._database.settle()
+        return self.events_after(sequence, limit)
+
     def sessions(
         self, node_id: str | None, *, interrupted_only: bool, before: int | None, limit: int
     ) -> list[SessionRow]:

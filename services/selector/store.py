@@ -73,6 +73,11 @@ class SelectorStore:
         cursor = Cursor(at.registry_id, at.sequence) if at else Cursor()
         return LoadedCatalog(CatalogChange([entry_from_row(row) for row in rows], records), cursor)
 
+    def settled_load(self) -> LoadedCatalog:
+        """The same, once no earlier write of this process can take effect any more."""
+        self._database.settle()
+        return self.load()
+
     def report(self, evidence: Sequence[Evidence], clock_s: Callable[[], float]) -> CatalogChange:
         """Applies facts in their order, all or none; those that were applied before change nothing."""
         with self._database.write() as connection:

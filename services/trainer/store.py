@@ -42,16 +42,21 @@ class TrainerStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add_job(self, job: Job, request_id: str) -> tuple[Job, bool]:
-        """Stores a new job; returns it and True, or the one this request made before and False."""
+    def add_job(self, job: Job, request_id: str) -> Job:
+        """Stores a new job; returns it, or the one that this request made before."""
         with self._database.write() as connection:
             query = sa.select(jobs.c.record).where(jobs.c.request_id == request_id)
             known = connection.execute(query).scalar_one_or_none()
             if known is not None:
-                return Job.FromString(known), False
+                return Job.FromString(known)
             row = {"job_id": job.job_id, "request_id": request_id, "last_sequence": 0, **_columns(job)}
             connection.execute(sa.insert(jobs).values(row))
-        return job, True
+        return job
+
+    def settled_job(self, job: Job, request_id: str) -> Job:
+        """The same, once no earlier write of this process can take effect any more."""
+        self._database.settle()
+        return self.add_job(job, request_id)
 
     def write(self, changes: Sequence[Change]) -> None:
         """Writes all changes in one transaction."""
@@ -73,6 +78,15 @@ class TrainerStore:
                 for item in change.evidence:
                     values = {"evidence_id": item.evidence_id, "evidence": item.SerializeToString()}
                     connection.execute(sa.insert(evidence_outbox).values(values))
+
+    def was_written(self, changes: Sequence[Change]) -> bool:
+        """Whether a write of these, whose answer was lost, was made; then it was made of all of them.
+
+        False also where nothing of them can tell; they can be written again then.
+        """
+        self._database.settle()
+        with self._database.read() as connection:
+            return any(_is_written(connection, change) for change in changes)
 
     def find_job(self, beginning: str) -> tuple[Job, int]:
         """The job whose id begins so, with its last sequence number.
@@ -182,6 +196,16 @@ class TrainerStore:
             connection.execute(
                 sa.delete(evidence_outbox).where(evidence_outbox.c.evidence_id.in_(evidence_ids))
             )
+
+
+def _is_written(connection: sa.Connection, change: Change) -> bool:
+    if change.events:
+        query = sa.select(jobs.c.last_sequence).where(jobs.c.job_id == change.job.job_id)
+        return (connection.scalar(query) or 0) >= change.events[-1].sequence
+    ids = [item.evidence_id for item in change.evidence]
+    told = sa.select(evidence_outbox.c.number).where(evidence_outbox.c.evidence_id.in_(ids))
+    kept = sa.select(worker_secrets.c.job_id).where(worker_secrets.c.worker_id.in_(change.secrets))
+    return any(connection.execute(query).first() is not None for query in (told, kept))
 
 
 def _keep_secrets(connection: sa.Connection, change: Change) -> None:

@@ -52,8 +52,8 @@ from alembic import op
 revision, down_revision = "tester_0002", "tester_0001"
 
 def upgrade():
-    op.execute("CREATE TABLE half (x)")
-    op.execute("CREATE TABLE half (x)")
+    op.execute("CREATE TABLE half (x INTEGER)")
+    op.execute("half A TABLE")
 '''
 
 
@@ -277,7 +277,9 @@ async def test_a_full_disk_says_so_and_loses_nothing(database: Database) -> None
             connection.execute(sa.text("INSERT INTO notes VALUES (:text)"), {"text": "x" * 100_000})
 
     thread = SqlThread(database)
-    with pytest.raises(ResourceExhaustedError, match="the tester's database can't store this") as raised:
+    with pytest.raises(
+        ResourceExhaustedError, match=r"the tester's database .*tester\.sqlite can't"
+    ) as raised:
         await thread.run(fill)
     assert raised.value.reason == "STORAGE_FULL"
     await thread.probe()

@@ -55,8 +55,8 @@ def fact(name: str) -> Evidence:
 
 
 def test_a_job_is_stored_once_however_often_it_is_asked_for(store: TrainerStore) -> None:
-    assert store.add_job(job(), "request-1") == (job(), True)
-    assert store.add_job(job("job-b"), "request-1") == (job(), False)
+    assert store.add_job(job(), "request-1") == job()
+    assert store.add_job(job("job-b"), "request-1") == job()
     assert store.list_jobs([], 10, None) == ([(1, job())], False)
 
 

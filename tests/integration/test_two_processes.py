@@ -16,8 +16,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from peerloom.errors import UnavailableError
 from peerloom.kit.channel import open_channel
+from peerloom.kit.clock import ManualClock
+from peerloom.kit.database import connect_database
 from peerloom.kit.dialing import Dialer, RegistryPeer
 from peerloom.kit.ids import new_request_id
+from peerloom.kit.lease import Lease
+from peerloom.kit.lease_table import note_system
+from peerloom.kit.liveness import ProcessIdentity
+from peerloom.services import selector
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
 from peerloom.v1.common_pb2 import MachineSpeed
 
@@ -189,3 +195,19 @@ async def test_a_selector_of_another_system_does_not_stand_by_on_this_database(
     assert "is in use by another system" in stranger.log()
     assert other.address in stranger.log()
     assert await status_of(leader.address) == SERVING
+
+
+async def test_a_selector_of_a_former_system_that_is_gone_is_taken_over(
+    start_service: StartService, url: str
+) -> None:
+    """As after a restore beside a new registry: the lease is held by who will never beat again."""
+    folder = Path(selector.__file__ or "").parent / "migrations"
+    elsewhere = ProcessIdentity("elsewhere", "another-boot", "a-namespace", 7, "12345")
+    database = connect_database(url, "selector")
+    assert Lease(database, ManualClock(), process=elsewhere).take_if_allowed().may_take
+    database.migrate(str(folder))
+    with database.write() as connection:
+        note_system(connection, "selector", "the-registry-before")
+    database.close()
+    registry = start_service("registry").address
+    await becomes(start_service("selector", "--database", url, "--registry", registry).address, SERVING)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from peerloom.errors import UnavailableError
+from peerloom.kit.settling import ask_until_known, is_in_doubt
 from peerloom.services.registry.events.feed import Feed
-from peerloom.services.registry.membership.node_records import Transition
+from peerloom.services.registry.membership.node_records import Event, Transition
 from peerloom.services.registry.store import RunSql, Store
 
 BATCH_CHANGES = 128
@@ -22,7 +23,10 @@ class _Change:
 
 
 class TransitionQueue:
-    """Commits changes of nodes in order. A change reaches memory and watchers only after its commit."""
+    """Commits changes of nodes in order. A change reaches memory and watchers only after its commit.
+
+    Where a commit's answer is lost, all wait until the database says whether it was made.
+    """
 
     def __init__(self, store: Store, run_sql: RunSql, feed: Feed) -> None:
         self._store = store
@@ -72,7 +76,7 @@ class TransitionQueue:
     async def _write(self, batch: Sequence[_Change]) -> None:
         transitions = [transition for change in batch for transition in change.transitions]
         try:
-            events = await self._run_sql(self._store.append, transitions, self._feed.newest)
+            events = await self._append(transitions)
         except Exception as error:  # whatever it was, those who wait must hear of it
             _refuse(batch, error)
             return
@@ -82,6 +86,19 @@ class TransitionQueue:
         for change in batch:
             if not change.done.done():
                 change.done.set_result(None)
+
+    async def _append(self, transitions: Sequence[Transition]) -> list[Event]:
+        after = self._feed.newest
+        try:
+            events: list[Event] = await self._run_sql(self._store.append, transitions, after)
+        except UnavailableError as error:
+            if not is_in_doubt(error):
+                raise
+            ask = self._store.settled_after
+            events = await ask_until_known(self._run_sql, ask, after, len(transitions))
+            if not events:
+                raise
+        return events
 
 
 def _refuse(changes: Sequence[_Change], error: Exception) -> None:

@@ -2,17 +2,19 @@
 
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
 from peerloom.kit.logs import get_logger
+from peerloom.kit.settling import ask_until_known, is_in_doubt
 from peerloom.kit.tasks import ShieldedWork
 from peerloom.services.selector.belief.evidence_report import Evidence
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.catalog.entries import Cursor, NodeEvent
-from peerloom.services.selector.store import CatalogChange, SelectorStore
+from peerloom.services.selector.store import CatalogChange, LoadedCatalog, SelectorStore
 
 _log = get_logger()
 
@@ -66,10 +68,18 @@ class CatalogWriter:
             change = await stored
         except PeerloomError as error:
             _log.warning("change_not_stored", reason=error.message)
+            if is_in_doubt(error):
+                await self._reload()
             raise
         self._remember(change)
         self.counted.update(change.kinds)
         return change
+
+    async def _reload(self) -> None:
+        loaded: LoadedCatalog = await ask_until_known(self._sql.run, self._store.settled_load)
+        here = {entry.node_id for entry in loaded.change.entries}
+        gone = [node_id for node_id in self._columns.node_ids if node_id and node_id not in here]
+        self._remember(replace(loaded.change, forgotten=gone))
 
     def _remember(self, change: CatalogChange) -> None:
         for node_id in change.forgotten:

@@ -10,6 +10,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.database import SqlThread
 from peerloom.kit.evidence import EvidenceReporter
 from peerloom.kit.logs import get_logger
+from peerloom.kit.settling import is_in_doubt
 from peerloom.services.trainer.jobs.event_log import EventLog
 from peerloom.services.trainer.jobs.job_spans import JobSpans
 from peerloom.services.trainer.jobs.job_tally import JobTally
@@ -19,6 +20,7 @@ from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
 _log = get_logger()
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+_Taken = tuple[EventLog, Change]
 READ_BATCH = 100  # a watcher that reads slowly takes the next ones from the database when it is ready
 
 
@@ -45,6 +47,7 @@ class CommitQueue:
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()  # two writers could make a later event durable before an earlier one
         self._live: dict[str, JobRecord] = {}
+        self._in_doubt: list[_Taken] = []  # a write whose answer was lost
         self._spans: dict[str, JobSpans] = {}  # of live jobs that are traced
         self.tally = JobTally()
 
@@ -85,17 +88,17 @@ class CommitQueue:
     async def write_once(self) -> None:
         """Writes what was appended in one transaction; what fails goes into the next one after a pause."""
         async with self._writing:
-            taken = [(r.log, c) for r in self._live.values() if (c := r.take_change()) is not None]
+            taken = self._in_doubt or self._take()
             if not taken:
                 return
             try:
-                await self._sql.run(self._store.write, [change for _, change in taken])
+                await self._write([change for _, change in taken])
             except Exception as error:
                 _log.error("commit_failed", reason=str(error), jobs=len(taken))
-                for log, change in taken:
-                    log.put_back(change)
+                self._keep_for_later(taken, error)
                 await self._sleep(self._backoff.next_pause_s())
                 return
+            self._in_doubt = []
             self._backoff.succeeded()
             for log, change in taken:
                 self.tally.note(change.events)
@@ -103,6 +106,24 @@ class CommitQueue:
                 await log.confirm(change)
         if any(change.evidence for _, change in taken):
             self._reporter.wake()
+
+    def _take(self) -> list[_Taken]:
+        return [(r.log, c) for r in self._live.values() if (c := r.take_change()) is not None]
+
+    async def _write(self, changes: list[Change]) -> None:
+        is_made = bool(self._in_doubt) and await self._sql.run(self._store.was_written, changes)
+        if not is_made:
+            await self._sql.run(self._store.write, changes)
+
+    def _keep_for_later(self, taken: list[_Taken], error: Exception) -> None:
+        # Whether a commit was made whose answer was lost is asked before anything else is written: as it was,
+        # since what comes later tells nothing about it.
+        if self._in_doubt or is_in_doubt(error):
+            self._in_doubt = taken
+            self._wake.set()
+            return
+        for log, change in taken:
+            log.put_back(change)
 
     def _tell_spans(self, change: Change) -> None:
         if (spans := self._spans.get(change.job.job_id)) is not None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from peerloom.errors import FailedPreconditionError, NotFoundError
+from peerloom.errors import FailedPreconditionError, NotFoundError, UnavailableError
 from peerloom.kit import tracing
 from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.database import SqlThread
@@ -13,6 +13,7 @@ from peerloom.kit.ids import new_job_id
 from peerloom.kit.job_inputs import inputs_of
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.logs import get_logger
+from peerloom.kit.settling import ask_until_known, is_in_doubt
 from peerloom.kit.tasks import ShieldedWork
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -84,8 +85,13 @@ class JobSupervisor:
         return await self._shielded.finish(self._add(job, request_id))
 
     async def _add(self, job: Job, request_id: str) -> Job:
-        stored, is_new = await self._sql.run(self._store.add_job, job, request_id)
-        if is_new:
+        try:
+            stored = await self._sql.run(self._store.add_job, job, request_id)
+        except UnavailableError as error:
+            if not is_in_doubt(error):
+                raise
+            stored = await ask_until_known(self._sql.run, self._store.settled_job, job, request_id)
+        if stored.job_id == job.job_id:  # and not the one that this request made before
             self._begin(self._queue.open(stored, 0), {})
         return stored
 

@@ -11,19 +11,35 @@ from typing import Any, ParamSpec, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from peerloom.errors import (
-    ConfigurationError,
-    ResourceExhaustedError,
-    UnavailableError,
+from peerloom.errors import ConfigurationError, UnavailableError
+from peerloom.kit.database_errors import (
+    CONNECTIONS,
+    READ_ONLY,
+    explain,
+    is_outcome_unknown,
+    is_specific,
+    is_storage_failure,
+    outcome_unknown,
+    place_of,
+    words_of,
 )
-from peerloom.kit.lease_rules import NO_EPOCH
-from peerloom.kit.lease_table import create_leases, epoch_for_writing, session_name
+from peerloom.kit.lease_rules import LEASE_LOST, NO_EPOCH
+from peerloom.kit.lease_table import create_leases, epoch_for_writing, move_beat, session_name
 from peerloom.kit.liveness import this_process
 from peerloom.kit.schema import migrate
 
 # Of a transaction that writes, on PostgreSQL; who takes a frozen process's lease doesn't wait for it.
 _IDLE_LIMIT = "60s"
 _READS_ONLY = "peerloom_reads_only"
+# So that a server that is gone without a word is noticed: connecting and waiting for an answer end.
+_PATIENCE = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+_POOL_WAIT_S = 30.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -31,7 +47,7 @@ T = TypeVar("T")
 def create_engine(url: str, service: str) -> sa.Engine:
     """An engine whose connections are as durable, and whose transactions as strict, as ours must be."""
     try:
-        engine = sa.create_engine(url, pool_pre_ping=True)
+        engine = sa.create_engine(url, pool_pre_ping=True, **_options(url))
     except sa.exc.ArgumentError as error:
         raise ConfigurationError(
             f"the database URL {url.split(':')[0]}:... can't be used: {error}"
@@ -47,7 +63,27 @@ def create_engine(url: str, service: str) -> sa.Engine:
     if engine.dialect.name == "postgresql":
         name = session_name(service, this_process().text())
         event.listen(engine, "connect", partial(_prepare_postgresql, name))
+        event.listen(engine, "handle_error", _leave_what_only_reads)
     return engine
+
+
+def _options(url: str) -> dict[str, Any]:
+    made = sa.make_url(url)
+    if made.get_backend_name() != "postgresql":
+        return {}
+    given = {name: limit for name, limit in _PATIENCE.items() if name not in made.query}
+    return {
+        "pool_size": CONNECTIONS,
+        "max_overflow": 0,
+        "pool_timeout": _POOL_WAIT_S,
+        "connect_args": given if made.get_driver_name() == "psycopg" else {},
+    }
+
+
+def _leave_what_only_reads(context: sa.ExceptionContext) -> None:
+    # Connections to a server that became a standby would stay with it; new ones find the one that writes.
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+        context.is_disconnect = True
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
@@ -77,17 +113,13 @@ def engine_name(url: str) -> str:
 
 @contextmanager
 def storage_errors(where: str) -> Iterator[None]:
-    """Turns a database's failures into our exceptions, so that the caller learns what to do."""
+    """Turns the failures of the database that `where` names into our exceptions: what to do about them."""
     try:
         yield
-    except (sa.exc.OperationalError, sa.exc.InternalError) as error:
-        text = str(error.orig)
-        if "full" in text:
-            raise ResourceExhaustedError(
-                f"{where} can't store this: its disk is full. Make room and try again.",
-                reason="STORAGE_FULL",
-            ) from error
-        raise UnavailableError(f"{where} can't store this: {text}.", reason="STORAGE_UNAVAILABLE") from error
+    except sa.exc.DBAPIError as error:
+        if not is_storage_failure(error):
+            raise
+        raise explain(error, where, "store or read this") from error
 
 
 class Database:
@@ -99,6 +131,7 @@ class Database:
     def __init__(self, engine: sa.Engine, service: str) -> None:
         self.engine = engine
         self.service = service
+        self.name = f"the {service}'s database {place_of(engine.url)}"
         self.epoch = NO_EPOCH
 
     def admit(self, epoch: int) -> None:
@@ -119,18 +152,35 @@ class Database:
     def write(self) -> Iterator[sa.Connection]:
         """A connection whose changes are all made at the end, or none if it is left by an exception.
 
-        Raises UnavailableError (LEASE_LOST) when this process doesn't hold the lease, or no longer.
+        Raises UnavailableError: LEASE_LOST when this process doesn't hold the lease, or no longer;
+        OUTCOME_UNKNOWN when the connection broke before the commit's answer came.
         """
-        with self.engine.begin() as connection:
+        with self.engine.connect() as connection, connection.begin() as transaction:
             if self.epoch == NO_EPOCH or epoch_for_writing(connection, self.service) != self.epoch:
                 raise self.deposed()
             yield connection
+            try:
+                transaction.commit()
+            except sa.exc.DBAPIError as error:
+                if is_outcome_unknown(error):
+                    raise outcome_unknown(self.name, error) from error
+                raise
+
+    def settle(self) -> None:
+        """Returns once no earlier write of this process can take effect any more, so that a read tells.
+
+        A commit whose connection broke may still be under way in the server: it keeps the lease's row, which
+        this changes. Raises UnavailableError (LEASE_LOST) when this process doesn't hold the lease.
+        """
+        with self.engine.begin() as connection:
+            if not move_beat(connection, self.service, self.epoch):
+                raise self.deposed()
 
     def migrate(self, migrations: str) -> None:
         """Brings the service's tables to the newest schema in the package folder `migrations`.
 
-        Raises FailedPreconditionError when a newer version of Peerloom has migrated the database, and
-        UnavailableError when it can't be done.
+        Raises FailedPreconditionError when a newer version of Peerloom has migrated the database, or another
+        program's tables are in the way, and UnavailableError when it can't be done.
         """
         with _opening(self.engine), self.write() as connection:
             migrate(connection, self.service, migrations)
@@ -139,7 +189,7 @@ class Database:
         """What a process is told that may not write."""
         return UnavailableError(
             f"This process does not hold the lease of the {self.service}'s database, so it writes nothing.",
-            reason="LEASE_LOST",
+            reason=LEASE_LOST,
         )
 
     def close(self) -> None:
@@ -152,7 +202,7 @@ def connect_database(url: str, service: str) -> Database:
 
     SQLite runs in WAL mode and syncs each commit: what was acknowledged survives a power cut.
     Raises ConfigurationError for a URL that can't be used, UnavailableError when the database can't be
-    opened or written.
+    opened or written, FailedPreconditionError when another program's tables are in the way.
     """
     engine = create_engine(url, service)
     with _opening(engine):
@@ -167,16 +217,14 @@ def _opening(engine: sa.Engine) -> Iterator[None]:
     try:
         yield
     except (OSError, sa.exc.SQLAlchemyError) as error:
-        cause = getattr(error, "orig", None) or error
+        engine.dispose()
+        name = f"the database {engine.url.render_as_string()}"
+        if isinstance(error, sa.exc.DBAPIError) and is_specific(error):
+            raise explain(error, name, "be opened") from error
         raise UnavailableError(
-            f"the database {engine.url.render_as_string()} can't be opened: {_one_line(cause)}. "
-            f"{_what_to_check(engine.url)}",
+            f"{name} can't be opened: {words_of(error)}. {_what_to_check(engine.url)}",
             reason="DATABASE_UNAVAILABLE",
         ) from error
-
-
-def _one_line(cause: BaseException) -> str:
-    return " ".join(str(cause).split()).rstrip(".?")
 
 
 def _what_to_check(url: sa.URL) -> str:
@@ -201,7 +249,7 @@ class SqlThread:
         """Runs a store's method. Raises ResourceExhaustedError or UnavailableError if storage fails."""
 
         def call() -> T:
-            with storage_errors(f"the {self._database.service}'s database"):
+            with storage_errors(self._database.name):
                 return function(*args, **kwargs)
 
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)

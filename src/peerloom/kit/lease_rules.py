@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 NO_EPOCH = 0  # of a process that doesn't hold the lease
 LONGEST_LOOK_S = 0.25
+LEASE_LOST = "LEASE_LOST"  # the reason that a process is given that writes without it
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ def see(before: Sighting | None, row: LeaseRow, now_s: float) -> Sighting:
         return Sighting(row.epoch, row.beat, now_s)
     rested_s = min(now_s - before.looked_s, LONGEST_LOOK_S)
     return Sighting(row.epoch, row.beat, now_s, before.unmoved_s + rested_s)
+
+
+def is_beating(before: LeaseRow, now: LeaseRow) -> bool:
+    """Whether its holder was alive between two looks at a lease."""
+    return now.epoch == before.epoch and now.beat != before.beat and not now.is_released
 
 
 def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float, ttl_s: float) -> Verdict:

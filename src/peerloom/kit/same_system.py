@@ -7,8 +7,9 @@ from typing import TypeVar
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.directory import Directory
-from peerloom.kit.lease_rules import NO_EPOCH
-from peerloom.kit.lease_table import note_system, system_of
+from peerloom.kit.lease import BEAT_INTERVAL_S
+from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, is_beating
+from peerloom.kit.lease_table import note_system, read_lease, system_of
 from peerloom.v1.registry_pb2 import ServiceKind
 
 ASK_AGAIN_S = 1.0
@@ -44,16 +45,24 @@ async def stand_by_in(
 async def refuse_another_system(directory: Directory, database: Database) -> None:
     """Returns once it is known that whoever leads here belongs to our registry's system.
 
-    Raises FailedPreconditionError (ANOTHER_SYSTEM) when it doesn't.
+    Raises FailedPreconditionError (ANOTHER_SYSTEM) when it doesn't, and lives: the lease in a restored backup
+    is that of a process that is gone, and soon ours.
     """
 
-    def read() -> str:
+    def read() -> tuple[str, LeaseRow | None]:
         with database.read() as connection:
-            return system_of(connection, database.service)
+            service = database.service
+            return system_of(connection, service), read_lease(connection, service)
 
     own = await _until_answered(directory.registry_id)
     with SqlThread(database) as sql:
-        found = await _until_answered(lambda: sql.run(read))
+        found, lease = await _until_answered(lambda: sql.run(read))
+        while found not in ("", own):
+            await asyncio.sleep(BEAT_INTERVAL_S)
+            before = lease
+            found, lease = await _until_answered(lambda: sql.run(read))
+            if before is not None and lease is not None and is_beating(before, lease):
+                break
     if found not in ("", own):
         service = database.service
         raise FailedPreconditionError(

@@ -48,7 +48,7 @@ def migrate(connection: sa.Connection, service: str, migrations: str) -> None:
     except CommandError as error:
         raise FailedPreconditionError(
             f"the database {connection.engine.url.render_as_string()} was migrated by a newer version of "
-            f"Peerloom ({error}). Start that version, or give another state folder.",
+            f"Peerloom ({error}). Start that version, or give another database or state folder.",
             reason="DATABASE_IS_NEWER",
         ) from error
 

@@ -432,7 +432,7 @@ class Room:
     def new_record(self, job_id: str = "job-1", **spec: Any) -> JobRecord:
         """The open record of a job that was handed in."""
         full = complete_spec(JobSpec(**{"task": "digits", "epochs": 1, **spec}))
-        job, _ = self.store.add_job(submitted(job_id, full, self.clock.wall_s()), f"request-{job_id}")
+        job = self.store.add_job(submitted(job_id, full, self.clock.wall_s()), f"request-{job_id}")
         return self.queue.open(job, 0)
 
     def witness(self, record: JobRecord) -> Witness:
