@@ -16,8 +16,9 @@ from typing import Any, TypeGuard
 import pytest
 import sqlalchemy as sa
 from conftest import StartService
-from databases import GIVEN, new_database
+from databases import new_database
 
+from benchmarks.new_database import GIVEN
 from peerloom import Client, JobHandle
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from databases import GIVEN, new_database, open_held
+from databases import new_database, open_held
 
+from benchmarks.new_database import GIVEN
 from peerloom.errors import (
     FailedPreconditionError,
     PeerloomError,
