@@ -27,9 +27,7 @@ _OF = leases.c.service == sa.bindparam("of")
 _EPOCH = sa.select(leases.c.epoch).where(_OF).with_for_update(read=True)
 # Made once: these two are all that an idle service asks, several times a second.
 _ROW = sa.select(leases).where(_OF)
-_BEAT = (
-    sa.update(leases).where(_OF, leases.c.epoch == sa.bindparam("held")).values(beat=leases.c.beat + 1)
-)
+_BEAT = sa.update(leases).where(_OF, leases.c.epoch == sa.bindparam("held")).values(beat=leases.c.beat + 1)
 _LOCK_LIMIT = "2s"  # a holder that is frozen within a transaction must not block those who would succeed it
 
 
