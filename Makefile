@@ -29,7 +29,7 @@ test: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
 
 test-unit: $(READY)
-	@$(BIN)/python -m pytest tests/unit
+	@$(BIN)/python -m pytest -n 2 --dist loadscope tests/unit
 
 lint: $(READY)
 	@$(BIN)/ruff format --check .

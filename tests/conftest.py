@@ -31,6 +31,8 @@ LONG = tuple(
 )
 MARK = "PEERLOOM_TEST_RUN"
 LEFT_LIMIT = "PEERLOOM_TEST_LEFT_LIMIT_S"  # how long processes may take to end after the last test
+# Both sides of a run have threads of their own already: torch's would wait for a core, turning, at each sum.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A busy machine may take long for an example: a time says nothing here. All else is as hypothesis chose it.
 settings.register_profile(
     "here", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]

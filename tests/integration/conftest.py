@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-START_LIMIT_S = 30.0
-STOP_LIMIT_S = 15.0
+START_LIMIT_S = 60.0  # the first of a side waits until the origin has imported all
+STOP_LIMIT_S = 30.0
 
 
 class ServiceHandle:

@@ -66,6 +66,7 @@ def run(settings: Settings, tell: Tell) -> dict[str, Any]:
     networks = [network_of(name) for name in settings.networks]
     for network in networks:
         network.check((1,) * most, most + 1)
+    for network in networks:
         check_needs(network.plan((1,) * most, most + 1))  # before the minutes in one machine
     device = thesis_gpu().slower(settings.slowdown)
     runs: Runs = {}

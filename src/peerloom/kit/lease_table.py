@@ -25,7 +25,11 @@ systems = sa.Table(
     sa.Column("registry_id", sa.String(128), nullable=False),
 )
 # On PostgreSQL it waits for a taker, and a taker for it, until the transaction's end; SQLite has one writer.
-_EPOCH = sa.select(leases.c.epoch).where(leases.c.service == sa.bindparam("of")).with_for_update(read=True)
+_OF = leases.c.service == sa.bindparam("of")
+_EPOCH = sa.select(leases.c.epoch).where(_OF).with_for_update(read=True)
+# Made once: these two are all that an idle service asks, several times a second.
+_ROW = sa.select(leases).where(_OF)
+_BEAT = sa.update(leases).where(_OF, leases.c.epoch == sa.bindparam("held")).values(beat=leases.c.beat + 1)
 _LOCK_LIMIT = "200ms"  # a holder that writes has the row for as long as a transaction takes
 _LOCK_NOT_AVAILABLE = "55P03"
 
@@ -52,7 +56,7 @@ def epoch_for_writing(connection: sa.Connection, service: str) -> int:
 
 def read_lease(connection: sa.Connection, service: str) -> LeaseRow | None:
     """The service's lease, unless nobody has ever taken it."""
-    row = connection.execute(sa.select(leases).where(leases.c.service == service)).one_or_none()
+    row = connection.execute(_ROW, {"of": service}).one_or_none()
     return LeaseRow(row.epoch, row.beat, row.is_released, row.holder, row.process) if row else None
 
 
@@ -98,8 +102,7 @@ def end_sessions(connection: sa.Connection, service: str, process: str) -> None:
 
 def move_beat(connection: sa.Connection, service: str, epoch: int) -> bool:
     """Shows that the holder of this epoch is there; False when another epoch is in force."""
-    held = sa.update(leases).where(leases.c.service == service, leases.c.epoch == epoch)
-    return connection.execute(held.values(beat=leases.c.beat + 1)).rowcount == 1
+    return connection.execute(_BEAT, {"of": service, "held": epoch}).rowcount == 1
 
 
 def release_lease(connection: sa.Connection, service: str, epoch: int) -> None:

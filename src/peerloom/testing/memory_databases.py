@@ -84,7 +84,7 @@ def open_in_memory(disk: Disk, service: str, migrations: str) -> sa.Engine:
             disk.on_begin()
         if disk.failing:
             raise sa.exc.OperationalError("BEGIN", {}, sqlite3.OperationalError(disk.failing))
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        disk.databases[service].execute("BEGIN IMMEDIATE")
 
     event.listen(engine, "begin", begin)
     event.listen(engine, "commit", lambda connection: disk.on_commit())

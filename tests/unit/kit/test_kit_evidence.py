@@ -11,7 +11,7 @@ from peerloom.kit import evidence as ev
 from peerloom.kit.dialing import SelectorPeer
 from peerloom.v1.selector_pb2 import EvidenceKind, ReportEvidenceRequest, ReportEvidenceResponse
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 
 
 class StubSelector:

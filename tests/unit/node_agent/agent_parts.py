@@ -19,7 +19,7 @@ from peerloom.services.node_agent.workers.worker_logs import LogFolder
 from peerloom.v1.common_pb2 import Accelerator
 from peerloom.worker.assignment import Assignment, Work
 
-LIMIT_S = 10.0
+LIMIT_S = 60.0
 TRAINER = "127.0.0.1:9"
 WORK = Work(TRAINER, "digits")
 MACHINE = LentMachine(

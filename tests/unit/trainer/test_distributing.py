@@ -206,7 +206,7 @@ async def test_who_follows_hears_each_line_once_also_of_nodes_and_workers_that_c
     async def find() -> Job:
         return job
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         found = [line async for line in JobLogs(room.recruiter).read(find, True, 0)]
     said = [(line.node_name, line.line) for line in found]
     assert [line for name, line in said if name == "ada"] == [
