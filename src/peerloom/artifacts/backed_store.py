@@ -39,7 +39,8 @@ class BackedStore(ArtifactStore):
             self._retention.hold(digest, self._upload)
 
     def take_index(self) -> None:
-        """Reads what the object store has; raises what that raises."""
+        """Reads what the object store has, and clears up after killed uploads; raises what that raises."""
+        self.objects.forget_broken_uploads()
         stored = self.objects.index()
         with self._lock:
             found = {digest: artifact for digest, artifact in stored.items() if digest not in self._unwanted}

@@ -106,6 +106,22 @@ class ObjectStore:
                 _log.warning("broken_object_ignored", url=self.url, digest=digest)
         return whole
 
+    def forget_broken_uploads(self) -> None:
+        """Removes the parts that uploads of killed processes left in an S3, where nobody sees but pays them.
+
+        Where that isn't allowed, they stay until the bucket's own rule removes them.
+        """
+        bucket, _, prefix = self._prefix.partition("/")
+        if not self._speaks("s3"):
+            return
+        try:
+            for begun in self._files.list_multipart_uploads(bucket):
+                folder, _, name = f"/{begun['Key']}".rpartition("/")
+                if folder.lstrip("/") == prefix and _DIGEST.fullmatch(name):
+                    self._files.abort_mpu(bucket, begun["Key"], begun["UploadId"])
+        except Exception as error:
+            _log.warning("broken_uploads_kept", url=self.url, reason=_told(error))
+
     def put(self, path: Path, artifact: Artifact, on_part: Callable[[], None]) -> None:
         """Uploads a file, in parts where it is large; `on_part` is called between them, and may raise."""
         place = self._path(artifact.digest)
