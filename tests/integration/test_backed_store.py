@@ -28,7 +28,6 @@ from peerloom.errors import (
     FailedPreconditionError,
     NotFoundError,
     ResourceExhaustedError,
-    UnavailableError,
 )
 from peerloom.v1.artifact_pb2 import ARTIFACT_KIND_CHECKPOINT, Artifact
 
@@ -178,7 +177,7 @@ async def test_while_the_store_is_away_all_is_kept_and_what_is_put_is_not_called
     digest = put(store, b"some bytes").digest
     async with transfers_of(store) as transfers:
         for _ in range(2):
-            with pytest.raises(UnavailableError, match="kept by the trainer alone") as told:
+            with pytest.raises(FailedPreconditionError, match="kept by the trainer alone") as told:
                 await transfers.settle(digest)
             assert told.value.reason == "NOT_UPLOADED"
         assert transfers.waiting_count == 1

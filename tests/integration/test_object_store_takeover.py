@@ -101,3 +101,4 @@ def test_what_a_trainer_kept_outlives_its_disk(
             assert result.succeeded, result.reason
             assert result.samples == 70
             assert going.cancel().state == "cancelled"
+            followed.until_ended()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from peerloom.artifacts.object_store import ObjectStore
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.artifacts.upload_decisions import Waiting, superseded
+from peerloom.artifacts.upload_decisions import WaitingUpload, superseded
 from peerloom.errors import DataLossError, NotFoundError, PeerloomError, ResourceExhaustedError
 from peerloom.kit.checks import check_digest
 from peerloom.kit.logs import get_logger
@@ -59,11 +59,11 @@ class BackedStore(ArtifactStore):
         with self._lock:
             return self._upload in self._retention.users(digest)
 
-    def waiting(self, awaited: Collection[str] = ()) -> list[Waiting]:
+    def waiting(self, awaited: Collection[str] = ()) -> list[WaitingUpload]:
         """What is to be uploaded, the least recently used first; somebody waits for those `awaited`."""
         with self._lock:
             return [
-                Waiting(digest, artifact.size_bytes, digest in awaited)
+                WaitingUpload(digest, artifact.size_bytes, digest in awaited)
                 for digest, artifact in self._artifacts.items()
                 if self.is_waiting(digest)
             ]

@@ -10,7 +10,7 @@ from typing import TypeVar
 from peerloom.artifacts.backed_store import BackedStore
 from peerloom.artifacts.object_store import StoppedError
 from peerloom.artifacts.upload_decisions import next_upload
-from peerloom.errors import DataLossError, NotFoundError, PeerloomError, UnavailableError
+from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError, PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact
@@ -57,7 +57,7 @@ class ObjectTransfers:
     async def settle(self, digest: str) -> None:
         """Returns once the object store has what is here under this digest, or nothing is.
 
-        Raises UnavailableError when a try to upload fails: it stays here and is tried again.
+        Raises FailedPreconditionError when a try to upload fails: it stays here and is tried again.
         """
         if not self._store.is_waiting(digest):
             return
@@ -198,8 +198,8 @@ class ObjectTransfers:
             raise StoppedError
 
 
-def _kept_here(digest: str, failure: str) -> UnavailableError:
-    return UnavailableError(
+def _kept_here(digest: str, failure: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
         f"The artifact {digest} is kept by the trainer alone, until it can be uploaded: {failure} Put it "
         "again to hear when it is safe; its bytes needn't be sent twice.",
         reason="NOT_UPLOADED",

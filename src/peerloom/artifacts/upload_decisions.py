@@ -10,7 +10,7 @@ SMALL_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingUpload:
     """An artifact that is here and not yet in the object store; somebody may wait for that."""
 
     digest: str
@@ -18,7 +18,7 @@ class Waiting:
     is_awaited: bool
 
 
-def next_upload(waiting: Sequence[Waiting], under_way: Collection[str]) -> str | None:
+def next_upload(waiting: Sequence[WaitingUpload], under_way: Collection[str]) -> str | None:
     """The digest of what to upload now, and None when nothing is to begin.
 
     Four go at once, of which three may be larger than 64 MiB: a script doesn't wait for models. What somebody

@@ -1,14 +1,17 @@
 """What is uploaded next, and which checkpoints needn't be kept."""
 
-from peerloom.artifacts.upload_decisions import SMALL_BYTES, Waiting, next_upload, superseded
+from peerloom.artifacts.upload_decisions import SMALL_BYTES, WaitingUpload, next_upload, superseded
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 
 CHECKPOINT, MODEL = ArtifactKind.ARTIFACT_KIND_CHECKPOINT, ArtifactKind.ARTIFACT_KIND_MODEL
 SMALL, LARGE = 10, SMALL_BYTES + 1
 
 
-def waiting(**sizes: int) -> list[Waiting]:
-    return [Waiting(digest, size_bytes, digest.startswith("awaited")) for digest, size_bytes in sizes.items()]
+def waiting(**sizes: int) -> list[WaitingUpload]:
+    return [
+        WaitingUpload(digest, size_bytes, digest.startswith("awaited"))
+        for digest, size_bytes in sizes.items()
+    ]
 
 
 def test_the_smallest_goes_first_and_of_equals_the_oldest() -> None:
