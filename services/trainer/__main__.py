@@ -112,7 +112,6 @@ async def serve(
             bulk_host=bulk_host,
             dialer=dialer,
             clock=clock,
-            settle=objects.settle if objects else None,
             keep_known=KnownHolders(directory.registry).keep,
             objects=objects,
         )
@@ -130,10 +129,7 @@ async def serve(
         try:
             async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
-                if objects is not None:
-                    await objects.take_index()
-                    server.start_task("object store", objects.run_forever)
-                await jobs.resume_all()
+                await _take_up(jobs, server, objects)
                 server.start_task("jobs", jobs.run_forever)
                 server.start_task("commit queue", queue.write_forever)
                 pruning = partial(prune_forever, store, sql, config.event_logs_kept, config.events_kept)
@@ -149,6 +145,14 @@ async def serve(
             await exchange.close()
             await queue.write_once()
             await directory.close()
+
+
+async def _take_up(jobs: JobSupervisor, server: Server, objects: ObjectTransfers | None) -> None:
+    """Goes on with all jobs; what the object store has, if there is one, is known before they ask for it."""
+    if objects is not None:
+        await objects.take_index()
+        server.start_task("object store", objects.run_forever)
+    await jobs.resume_all()
 
 
 def _start_leading(

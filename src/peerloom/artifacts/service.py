@@ -48,12 +48,13 @@ def open_exchange(
 ) -> Exchange:
     """Fetches for the store and gives from it; the bulk port opens at `bulk_host` (empty: none).
 
-    Where the dialer has an identity, bulk transfers are by TLS. `on_begun`, `objects`, `settle` and
-    `keep_known` are those of `ArtifactCache` and `ArtifactServicer`.
+    Where the dialer has an identity, bulk transfers are by TLS. `on_begun`, `objects`, `settle` (if
+    None, that of `objects`) and `keep_known` are those of `ArtifactCache` and `ArtifactServicer`.
 
     Raises UnavailableError when it can't listen there.
     """
     fetcher = Fetcher(find_holders, dialer=dialer, report=report, options=FetchOptions(clock=clock))
+    settle = settle or (objects.settle if objects is not None else None)
     cache = ArtifactCache(store, fetcher, on_begun, objects)
     throttle = Throttle(upload_limit_bytes_per_s, clock)
     bulk = BulkServer(cache.open_chunk, throttle, dialer.identity) if bulk_host else None
