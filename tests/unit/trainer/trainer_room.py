@@ -171,14 +171,12 @@ class Transfers:
 
     def __init__(self) -> None:
         self.taken, self.given = list[tuple[str, str]](), list[tuple[str, str]]()
-        self.refusing: set[str] = set()
+        self.refusing, self.bring = set[str](), self.know  # there is no object store to bring it from
         self.begun, self.goes_on = asyncio.Event(), asyncio.Event()  # taking waits, once `goes_on` is cleared
         self.goes_on.set()
 
     async def know(self, digest: str) -> Artifact:
         return Artifact(digest=digest)
-
-    bring = know  # there is no object store
 
     async def take(self, digest: str, nodes: Sequence[RankedNode], witness: Witness | None) -> Artifact:
         self.begun.set()
