@@ -187,6 +187,17 @@ async def test_while_the_store_is_away_all_is_kept_and_what_is_put_is_not_called
     assert set(store.objects.index()) == {digest}
 
 
+async def test_what_is_damaged_before_it_is_uploaded_is_not_called_safe(
+    tmp_path: Path, store: BackedStore
+) -> None:
+    digest = put(store, b"some bytes").digest
+    (tmp_path / "disk" / digest).write_bytes(b"else")  # on a disk of our own
+    async with transfers_of(store) as transfers:
+        with pytest.raises(DataLossError, match="Put it again"):
+            await transfers.settle(digest)
+    assert store.objects.index() == {}
+
+
 async def test_many_who_ask_bring_an_artifact_back_once_and_a_damaged_one_is_told_of(
     tmp_path: Path, shared: Path, store: BackedStore
 ) -> None:

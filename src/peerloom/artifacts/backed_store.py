@@ -59,6 +59,11 @@ class BackedStore(ArtifactStore):
         with self._lock:
             return self._upload in self._retention.users(digest)
 
+    def is_stored(self, digest: str) -> bool:
+        """Whether the object store has it, here or not."""
+        with self._lock:
+            return digest in self._stored
+
     def waiting(self, awaited: Collection[str] = ()) -> list[WaitingUpload]:
         """What is to be uploaded, the least recently used first; somebody waits for those `awaited`."""
         with self._lock:

@@ -58,6 +58,7 @@ class ObjectTransfers:
         """Returns once the object store has what is here under this digest, or nothing is.
 
         Raises FailedPreconditionError when a try to upload fails: it stays here and is tried again.
+        DataLossError when it went from here before it was there.
         """
         if not self._store.is_waiting(digest):
             return
@@ -122,7 +123,7 @@ class ObjectTransfers:
         if self._has_failed:
             return
         for digest in [digest for digest in self._askers if not self._store.is_waiting(digest)]:
-            self._answer(digest)
+            self._answer(digest, None if self._store.is_stored(digest) else _gone(digest))
         while not (self._away and self._uploads):  # while it is away one at a time tries whether it is back
             chosen = next_upload(self._store.waiting(self._askers), self._uploads.keys())
             if chosen is None:
@@ -178,16 +179,14 @@ class ObjectTransfers:
             _log.warning("object_store_away", url=url, reason=error.message, waiting=count)
         self._away = error.message
         for digest in list(self._askers):
-            self._answer(digest, error.message)
+            self._answer(digest, _kept_here(digest, error.message))
 
-    def _answer(self, digest: str, failure: str = "") -> None:
+    def _answer(self, digest: str, failure: PeerloomError | None) -> None:
         for answer in self._askers.pop(digest, set()):
-            if answer.done():
-                continue
-            if failure:
-                answer.set_exception(_kept_here(digest, failure))
+            if failure is None:
+                _succeed(answer, None)
             else:
-                answer.set_result(None)
+                _fail(answer, failure)
 
     def _wake(self) -> None:
         with suppress(RuntimeError):  # the loop has ended
@@ -196,6 +195,13 @@ class ObjectTransfers:
     def _go_on(self) -> None:
         if self._stopping.is_set():
             raise StoppedError
+
+
+def _gone(digest: str) -> DataLossError:
+    return DataLossError(
+        f"The artifact {digest} was damaged or removed here before it was uploaded. Put it again.",
+        reason="ARTIFACT_DAMAGED",
+    )
 
 
 def _kept_here(digest: str, failure: str) -> FailedPreconditionError:
