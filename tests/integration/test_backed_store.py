@@ -9,7 +9,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -132,6 +132,26 @@ def test_a_superseded_checkpoint_goes_here_and_there(shared: Path, store: Backed
     assert store.waiting() == []
     assert set(store.objects.index()) == {used, model}
     assert set(store.digests()) == {used, model}
+
+
+def test_a_checkpoint_that_is_superseded_during_its_upload_goes_after_it(
+    store: BackedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = header_of(b"one")
+    header.kind = ARTIFACT_KIND_CHECKPOINT
+    digest, put_there = put(store, b"one", header).digest, store.objects.put
+
+    def put_and_supersede(path: Path, artifact: Artifact, on_part: Callable[[], None]) -> None:
+        put_there(path, artifact, on_part)
+        store.supersede("job-1", [digest])
+        store.remove_unwanted(under_way=[digest])
+
+    monkeypatch.setattr(store.objects, "put", put_and_supersede)
+    store.upload(digest)
+    assert set(store.objects.index()) == {digest}
+    store.remove_unwanted()
+    assert store.objects.index() == {}
+    assert store.list() == []
 
 
 def test_removal_is_from_both(shared: Path, store: BackedStore) -> None:
