@@ -110,6 +110,18 @@ def test_an_object_that_was_changed_is_told_of_and_not_used(shared: Path, store:
     assert [one.digest for one in store.waiting()] == [digest], "it is uploaded anew"
 
 
+def test_a_folder_that_is_not_mounted_now_has_lost_nothing(shared: Path, store: BackedStore) -> None:
+    digest = stored(store, b"a" * 600)
+    stored(store, b"b" * 600)
+    away = shared.with_name("away")
+    shared.rename(away)
+    for ask in (lambda: store.restore(digest), store.take_index):
+        with pytest.raises(ConfigurationError, match="There is no bucket or folder"):
+            ask()
+    away.rename(shared)
+    assert store.restore(digest).digest == digest
+
+
 def test_what_an_upload_that_broke_has_left_is_seen_by_nobody(shared: Path, store: BackedStore) -> None:
     whole, cut = stored(store, b"whole"), put(store, b"some bytes").digest
     (shared / cut).write_bytes(b"some")

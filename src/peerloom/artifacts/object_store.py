@@ -93,8 +93,9 @@ class ObjectStore:
         with _errors(self.url, "list"):
             try:
                 found = self._files.ls(self._prefix, detail=True)
-            except FileNotFoundError:  # a prefix without objects isn't there
-                return {}
+            except FileNotFoundError:
+                self._check_folder()
+                return {}  # a prefix without objects isn't there
         sizes = {_name_of(one["name"]): one["size"] for one in found if one["type"] == "file"}
         digests = [name for name in sizes if _DIGEST.fullmatch(name) and name + _SUFFIX in sizes]
         described, whole = self._descriptions(digests), {}
@@ -141,6 +142,7 @@ class ObjectStore:
                     end = min(size_bytes, start + PART_BYTES)
                     piece: bytes = self._files.cat_file(self._path(digest), start=start, end=end)
                 except FileNotFoundError:
+                    self._check_folder()
                     raise NotFoundError.of_name("artifact", digest, ()) from None
             yield piece
 
@@ -157,6 +159,11 @@ class ObjectStore:
             if failed := next((each for each in told.values() if _is_lasting(each)), None):
                 raise failed
         return {_name_of(path).removesuffix(_SUFFIX): _parsed(content) for path, content in told.items()}
+
+    def _check_folder(self) -> None:
+        """Raises FileNotFoundError for a folder that isn't mounted now: nothing is said of what it has."""
+        if self._speaks("file"):
+            os.stat(self._prefix)
 
     def _make_durable(self, path: str) -> None:
         """A folder's files are written through to the disk; a bucket does that by itself."""
