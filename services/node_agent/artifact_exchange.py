@@ -99,7 +99,7 @@ def open_artifacts(
         clock=clock,
         upload_limit_bytes_per_s=config.upload_limit_bytes_per_s,
         on_begun=pending.note,
-        settle=pending.settle,
+        settle=lambda digest: pending.settle(),
         keep_known=KnownHolders(directory.registry).keep,
     )
     advertiser = Advertiser(directory.registry, lambda: (*store.digests(), *exchange.cache.fetching), pending)

@@ -1,13 +1,17 @@
 """Starts the trainer: `python -m peerloom.services.trainer`."""
 
+import asyncio
 import sys
 from functools import partial
 from pathlib import Path
 
 from peerloom.admission.joining import enter
 from peerloom.admission.staying import keeping_fresh
+from peerloom.artifacts.backed_store import BackedStore
 from peerloom.artifacts.fetch.peers import holders_at
 from peerloom.artifacts.known_holders import KnownHolders
+from peerloom.artifacts.object_store import ObjectStore, open_object_store
+from peerloom.artifacts.object_transfers import ObjectTransfers
 from peerloom.artifacts.service import open_exchange
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import SystemClock
@@ -55,6 +59,7 @@ async def main() -> None:
     start_tracing("trainer")
     state, clock = Path(config.state), SystemClock()
     make_private(state)
+    objects = await asyncio.to_thread(open_object_store, config.artifacts) if config.artifacts else None
     runtime = Runtime(clock, Dialer(await enter(state, config.join, clock)))
     database = connect_database(config.database_url(), "trainer")
     endpoint = Endpoint(config.listen, runtime.dialer.identity, config.allow_plain, config.metrics)
@@ -63,7 +68,7 @@ async def main() -> None:
 
     async def serve_with_folder() -> None:
         # Opened under the lease: what another process is about to put into the folder would be removed.
-        artifacts = ArtifactStore(state / "artifacts", config.model_limit_bytes)
+        artifacts = open_artifacts(state / "artifacts", config.model_limit_bytes, objects)
         await serve(config, server, database, runtime, artifacts, host, EvaluatorProcess())
 
     async def stand_by() -> None:
@@ -71,6 +76,11 @@ async def main() -> None:
             await stand_by_in(directory, database, KIND, config.advertise or server.address)
 
     await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder, stand_by)
+
+
+def open_artifacts(folder: Path, limit_bytes: int, objects: ObjectStore | None) -> ArtifactStore:
+    """The store in a folder, which is a cache where there is an object store. Reads the disk."""
+    return BackedStore(folder, limit_bytes, objects) if objects else ArtifactStore(folder, limit_bytes)
 
 
 async def serve(
@@ -92,6 +102,7 @@ async def serve(
     with SqlThread(database) as sql:
         reporter = EvidenceReporter(EvidenceOutbox(store, sql), directory.selector)
         queue, router = CommitQueue(store, sql, clock, reporter), SessionRouter()
+        objects = ObjectTransfers(artifacts) if isinstance(artifacts, BackedStore) else None
         exchange = open_exchange(
             artifacts,
             holders_at(directory.registry),
@@ -100,22 +111,23 @@ async def serve(
             dialer=dialer,
             clock=clock,
             keep_known=KnownHolders(directory.registry).keep,
+            objects=objects,
         )
         distributor = Distributor(artifacts, exchange.cache, directory, dialer, address, clock)
         own_place = (config.request_timeout_s, address, database.epoch)
         recruiter = Recruiter(directory, distributor, dialer, clock, *own_place)
         examiner = ModelExaminer(config, artifacts, distributor, evaluator, clock)
-        collector = Collector(artifacts, distributor, examiner, config.transfer_timeout_s)
+        collector = Collector(artifacts, distributor, examiner, config.transfer_timeout_s, objects=objects)
         dependencies = JobDependencies(config, clock, router, recruiter, collector, reporter)
         jobs = JobSupervisor(store, sql, queue, directory.selector, distributor, dependencies, clock)
         servicer = TrainerServicer(jobs, queue, store, sql, router, JobLogs(recruiter), server.stopping)
         server.add_servicer(add_TrainerServiceServicer_to_server, servicer)
-        server.observe(TrainerMetrics(queue))
+        server.observe(TrainerMetrics(queue, objects))
         server.add_servicer(add_ArtifactServiceServicer_to_server, exchange.servicer)
         try:
             async with server, keeping_fresh(server, dialer, config.registry, clock):
                 # Workers and watchers that come back must find their job: it is there before the first call.
-                await jobs.resume_all()
+                await _take_up(jobs, server, objects)
                 server.start_task("jobs", jobs.run_forever)
                 server.start_task("commit queue", queue.write_forever)
                 pruning = partial(prune_forever, store, sql, config.event_logs_kept, config.events_kept)
@@ -131,6 +143,14 @@ async def serve(
             await exchange.close()
             await queue.write_once()
             await directory.close()
+
+
+async def _take_up(jobs: JobSupervisor, server: Server, objects: ObjectTransfers | None) -> None:
+    """Goes on with all jobs; what the object store has, if there is one, is known before they ask for it."""
+    if objects is not None:
+        await objects.take_index()
+        server.start_task("object store", objects.run_forever)
+    await jobs.resume_all()
 
 
 def _start_leading(

@@ -49,6 +49,12 @@ class TrainerConfig:
     model_limit_bytes: int = knob(
         20 * 2**30, "room for models; lower: the least recently used ones go sooner"
     )
+    artifacts: str = knob(
+        "",
+        "URL of an object store that keeps models, checkpoints, code and data, as s3://BUCKET/PREFIX or "
+        "file:///FOLDER, with its own credentials' variables; the state folder is its cache then. Empty: the "
+        "state folder alone",
+    )
     event_logs_kept: int = knob(
         10_000, "ended jobs whose events are kept; higher: older ones can be watched again; lower: less disk"
     )

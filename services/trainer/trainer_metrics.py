@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from peerloom.artifacts.object_transfers import ObjectTransfers
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.metrics import Metric, MetricKind, Reading, enum_labels, reading
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
@@ -49,6 +50,11 @@ COLLECTIVE_BYTES = Metric(
 COMMIT_QUEUE = Metric(
     "peerloom_trainer_commit_queue_length", MetricKind.GAUGE, "Changes of jobs that wait to be written."
 )
+UPLOADS_WAITING = Metric(
+    "peerloom_trainer_uploads_waiting",
+    MetricKind.GAUGE,
+    "Artifacts that the trainer keeps and its object store (`--artifacts`) has not yet.",
+)
 _LABELS = enum_labels(JobState, "JOB_STATE_")
 LIVE = {state: label for state, label in _LABELS.items() if state not in ENDED_STATES}
 ENDED = {state: label for state, label in _LABELS.items() if state in ENDED_STATES}
@@ -56,9 +62,10 @@ ENDED = {state: label for state, label in _LABELS.items() if state in ENDED_STAT
 
 @dataclass(frozen=True)
 class TrainerMetrics:
-    """Reads the commit queue, which knows all jobs."""
+    """Reads the commit queue, which knows all jobs, and what goes to the object store if there is one."""
 
     queue: CommitQueue
+    objects: ObjectTransfers | None = None
     metrics: ClassVar[tuple[Metric, ...]] = (
         JOBS,
         JOBS_ENDED,
@@ -69,6 +76,7 @@ class TrainerMetrics:
         RECOVERY,
         COLLECTIVE_BYTES,
         COMMIT_QUEUE,
+        UPLOADS_WAITING,
     )
 
     async def collect(self) -> Sequence[Reading]:
@@ -85,4 +93,5 @@ class TrainerMetrics:
             reading(RECOVERY, tally.recoveries_s),
             reading(COLLECTIVE_BYTES, tally.collective_bytes),
             reading(COMMIT_QUEUE, sum(record.log.waiting for record in self.queue.live())),
+            reading(UPLOADS_WAITING, self.objects.waiting_count if self.objects else 0),
         ]

@@ -19,6 +19,7 @@ USED_BY = {
     # pytorch_lightning itself looks for matplotlib in the metadata, which hides nothing, and imports it then.
     "lightning": ("lightning_fabric",),
     "metrics": ("peerloom.kit.metrics_server",),
+    "object-store": ("peerloom.artifacts.object_store", "fsspec", "s3fs"),
     "plot": ("peerloom.experiments.plots", "matplotlib.figure"),
     "postgresql": ("psycopg",),
     "testbed": ("peerloom.testbed.backends.netem", "peerloom.testbed.containers", "docker", "pyroute2"),
@@ -35,7 +36,7 @@ HIDE = "import sys\nfor name in {names!r}:\n    sys.modules[name] = None\n"
 ALL = (
     *("starlette", "uvicorn", "textual", "prometheus_client", "psycopg", "matplotlib", "PIL", "pyroute2"),
     *("docker", "tensorboard", "mlflow", "wandb", "torch", "safetensors", "sklearn", "transformers"),
-    *("accelerate", "pytorch_lightning", "opentelemetry"),
+    *("accelerate", "pytorch_lightning", "opentelemetry", "fsspec", "s3fs"),
 )
 # The user's own code imports these first.
 IMPORTED_BY_USERS = {"accelerate", "hf", "lightning"}
@@ -45,6 +46,7 @@ import json, types
 from pathlib import Path
 from unittest import mock
 from click.testing import CliRunner
+from peerloom.artifacts.object_store import open_object_store
 from peerloom.cli.commands import top
 from peerloom.cli.main import cli
 from peerloom.errors import PeerloomError
@@ -75,6 +77,7 @@ print(json.dumps({
     "dashboard": said("dashboard", *nowhere),
     "images": raised(lambda: batch_of(Path("it.png"), picture, "uint8")),
     "metrics": raised(lambda: open_metrics("127.0.0.1:0")),
+    "object-store": raised(lambda: open_object_store("s3://bucket/models")),
     "plot": said("plot", "beliefs"),
     "postgresql": raised(lambda: create_engine("postgresql+psycopg://me@127.0.0.1:1/it", "trainer")),
     "testbed": need_package("docker").remedy,

@@ -82,6 +82,7 @@ DECISIONS = (
     "services/trainer/workers/reports.py",
     "services/trainer/workers/state.py",
     "src/peerloom/artifacts/fetch/chunk_schedule.py",
+    "src/peerloom/artifacts/upload_decisions.py",
     "src/peerloom/client/notebook/html_tables.py",
     "src/peerloom/client/notebook/job_picture.py",
     "src/peerloom/client/tracking/track_entries.py",

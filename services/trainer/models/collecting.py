@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from peerloom.artifacts.object_transfers import ObjectTransfers
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.errors import DataLossError, PeerloomError
 from peerloom.kit import tracing
@@ -25,7 +26,10 @@ SEEDED_NODES = 2
 
 
 class Collector:
-    """Fetches models from nodes and seeds them; each transfer is timed and becomes evidence."""
+    """Fetches models from nodes and seeds them; each transfer is timed and becomes evidence.
+
+    What a job names as a checkpoint no more goes from the object store too, where there is one.
+    """
 
     def __init__(
         self,
@@ -34,8 +38,9 @@ class Collector:
         examiner: ModelExaminer,
         timeout_s: float,
         check_model: Callable[[Path, str], RawInput | None] = check_parameters,
+        objects: ObjectTransfers | None = None,
     ) -> None:
-        self._store = store
+        self._store, self._objects = store, objects
         self._check_model = check_model
         self._distributor, self._examiner = distributor, examiner
         self._timeout_s = timeout_s
@@ -104,6 +109,8 @@ class Collector:
                 self._store.hold(digest, record.job_id)
             for digest in before:
                 self._store.release(digest, record.job_id)
+            if self._objects is not None:
+                self._objects.supersede(record.job_id, set(before) - set(_checkpoints(record)))
 
     def end_holding(self, record: JobRecord) -> None:
         """The job needs nothing any more that is kept here."""
@@ -133,6 +140,7 @@ class Collector:
     async def _secure(self, record: JobRecord, checkpoint: Checkpoint) -> None:
         # The trainer's own copy if it is sound, else that of a node which kept one.
         try:
+            await self._distributor.bring(checkpoint.artifact.digest)
             await asyncio.to_thread(self._store.path, checkpoint.artifact.digest)
             return
         except PeerloomError as error:

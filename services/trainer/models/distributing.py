@@ -45,6 +45,10 @@ class Distributor:
             except NotFoundError:
                 raise error from None
 
+    async def bring(self, digest: str) -> None:
+        """Has the bytes here of what only the object store has; raises as `take`."""
+        await self._cache.bring(digest)
+
     async def take(self, digest: str, nodes: Sequence[RankedNode], witness: Witness | None) -> Artifact:
         """Fetches an artifact to here, also from these nodes. Raises a PeerloomError when that fails."""
         holders = [holder_of(node) for node in nodes]
@@ -70,6 +74,7 @@ class Distributor:
         started_s = self._clock.monotonic_s()
         self._store.hold(digest, job_id)
         try:
+            await self.bring(digest)
             async with self._dialer.artifacts(node.address) as agent:
                 async for _ in agent.stream(agent.stub.FetchArtifact, request, limit_s):
                     pass

@@ -106,6 +106,8 @@ class ModelExaminer:
                 async with asyncio.timeout(config.transfer_timeout_s):
                     await self._distributor.know(digest)
                 self._artifacts.hold(digest, EVALUATION_FOLDER)
+                async with asyncio.timeout(config.transfer_timeout_s):
+                    await self._distributor.bring(digest)
                 sources[digest] = await asyncio.to_thread(self._artifacts.path, digest)
             await asyncio.to_thread(_copy_all, sources, folder)
         finally:

@@ -13,8 +13,15 @@ from peerloom.artifacts.fetch.outcomes import Gave, Lied
 from peerloom.artifacts.fetch.partial import Partial
 from peerloom.artifacts.fetch_room import FetchRoom
 from peerloom.artifacts.manifest import chunk_bytes_for, chunk_count
+from peerloom.artifacts.object_transfers import ObjectTransfers
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, NotFoundError
+from peerloom.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    PeerloomError,
+)
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder, Manifest
 
@@ -47,8 +54,9 @@ class _SharedFetch:
 
 
 class ArtifactCache:
-    """A store with a way to fetch what it lacks. Without a fetcher it only gives.
+    """A store with a way to fetch what it lacks. Without a fetcher, and without `objects`, it only gives.
 
+    What an object store has comes from there, and from peers only where that fails.
     `on_begun` is called when a fetch has begun: what has come of it can be given on.
     """
 
@@ -57,8 +65,9 @@ class ArtifactCache:
         store: ArtifactStore,
         fetcher: Fetcher | None = None,
         on_begun: Callable[[], object] = lambda: None,
+        objects: ObjectTransfers | None = None,
     ) -> None:
-        self._store, self._fetcher = store, fetcher
+        self._store, self._fetcher, self._objects = store, fetcher, objects
         self._orders: dict[str, _SharedFetch] = {}
         self._partials: dict[str, Partial] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
@@ -104,11 +113,20 @@ class ArtifactCache:
                 self._store.release(digest, user)
             raise
 
+    async def bring(self, digest: str) -> None:
+        """Has here what an object store keeps; nothing is done for what is here, or nowhere.
+
+        Raises as `obtain`.
+        """
+        if self._objects is not None and self._objects.is_elsewhere(digest):
+            await self.obtain(digest)
+
     async def manifest(self, digest: str) -> tuple[Manifest, frozenset[int] | None]:
         """An artifact's manifest and the chunks that are here; None: all. Raises NotFoundError."""
         partial = self._partials.get(digest)
         if partial is not None:
             return partial.manifest, partial.held
+        await self.bring(digest)
         return await asyncio.to_thread(self._store.manifest, digest), None
 
     def open_chunk(self, digest: str, index: int) -> OpenChunk:
@@ -156,7 +174,7 @@ class ArtifactCache:
         order = self._orders.get(digest)
         if order is None:
             order = self._orders[digest] = _SharedFetch()
-            order.task = asyncio.create_task(self._fetch(digest, holders, order, report))
+            order.task = asyncio.create_task(self._bring_or_fetch(digest, holders, order, report))
         task = order.task
         assert task is not None, "an order is made with its task"
         order.watchers += 1
@@ -173,6 +191,23 @@ class ArtifactCache:
             order.watchers -= 1
             if not order.watchers and not task.done():
                 task.cancel()
+
+    async def _bring_or_fetch(
+        self, digest: str, holders: Sequence[ArtifactHolder], order: _SharedFetch, report: Report | None
+    ) -> Artifact:
+        failure: PeerloomError | None = None
+        try:
+            if self._objects is not None and self._objects.is_elsewhere(digest):
+                try:
+                    return await self._objects.restore(digest)
+                except PeerloomError as error:
+                    _log.warning("artifact_not_restored", digest=digest, reason=error.message)
+                    failure = error
+            return await self._fetch(digest, holders, order, report)
+        except (NotFoundError, FailedPreconditionError) as error:
+            raise failure or error from None
+        finally:
+            self._orders.pop(digest, None)
 
     async def _fetch(
         self, digest: str, holders: Sequence[ArtifactHolder], order: _SharedFetch, report: Report | None
@@ -217,7 +252,6 @@ class ArtifactCache:
             return artifact
         finally:
             self._partials.pop(digest, None)
-            self._orders.pop(digest, None)
             room.leave()
 
 

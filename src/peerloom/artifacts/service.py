@@ -10,6 +10,7 @@ from peerloom.artifacts.fetch.outcomes import FetchOptions, Gave, Lied
 from peerloom.artifacts.fetch.peers import FindHolders
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.artifacts.known_holders import KeepKnown
+from peerloom.artifacts.object_transfers import ObjectTransfers
 from peerloom.artifacts.servicer import ArtifactServicer
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.clock import Clock
@@ -41,18 +42,20 @@ def open_exchange(
     clock: Clock,
     upload_limit_bytes_per_s: float = 0.0,
     on_begun: Callable[[], object] = lambda: None,
-    settle: Callable[[], Awaitable[None]] | None = None,
+    settle: Callable[[str], Awaitable[None]] | None = None,
     keep_known: KeepKnown,
+    objects: ObjectTransfers | None = None,
 ) -> Exchange:
     """Fetches for the store and gives from it; the bulk port opens at `bulk_host` (empty: none).
 
-    Where the dialer has an identity, bulk transfers are by TLS. `on_begun`, `settle` and `keep_known` are
-    those of `ArtifactCache` and `ArtifactServicer`.
+    Where the dialer has an identity, bulk transfers are by TLS. `on_begun`, `objects`, `settle` (if
+    None, that of `objects`) and `keep_known` are those of `ArtifactCache` and `ArtifactServicer`.
 
     Raises UnavailableError when it can't listen there.
     """
     fetcher = Fetcher(find_holders, dialer=dialer, report=report, options=FetchOptions(clock=clock))
-    cache = ArtifactCache(store, fetcher, on_begun)
+    settle = settle or (objects.settle if objects is not None else None)
+    cache = ArtifactCache(store, fetcher, on_begun, objects)
     throttle = Throttle(upload_limit_bytes_per_s, clock)
     bulk = BulkServer(cache.open_chunk, throttle, dialer.identity) if bulk_host else None
     if bulk is not None:

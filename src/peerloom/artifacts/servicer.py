@@ -56,8 +56,9 @@ class ArtifactServicer(ArtifactServiceServicer):
     """Translates; store and cache decide. Disk and hashing run in threads.
 
     `bulk` sends chunks beside gRPC, `throttle` limits what is sent; the cache fetches. `settle` is awaited
-    before a change is acknowledged: a node tells the registry, so whoever asks next finds what was put.
-    `keep_known` leaves out of the holders that a caller names those that aren't to be dialled.
+    with its digest before a change is acknowledged: a node tells the registry, so whoever asks next finds
+    what was put; a trainer waits until its object store has it. `keep_known` leaves out of the holders that a
+    caller names those that aren't to be dialled.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class ArtifactServicer(ArtifactServiceServicer):
         cache: ArtifactCache | None = None,
         bulk: BulkServer | None = None,
         throttle: Throttle | None = None,
-        settle: Callable[[], Awaitable[None]] | None = None,
+        settle: Callable[[str], Awaitable[None]] | None = None,
         keep_known: KeepKnown = keep_all,
     ) -> None:
         self._store = store
@@ -89,7 +90,7 @@ class ArtifactServicer(ArtifactServiceServicer):
         header = _checked_header(await parts.next())
         existing = await asyncio.to_thread(self._store.has, [header.digest])
         if existing:
-            await self._settle()
+            await self._settle(header.digest)
             return PutArtifactResponse(artifact=existing[0], existed=True)
         upload = await asyncio.to_thread(self._store.begin, header)
         try:
@@ -98,13 +99,14 @@ class ArtifactServicer(ArtifactServiceServicer):
             kept = await asyncio.to_thread(upload.commit)
         finally:
             await asyncio.to_thread(upload.abort)
-        await self._settle()
+        await self._settle(header.digest)
         return PutArtifactResponse(artifact=kept)
 
     async def GetArtifact(
         self, request: GetArtifactRequest, context: _Context
     ) -> AsyncIterator[GetArtifactResponse]:
         with self._downloads.taken_by(context.peer()):
+            await self._cache.bring(request.digest)
             path = await asyncio.to_thread(self._store.path, request.digest)
             header = self._store.describe(request.digest)
             check_range("offset_bytes", request.offset_bytes, 0, header.size_bytes)
@@ -170,7 +172,7 @@ class ArtifactServicer(ArtifactServiceServicer):
         holders = await self._keep_known(request.holders)
         async for progress in self._cache.follow(request.digest, holders, request.job_id):
             if progress.artifact is not None:
-                await self._settle()
+                await self._settle(request.digest)
             yield FetchArtifactResponse(
                 received_bytes=progress.received_bytes,
                 size_bytes=progress.size_bytes,
@@ -188,11 +190,11 @@ class ArtifactServicer(ArtifactServiceServicer):
         self, request: RemoveArtifactRequest, context: _Context
     ) -> RemoveArtifactResponse:
         removed = await asyncio.to_thread(self._store.remove, request.digest)
-        await self._settle()
+        await self._settle(request.digest)
         return RemoveArtifactResponse(artifact=removed)
 
 
-async def _at_once() -> None:
+async def _at_once(digest: str) -> None:
     """Nobody has to be told."""
 
 

@@ -44,6 +44,9 @@ class Peers:
         self.there = there
         self.asked: list[tuple[str, list[str]]] = []
 
+    async def bring(self, digest: str) -> None:
+        """There is no object store."""
+
     async def obtain(
         self, digest: str, holders: Sequence[ArtifactHolder] = (), report: Any = None
     ) -> Artifact:

@@ -170,9 +170,8 @@ class Transfers:
     """A distributor whose transfers take no time, or wait, or fail; notes who gave and who got what."""
 
     def __init__(self) -> None:
-        self.taken: list[tuple[str, str]] = []
-        self.given: list[tuple[str, str]] = []
-        self.refusing: set[str] = set()
+        self.taken, self.given = list[tuple[str, str]](), list[tuple[str, str]]()
+        self.refusing, self.bring = set[str](), self.know  # there is no object store to bring it from
         self.begun, self.goes_on = asyncio.Event(), asyncio.Event()  # taking waits, once `goes_on` is cleared
         self.goes_on.set()
 
