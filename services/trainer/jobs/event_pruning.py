@@ -15,10 +15,8 @@ async def prune_forever(store: TrainerStore, sql: SqlThread, ended_jobs: int, ev
     """Keeps events of the newest `ended_jobs` ended jobs, `events` of each job, until cancelled."""
     while True:
         try:
-            pruned = await sql.run(store.prune_events, ended_jobs, events)
+            while pruned := await sql.run(store.prune_events, ended_jobs, events):
+                _log.info("events_pruned", events=pruned)
         except PeerloomError as error:
             _log.warning("events_not_pruned", reason=error.message)
-        else:
-            if pruned:
-                _log.info("events_pruned", events=pruned)
         await asyncio.sleep(PRUNE_INTERVAL_S)
