@@ -51,13 +51,13 @@ def ended_with_events(last: int, limit: int) -> sa.Select[Any]:
     return sa.select(jobs.c.job_id).where(_HAS_ENDED, jobs.c.number <= last, has_events).limit(limit)
 
 
-def longer_than(events: int, last: int, limit: int) -> sa.Select[Any]:
-    """At most `limit` jobs that have more than so many events; those up to `last` only if they run."""
+def longer_than(events: int, last: int) -> sa.Select[Any]:
+    """The jobs that have more than so many events; those up to `last` only if they run."""
     keeps = sa.or_(jobs.c.number > last, sa.not_(_HAS_ENDED))
     spent = sa.exists().where(
         job_events.c.job_id == jobs.c.job_id, job_events.c.sequence <= jobs.c.last_sequence - events
     )
-    return sa.select(jobs.c.job_id, jobs.c.last_sequence).where(keeps, spent).limit(limit)
+    return sa.select(jobs.c.job_id, jobs.c.last_sequence).where(keeps, spent)
 
 
 def _newest_numbers(state: int, limit: int, before: int | None) -> sa.Select[Any]:

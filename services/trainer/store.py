@@ -153,21 +153,21 @@ class TrainerStore:
                     break
         return events
 
-    def prune_events(self, ended_jobs: int, events: int) -> int:
+    def prune_events(self, ended_jobs: int, events: int) -> tuple[int, bool]:
         """Keeps events of the newest `ended_jobs` ended jobs, at most `events` of each job.
 
-        Returns how many it forgot; of so many jobs at a time that it has to be asked until there are none.
+        Returns how many it forgot, and whether there are more: of 100 older jobs they go at a time.
         """
         is_of_job, count = job_events.c.job_id, 0
         with self._database.write() as connection:
             last = connection.scalar(queries.oldest_kept(ended_jobs)) or 0
             old = connection.scalars(queries.ended_with_events(last, PRUNED_JOBS)).all()
             count += connection.execute(sa.delete(job_events).where(is_of_job.in_(old))).rowcount
-            long = queries.longer_than(events, last, PRUNED_JOBS)
+            long = queries.longer_than(events, last)
             for job_id, sequence in connection.execute(long).all():
                 spent = job_events.c.sequence <= sequence - events
                 count += connection.execute(sa.delete(job_events).where(is_of_job == job_id, spent)).rowcount
-        return count
+        return count, len(old) == PRUNED_JOBS
 
     def worker_secrets(self, job_id: str) -> dict[str, str]:
         """The secrets of the workers that were started for a job that has not ended, by their ids."""

@@ -100,3 +100,14 @@ def test_jobs_of_several_states_come_newest_first_in_pages(database: Database) -
         before = found[-1]
     # Numbers begin at 1, with job 0.
     assert found == [n + 1 for n in reversed(range(JOBS)) if n % 10 == 1 or n % 1000 == 7]
+
+
+def test_events_of_many_ended_jobs_are_forgotten_in_steps(database: Database) -> None:
+    """Each step is one transaction, for which all calls wait."""
+    store, kept = TrainerStore(database), JOBS - JOBS // 1000 - 250  # of every thousand one runs
+    with database.write() as connection:
+        rows = [{"job_id": f"job-{n:012x}", "sequence": 1, "event": b""} for n in range(JOBS)]
+        connection.execute(sa.insert(tables.job_events), rows)
+    steps = [store.prune_events(kept, 10) for _ in range(3)]
+    assert [has_more for _, has_more in steps] == [True, True, False]
+    assert sum(pruned for pruned, _ in steps) == 250
