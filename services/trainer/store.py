@@ -9,7 +9,7 @@ from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.database import Database
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.paging import fill_page
-from peerloom.services.trainer import queries
+from peerloom.services.trainer.jobs import job_queries
 from peerloom.services.trainer.jobs.specs import model_name
 from peerloom.services.trainer.tables import (
     evidence_outbox,
@@ -96,9 +96,9 @@ class TrainerStore:
         Raises NotFoundError, or InvalidArgumentError when several do.
         """
         with self._database.read() as connection:
-            found = connection.execute(queries.jobs_called(beginning)).all()
+            found = connection.execute(job_queries.jobs_called(beginning)).all()
             if not found:
-                found = connection.execute(queries.jobs_beginning(connection, beginning)).all()
+                found = connection.execute(job_queries.jobs_beginning(connection, beginning)).all()
             if len(found) == 1:
                 return Job.FromString(found[0].record), found[0].last_sequence
             if found and beginning:
@@ -114,7 +114,7 @@ class TrainerStore:
 
         And whether there are more.
         """
-        query = queries.newest_jobs(states, limit + 1, before)
+        query = job_queries.newest_jobs(states, limit + 1, before)
         with self._database.read() as connection:
             rows, has_more = fill_page(connection.execute(query), limit, lambda row: len(row.record))
         return [(row.number, Job.FromString(row.record)) for row in rows], has_more
@@ -160,10 +160,10 @@ class TrainerStore:
         """
         is_of_job, count = job_events.c.job_id, 0
         with self._database.write() as connection:
-            last = connection.scalar(queries.oldest_kept(ended_jobs)) or 0
-            old = connection.scalars(queries.ended_with_events(last, PRUNED_JOBS)).all()
+            last = connection.scalar(job_queries.oldest_kept(ended_jobs)) or 0
+            old = connection.scalars(job_queries.ended_with_events(last, PRUNED_JOBS)).all()
             count += connection.execute(sa.delete(job_events).where(is_of_job.in_(old))).rowcount
-            long = queries.longer_than(events, last)
+            long = job_queries.longer_than(events, last)
             for job_id, sequence in connection.execute(long).all():
                 spent = job_events.c.sequence <= sequence - events
                 count += connection.execute(sa.delete(job_events).where(is_of_job == job_id, spent)).rowcount
