@@ -9,6 +9,7 @@ from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.database import Database
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.paging import fill_page
+from peerloom.services.trainer.jobs import job_queries
 from peerloom.services.trainer.jobs.specs import model_name
 from peerloom.services.trainer.tables import (
     evidence_outbox,
@@ -20,6 +21,7 @@ from peerloom.services.trainer.tables import (
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
+PRUNED_JOBS = 100  # in one transaction: calls wait for it
 EVENTS_BYTES = 64 * 1024  # what a watcher holds of a job's events at most, but for its newest one
 
 
@@ -93,15 +95,12 @@ class TrainerStore:
 
         Raises NotFoundError, or InvalidArgumentError when several do.
         """
-        query = sa.select(jobs.c.job_id, jobs.c.record, jobs.c.last_sequence)
         with self._database.read() as connection:
-            found = connection.execute(
-                query.where(jobs.c.job_id.startswith(beginning, autoescape=True)).limit(2)
-            ).all()
-            exact = [row for row in found if row.job_id == beginning]
-            if len(found) == 1 or exact:
-                row = (exact or found)[0]
-                return Job.FromString(row.record), row.last_sequence
+            found = connection.execute(job_queries.jobs_called(beginning)).all()
+            if not found:
+                found = connection.execute(job_queries.jobs_beginning(connection, beginning)).all()
+            if len(found) == 1:
+                return Job.FromString(found[0].record), found[0].last_sequence
             if found and beginning:
                 limit = "a longer beginning: several jobs begin so"
                 raise InvalidArgumentError.of_field("job_id", beginning, limit)
@@ -115,11 +114,7 @@ class TrainerStore:
 
         And whether there are more.
         """
-        query = sa.select(jobs.c.number, jobs.c.record).order_by(jobs.c.number.desc()).limit(limit + 1)
-        if states:
-            query = query.where(jobs.c.state.in_(states))
-        if before is not None:
-            query = query.where(jobs.c.number < before)
+        query = job_queries.newest_jobs(states, limit + 1, before)
         with self._database.read() as connection:
             rows, has_more = fill_page(connection.execute(query), limit, lambda row: len(row.record))
         return [(row.number, Job.FromString(row.record)) for row in rows], has_more
@@ -158,24 +153,21 @@ class TrainerStore:
                     break
         return events
 
-    def prune_events(self, ended_jobs: int, events: int) -> int:
+    def prune_events(self, ended_jobs: int, events: int) -> tuple[int, bool]:
         """Keeps events of the newest `ended_jobs` ended jobs, at most `events` of each job.
 
-        Returns how many it forgot.
+        Returns how many it forgot, and whether there are more: of 100 older jobs they go at a time.
         """
-        ended = jobs.c.state.in_(ENDED_STATES)
-        newest = sa.select(jobs.c.number).where(ended).order_by(jobs.c.number.desc())
-        is_of_job = job_events.c.job_id
+        is_of_job, count = job_events.c.job_id, 0
         with self._database.write() as connection:
-            last = connection.execute(newest.offset(ended_jobs).limit(1)).scalar_one_or_none()
-            old = sa.select(jobs.c.job_id).where(ended, jobs.c.number <= (last or 0))
-            found = connection.execute(sa.delete(job_events).where(is_of_job.in_(old)))
-            count = found.rowcount
-            long = sa.select(jobs.c.job_id, jobs.c.last_sequence).where(jobs.c.last_sequence > events)
+            last = connection.scalar(job_queries.oldest_kept(ended_jobs)) or 0
+            old = connection.scalars(job_queries.ended_with_events(last, PRUNED_JOBS)).all()
+            count += connection.execute(sa.delete(job_events).where(is_of_job.in_(old))).rowcount
+            long = job_queries.longer_than(events, last)
             for job_id, sequence in connection.execute(long).all():
                 spent = job_events.c.sequence <= sequence - events
                 count += connection.execute(sa.delete(job_events).where(is_of_job == job_id, spent)).rowcount
-        return count
+        return count, len(old) == PRUNED_JOBS
 
     def worker_secrets(self, job_id: str) -> dict[str, str]:
         """The secrets of the workers that were started for a job that has not ended, by their ids."""

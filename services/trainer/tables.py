@@ -10,10 +10,13 @@ jobs = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True, autoincrement=True),
     sa.Column("job_id", sa.String(64), nullable=False, unique=True),
     sa.Column("request_id", sa.String(128), nullable=False, unique=True),
-    sa.Column("state", sa.Integer, nullable=False, index=True),
+    sa.Column("state", sa.Integer, nullable=False),
     sa.Column("model_digest", sa.String(64), nullable=False, index=True),
     sa.Column("last_sequence", sa.BigInteger, nullable=False),
     sa.Column("record", sa.LargeBinary, nullable=False),
+    # On PostgreSQL an index in the language's order doesn't find what begins so.
+    sa.Index("jobs_by_beginning", "job_id", postgresql_ops={"job_id": "varchar_pattern_ops"}),
+    sa.Index("jobs_by_state", "state", "number"),
 )
 
 model_versions = sa.Table(

@@ -47,8 +47,8 @@ def database(url: str) -> Iterator[Database]:
 
 
 @contextmanager
-def administrator(url: str) -> Iterator[sa.Connection]:
-    """A connection to the server beside the database."""
+def administrator() -> Iterator[sa.Connection]:
+    """A connection to the server, beside the database that is tested."""
     server = sa.create_engine(os.environ[GIVEN], isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
     with server.connect() as connection:
         yield connection
@@ -60,12 +60,12 @@ def name_of(url: str) -> str:
 
 def end_connections(url: str) -> None:
     """As a server that restarts or fails over does."""
-    with administrator(url) as connection:
+    with administrator() as connection:
         query = sa.text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name")
         connection.execute(query, {"name": name_of(url)})
 
 
-def note(database: Database, text: str = "x") -> None:
+def note(database: Database) -> None:
     with database.write() as connection:
         values = {"registry_id": secrets.token_hex(8), "created_s": 0.0}
         connection.execute(sa.text("INSERT INTO registry VALUES (:registry_id, :created_s)"), values)
@@ -104,20 +104,20 @@ async def test_a_database_that_became_read_only_is_left_for_the_one_that_writes(
     database: Database, url: str
 ) -> None:
     """As after a failover: connections made before stay with a server that only reads."""
-    with administrator(url) as connection:
+    with administrator() as connection:
         connection.exec_driver_sql(f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
     end_connections(url)
     error = await failing(database, note)
     assert (type(error), error.reason) == (UnavailableError, "DATABASE_READ_ONLY")
     assert place(url) in error.message
     assert "target_session_attrs=read-write" in error.message
-    with administrator(url) as connection:
+    with administrator() as connection:
         connection.exec_driver_sql(f"ALTER DATABASE {name_of(url)} RESET default_transaction_read_only")
     note(database)
 
 
 def test_a_database_that_is_read_only_at_the_start_is_named(url: str) -> None:
-    with administrator(url) as connection:
+    with administrator() as connection:
         connection.exec_driver_sql(f"ALTER DATABASE {name_of(url)} SET default_transaction_read_only = on")
     with pytest.raises(UnavailableError, match="can only be read") as raised:
         connect_database(url, "registry")
@@ -127,7 +127,7 @@ def test_a_database_that_is_read_only_at_the_start_is_named(url: str) -> None:
 @pytest.mark.parametrize("reason", ["DATABASE_CONNECTIONS", "DATABASE_NOT_ALLOWED"])
 def test_a_user_who_may_not_is_told_what_is_missing(url: str, reason: str) -> None:
     user, limit = f"peerloom_{secrets.token_hex(6)}", 0 if reason == "DATABASE_CONNECTIONS" else 5
-    with administrator(url) as connection:
+    with administrator() as connection:
         connection.exec_driver_sql(f"CREATE ROLE {user} LOGIN CONNECTION LIMIT {limit}")
         try:
             with pytest.raises(UnavailableError) as raised:
@@ -207,7 +207,7 @@ async def test_a_full_disk_says_so_and_the_service_goes_on_once_there_is_room(
             query = "INSERT INTO registry SELECT 'n' || n, 0 FROM generate_series(1, 100000) AS n"
             connection.exec_driver_sql(query)
 
-    with administrator(url) as connection:
+    with administrator() as connection:
         connection.exec_driver_sql(f"CREATE TABLESPACE {space} LOCATION '{small_disk}'")
     try:
         with database.write() as connection:
@@ -222,5 +222,5 @@ async def test_a_full_disk_says_so_and_the_service_goes_on_once_there_is_room(
     finally:
         with database.write() as connection:
             connection.exec_driver_sql("ALTER TABLE registry SET TABLESPACE pg_default")
-        with administrator(url) as connection:
+        with administrator() as connection:
             connection.exec_driver_sql(f"DROP TABLESPACE {space}")

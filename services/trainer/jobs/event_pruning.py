@@ -14,11 +14,12 @@ _log = get_logger()
 async def prune_forever(store: TrainerStore, sql: SqlThread, ended_jobs: int, events: int) -> None:
     """Keeps events of the newest `ended_jobs` ended jobs, `events` of each job, until cancelled."""
     while True:
+        has_more = True
         try:
-            pruned = await sql.run(store.prune_events, ended_jobs, events)
+            while has_more:
+                pruned, has_more = await sql.run(store.prune_events, ended_jobs, events)
+                if pruned:
+                    _log.info("events_pruned", events=pruned)
         except PeerloomError as error:
             _log.warning("events_not_pruned", reason=error.message)
-        else:
-            if pruned:
-                _log.info("events_pruned", events=pruned)
         await asyncio.sleep(PRUNE_INTERVAL_S)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from peerloom.errors import PeerloomError, UnavailableError
+from peerloom.errors import PeerloomError, ResourceExhaustedError, UnavailableError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
 from peerloom.kit.lease import LOOK_INTERVAL_S, Lease
@@ -82,6 +82,6 @@ async def _wait_for_lease(server: Server, lease: Lease, verdict: Verdict) -> boo
             return False
         try:
             verdict = await lease.try_to_take()
-        except UnavailableError as error:
+        except (UnavailableError, ResourceExhaustedError) as error:
             _log.warning("lease_not_seen", reason=error.message)
     return True
