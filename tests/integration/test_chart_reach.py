@@ -1,4 +1,4 @@
-"""What no schema says of the chart: that selectors, Services, policies and the monitor mean the pods there are."""
+"""What no schema says of the chart: selectors, Services and policies mean the pods that are there."""
 
 import pytest
 from rendered_chart import RELEASE, SETS, STANDBYS, WAYS, Manifest, chosen, container, of_kind, pods, render

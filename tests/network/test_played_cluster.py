@@ -1,0 +1,105 @@
+"""The chart's pods as a cluster would run them, played by Docker: machines die, pods are evicted, the job goes on."""
+
+from collections.abc import Iterator
+
+import docker
+import pytest
+from compose_stack import TAG, require_docker
+from played_cluster import PlayedCluster, played, wait_until
+from rendered_chart import RELEASE, Manifest, render
+
+from peerloom import Client, GenerationFormed, JobEvent, JobHandle, StepCommitted, WorkerLost
+
+pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
+POOL = f"{RELEASE}-node-gpu"
+# The machines' GPUs are counted and not there, so agents are told to do without.
+VALUES: Manifest = {
+    "image": {"tag": TAG},
+    "trainer": {"settings": {"evaluate": "off"}},
+    "pools": {
+        "cpu": None,
+        "gpu": {
+            "gpus": 1,
+            "replicas": 3,
+            "resources": {"limits": {"memory": "2Gi"}},
+            "settings": {"accelerator": "cpu", "threads_per_slot": 1, "measure_interval_s": 0},
+        },
+    },
+}
+MACHINES = {"office": 0, "one": 1, "two": 1, "three": 1, "four": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PlayedCluster]:
+    """A registry, a selector, a trainer and three agents, all ready; a fourth machine has a GPU to spare."""
+    engine: docker.DockerClient = require_docker()
+    try:
+        with played(engine, render(VALUES), MACHINES) as cluster:
+            yield cluster
+    finally:
+        engine.close()
+
+
+@pytest.fixture
+def client(cluster: PlayedCluster) -> Iterator[Client]:
+    with Client(f"{cluster.pods[f'{RELEASE}-registry-0'].address}:7400", patience_s=60) as client:
+        yield client
+
+
+def next_steps(events: Iterator[JobEvent]) -> tuple[GenerationFormed, list[WorkerLost]]:
+    """The generation that commits a step next, and who was lost before it was formed."""
+    formed, lost = None, list[WorkerLost]()
+    for event in events:
+        if isinstance(event, WorkerLost):
+            lost.append(event)
+        if isinstance(event, GenerationFormed):
+            formed = event
+        if isinstance(event, StepCommitted) and formed is not None:
+            return formed, lost
+    raise AssertionError(f"the job ended; {lost} were lost")
+
+
+def test_each_pod_is_a_node_at_its_own_address(cluster: PlayedCluster, client: Client) -> None:
+    agents = {pod.name: f"{pod.address}:7403" for pod in cluster.pods.values() if pod.gpus}
+    assert {node.name: node.address for node in client.nodes(states=("alive",))} == agents
+    assert sorted(agents) == [f"{POOL}-{number}" for number in range(3)]
+    assert {service.address for service in client.services()} >= {
+        f"{cluster.pods[f'{RELEASE}-{name}-0'].address}:{port}"
+        for name, port in (("selector", 7401), ("trainer", 7402))
+    }
+
+
+def test_a_job_outlives_a_machine_and_an_eviction_with_as_many_gpus_as_asked(
+    cluster: PlayedCluster, client: Client
+) -> None:
+    """It goes on with three workers each time: on the GPU that was to spare, and on the one that became free."""
+    job: JobHandle = client.train(
+        "emulated", requests=3, min_workers=3, max_workers=3, epochs=1, batch_size=12,
+        arguments={"samples": "600", "sample_ms": "0", "step_ms": "100", "parameters": "10000", "layers": "2"},
+    )  # fmt: skip
+    events = iter(job.watch())
+    next_steps(events)
+
+    machine = cluster.pods[f"{POOL}-1"].machine
+    assert cluster.end_machine(machine) == [f"{POOL}-1"]
+    assert cluster.reconcile() == [f"{POOL}-1"]
+    assert cluster.pods[f"{POOL}-1"].machine == "four"
+    formed, lost = next_steps(events)
+    assert [event.node_name for event in lost] == [f"{POOL}-1"]
+    assert sorted(worker.node_name for worker in formed.workers) == [
+        f"{POOL}-{number}" for number in range(3)
+    ]
+
+    assert cluster.delete(f"{POOL}-2") == 0, "it left within its grace"
+    assert cluster.reconcile() == [f"{POOL}-2"]
+    formed, _ = next_steps(events)
+    assert len(formed.workers) == 3
+    assert job.result(timeout_s=120).succeeded
+
+    ended = {each.node_name: each for each in client.sessions() if each.end_time is not None}
+    assert {name: each.interrupted for name, each in ended.items()} == {
+        f"{POOL}-1": True,
+        f"{POOL}-2": False,
+    }, "only the machine that died counts as an interruption"
+    assert [each.node_name for each in client.interruptions()] == [f"{POOL}-1"]
+    wait_until(lambda: "" if len(client.nodes(states=("alive",))) == 3 else "not all are back")
