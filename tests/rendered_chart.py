@@ -110,7 +110,8 @@ def environment(
 def chosen(selector: Manifest, labels: Manifest) -> bool:
     """Whether a selector's matchLabels choose what has these labels."""
     assert set(selector) <= {"matchLabels"}, selector
-    return selector.get("matchLabels", {}).items() <= labels.items()
+    wanted: dict[str, str] = selector.get("matchLabels", {})
+    return wanted.items() <= labels.items()
 
 
 def bytes_of(quantity: str) -> int:

@@ -1,9 +1,9 @@
-"""Plays a cluster's part for rendered manifests: scheduler, controllers and kubelets, with Docker to run containers.
+"""Plays a cluster's part for rendered manifests: scheduler, controllers, kubelets; Docker runs the containers.
 
-A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's beside it.
-Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does. Claims are volumes
-that any machine can mount. Services are names on Docker's network, so an address doesn't outlive its pod, and network
-policies, priorities and budgets aren't played.
+A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's
+beside it. Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does.
+Claims are volumes that any machine can mount. Services are names on Docker's network, so an address doesn't
+outlive its pod, and network policies, priorities and budgets aren't played.
 """
 
 import secrets
@@ -60,7 +60,7 @@ class PlayedCluster:
         self.pods: dict[str, Pod] = {}
 
     def reconcile(self) -> list[str]:
-        """Gives each set its replicas, as controllers and the scheduler do; the names of pods that are new."""
+        """Gives each set its replicas, as controllers and the scheduler do; the names of new pods."""
         made = []
         for name, owner in self._sets.items():
             for number in range(owner["spec"]["replicas"]):
@@ -178,7 +178,7 @@ class PlayedCluster:
             with grpc.insecure_channel(f"{pod.address}:{asked['port']}") as channel:
                 answer = HealthStub(channel).Check(HealthCheckRequest(service=asked["service"]), timeout=1)
         except grpc.RpcError as error:
-            return f"{pod.name}: {error.code()}; {pod.service.logs(tail=5).decode()}"  # type: ignore[attr-defined]
+            return f"{pod.name}: {error.code()}; {pod.service.logs(tail=5).decode()}"
         return "" if answer.status == HealthCheckResponse.SERVING else f"{pod.name} isn't ready: {answer}"
 
     def _remove(self, pod: Pod) -> None:

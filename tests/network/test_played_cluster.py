@@ -1,4 +1,4 @@
-"""The chart's pods as a cluster would run them, played by Docker: machines die, pods are evicted, the job goes on."""
+"""The chart's pods, run as by a cluster: a machine dies, a pod is evicted, and the job goes on."""
 
 from collections.abc import Iterator
 
@@ -72,10 +72,10 @@ def test_each_pod_is_a_node_at_its_own_address(cluster: PlayedCluster, client: C
 def test_a_job_outlives_a_machine_and_an_eviction_with_as_many_gpus_as_asked(
     cluster: PlayedCluster, client: Client
 ) -> None:
-    """It goes on with three workers each time: on the GPU that was to spare, and on the one that became free."""
+    """It goes on with three workers each time: on the GPU that was to spare, and on one that became free."""
     job: JobHandle = client.train(
         "emulated", requests=3, min_workers=3, max_workers=3, epochs=1, batch_size=12,
-        arguments={"samples": "600", "sample_ms": "0", "step_ms": "100", "parameters": "10000", "layers": "2"},
+        arguments={"samples": "1800", "sample_ms": "0", "step_ms": "100", "parameters": "9999", "layers": "2"},
     )  # fmt: skip
     events = iter(job.watch())
     next_steps(events)
