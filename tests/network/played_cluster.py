@@ -1,4 +1,4 @@
-"""Plays a cluster's part for rendered manifests: scheduler, controllers, kubelets; Docker runs the containers.
+"""Plays a cluster's part for rendered manifests: scheduler, controllers, kubelets; Docker runs containers.
 
 A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's
 beside it. Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does.
@@ -151,10 +151,12 @@ class PlayedCluster:
             **pod.template["metadata"]["labels"],
             "statefulset.kubernetes.io/pod-name": pod.name,
         }
-        with_address = {
-            n: s["spec"] for n, s in self._services.items() if s["spec"].get("clusterIP") != "None"
-        }
-        return [n for n, spec in with_address.items() if chosen({"matchLabels": spec["selector"]}, labels)]
+        specs = {name: each["spec"] for name, each in self._services.items()}
+        return [
+            name
+            for name, spec in specs.items()
+            if spec.get("clusterIP") != "None" and chosen({"matchLabels": spec["selector"]}, labels)
+        ]
 
     def _mounts(self, pod: Pod) -> Iterator[Mount]:
         volumes = {each["name"]: each for each in pod.template["spec"]["volumes"]}
