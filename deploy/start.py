@@ -107,7 +107,9 @@ def read_token(folder: Path, registry: str, limit_s: float = DOOR_LIMIT_S) -> st
     path, deadline_s = folder / socket.gethostname(), time.monotonic() + limit_s
     while not path.exists():
         if time.monotonic() > deadline_s:
-            raise LookupError(f"no token came to {path} within {limit_s:g} s: make one by peerloom token create")
+            raise LookupError(
+                f"no token came to {path} within {limit_s:g} s: make one by peerloom token create"
+            )
         time.sleep(DOOR_PAUSE_S)
     return at_registry(path.read_text(encoding="utf-8").strip(), registry)
 
