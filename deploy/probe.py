@@ -1,8 +1,9 @@
-"""Asks the service in this container for its health: `probe.py PORT IDENTITY [NAME]` ends with 0 when it is SERVING.
+"""Asks the service in this container for its health: `probe.py PORT IDENTITY [NAME]` ends with 0 if SERVING.
 
-NAME is that of a gRPC service, or `live` for the process alone; none: all of the server. IDENTITY is the service's own PEM file: key, certificate and authorities. It speaks the few bytes of HTTP/2
-that grpc.health.v1.Health/Check takes itself, with nothing but a TLS socket: importing gRPC takes half a
-second of a core, and every container is asked every few seconds.
+NAME is that of a gRPC service, or `live` for the process alone; none: all of the server. IDENTITY is the
+service's own PEM file: key, certificate and authorities. It speaks the few bytes of HTTP/2 that
+grpc.health.v1.Health/Check takes itself, with nothing but a TLS socket: importing gRPC takes half a second of
+a core, and every container is asked every few seconds.
 """
 
 import socket
@@ -29,7 +30,7 @@ def text(value: str) -> bytes:
 
 
 def request(name: str) -> bytes:
-    """Everything to send to ask for the health of that name, up to 120 bytes long; the whole server's is empty."""
+    """Everything to send to ask for the health of that name, up to 120 bytes; the whole server's is empty."""
     message = b"\x0a" + text(name) if name else b""  # field 1 (service)
     headers = (
         b"\x83\x87"  # :method POST and :scheme https, from HPACK's table

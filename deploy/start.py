@@ -2,8 +2,8 @@
 
 Three things are known only inside a running container, and are settled here: the address at which others
 reach it, which of the nodes this one is, as replicas of one service share one volume, and whether it needs a
-token, for which it asks the doorkeeper beside the registry (DOOR), or looks into a folder where there is one for
-each container, by its host's name (TOKENS).
+token, for which it asks the doorkeeper beside the registry (DOOR), or looks into a folder with one for each
+container, by its host's name (TOKENS).
 """
 
 import fcntl
@@ -102,7 +102,7 @@ def ask_for_token(door: Path, certificate: bytes, registry: str, limit_s: float 
 def read_token(folder: Path, registry: str, limit_s: float = DOOR_LIMIT_S) -> str:
     """A token's string from the file that has this container's name, for who knows the registry as host:port.
 
-    Waits for the file, as a Secret may be made after those who mount it. Raises LookupError for none, OSError.
+    Waits for the file, as a Secret may be made after who mounts it. Raises LookupError for none, OSError.
     """
     path, deadline_s = folder / socket.gethostname(), time.monotonic() + limit_s
     while not path.exists():
@@ -115,7 +115,7 @@ def read_token(folder: Path, registry: str, limit_s: float = DOOR_LIMIT_S) -> st
 
 
 def at_registry(told: str, registry: str) -> str:
-    """A token's string with the registry's host as this container knows it: its maker wrote its own loopback."""
+    """A token's string with the registry's host as this container knows it: its maker wrote its own."""
     token, _, join_address = told.rpartition("@")
     return f"{token}@{registry.rpartition(':')[0]}:{join_address.rpartition(':')[2]}"
 

@@ -2,8 +2,8 @@
 
 A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's
 beside it. Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does.
-Claims are volumes that any machine can mount. Services are names on Docker's network, so an address doesn't
-outlive its pod, and network policies, priorities and budgets aren't played.
+Claims are volumes that any machine can mount, Secrets are folders in one folder. Services are names on Docker's
+network, so an address doesn't outlive its pod. Network policies, priorities and budgets aren't played.
 """
 
 import secrets
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -50,9 +51,13 @@ class PlayedCluster:
     """Machines by name with their GPUs, and the pods of StatefulSets on them; all is gone after `close`."""
 
     def __init__(
-        self, engine: docker.DockerClient, manifests: list[Manifest], machines: dict[str, int]
+        self,
+        engine: docker.DockerClient,
+        manifests: list[Manifest],
+        machines: dict[str, int],
+        secrets_folder: Path | None = None,
     ) -> None:
-        self._engine, self._machines = engine, dict(machines)
+        self._engine, self._machines, self._secrets_folder = engine, dict(machines), secrets_folder
         self._mark = f"peerloom-played-{secrets.token_hex(4)}"
         self._sets = of_kind(manifests, *SETS)
         self._services = of_kind(manifests, "Service")
@@ -86,12 +91,12 @@ class PlayedCluster:
             self._remove(pod)
         return [pod.name for pod in lost]
 
-    def wait_until_ready(self) -> None:
-        """Asks each pod's probes until they succeed, the startup probe first."""
-        for pod in self.pods.values():
-            for probe in ("startupProbe", "readinessProbe"):
-                asked = container(pod.template)[probe]["grpc"]
-                wait_until(lambda pod=pod, asked=asked: self._missing(pod, asked))  # type: ignore[misc]
+    def wait_until_ready(self, *names: str) -> None:
+        """Asks probes of these pods, or of all, until they succeed, the startup probe first."""
+        for pod in [self.pods[name] for name in names or self.pods]:
+            for kind in ("startupProbe", "readinessProbe"):
+                probe = container(pod.template)[kind]
+                wait_until(lambda pod=pod, probe=probe: self._missing(pod, probe))  # type: ignore[misc]
 
     def close(self) -> None:
         """Takes away all containers, volumes and the network."""
@@ -167,15 +172,24 @@ class PlayedCluster:
                 source = f"{self._mark}-{name}-{pod.name}"
                 self._engine.volumes.create(source, labels={self._mark: ""})
                 yield Mount(path, source, type="volume")
+            elif secret := volumes[name].get("secret"):
+                assert self._secrets_folder is not None
+                folder = self._secrets_folder / secret["secretName"]
+                folder.mkdir(exist_ok=True)
+                yield Mount(path, str(folder), type="bind", read_only=True)
             else:
                 limit = volumes[name]["emptyDir"].get("sizeLimit", "1Gi")
                 yield Mount(path, None, type="tmpfs", tmpfs_size=bytes_of(limit), tmpfs_mode=0o1777)
 
-    def _missing(self, pod: Pod, asked: Manifest) -> str:
+    def _missing(self, pod: Pod, probe: Manifest) -> str:
         """What the probe's answer lacks; "" when it succeeds. A service that ended is begun again."""
         pod.service.reload()
         if pod.service.status == "exited":
             pod.service.start()
+        if "exec" in probe:
+            status, said = pod.service.exec_run(probe["exec"]["command"])
+            return "" if status == 0 else f"{pod.name}: {said.decode()}; {pod.service.logs(tail=5).decode()}"
+        asked = probe["grpc"]
         try:
             with grpc.insecure_channel(f"{pod.address}:{asked['port']}") as channel:
                 answer = HealthStub(channel).Check(HealthCheckRequest(service=asked["service"]), timeout=1)
@@ -190,13 +204,15 @@ class PlayedCluster:
 
 @contextmanager
 def played(
-    engine: docker.DockerClient, manifests: list[Manifest], machines: dict[str, int]
+    engine: docker.DockerClient,
+    manifests: list[Manifest],
+    machines: dict[str, int],
+    secrets_folder: Path | None = None,
 ) -> Iterator[PlayedCluster]:
-    """A cluster whose pods all run, until the end of the block."""
-    cluster = PlayedCluster(engine, manifests, machines)
+    """A cluster whose pods all begin, until the end of the block."""
+    cluster = PlayedCluster(engine, manifests, machines, secrets_folder)
     try:
         cluster.reconcile()
-        cluster.wait_until_ready()
         yield cluster
     finally:
         cluster.close()

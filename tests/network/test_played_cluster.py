@@ -1,6 +1,8 @@
 """The chart's pods, run as by a cluster: a machine dies, a pod is evicted, and the job goes on."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import docker
 import pytest
@@ -30,14 +32,19 @@ MACHINES = {"office": 0, "one": 1, "two": 1, "three": 1, "four": 1}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PlayedCluster]:
+def engine() -> Iterator[docker.DockerClient]:
+    """The Docker daemon, with the images in it."""
+    engine = require_docker()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(engine: docker.DockerClient) -> Iterator[PlayedCluster]:
     """A registry, a selector, a trainer and three agents, all ready; a fourth machine has a GPU to spare."""
-    engine: docker.DockerClient = require_docker()
-    try:
-        with played(engine, render(VALUES), MACHINES) as cluster:
-            yield cluster
-    finally:
-        engine.close()
+    with played(engine, render(VALUES), MACHINES) as cluster:
+        cluster.wait_until_ready()
+        yield cluster
 
 
 @pytest.fixture
@@ -103,3 +110,34 @@ def test_a_job_outlives_a_machine_and_an_eviction_with_as_many_gpus_as_asked(
     }, "only the machine that died counts as an interruption"
     assert [each.node_name for each in client.interruptions()] == [f"{POOL}-1"]
     wait_until(lambda: "" if len(client.nodes(states=("alive",))) == 3 else "not all are back")
+
+
+def test_behind_a_door_each_pod_comes_in_by_the_token_that_its_secret_has_for_it(
+    engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    """Pods wait for their tokens; an agent that is evicted later needs none, and is the node that it was."""
+    values = {**VALUES, "door": {"enabled": True}, "pools": {"cpu": {"replicas": 1}}}
+    sets = {"selector": "selector", "trainer": "trainer", "node-cpu": "node"}
+    with played(engine, render(values), {"office": 0}, tmp_path) as cluster:
+        registry = cluster.pods[f"{RELEASE}-registry-0"]
+
+        def ask(*words: str) -> str:
+            status, said = registry.service.exec_run(["peerloom", *words], stderr=False)
+            assert status == 0, said
+            return str(said.decode().strip())
+
+        cluster.wait_until_ready(registry.name)
+        for name, role in sets.items():
+            token = ask("token", "create", "--role", role)
+            (tmp_path / f"{RELEASE}-join-{name}" / f"{RELEASE}-{name}-0").write_text(token)
+        cluster.wait_until_ready()
+        agent = f"{RELEASE}-node-cpu-0"
+        nodes = json.loads(ask("nodes", "list", "-o", "json"))
+        assert [(node["name"], node["state"]) for node in nodes] == [(agent, "alive")]
+
+        (tmp_path / f"{RELEASE}-join-node-cpu" / agent).unlink()
+        assert cluster.delete(agent) == 0
+        cluster.reconcile()
+        cluster.wait_until_ready()
+        (again,) = json.loads(ask("nodes", "list", "-o", "json"))
+        assert again["id"] == nodes[0]["id"]

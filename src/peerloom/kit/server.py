@@ -34,8 +34,8 @@ _Handler: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
 Probe = Callable[[], Awaitable[None]]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-# Health's name for the process itself: who restarts processes asks for it, as standbys and those that wait for a
-# database or the registry are as they should be.
+# Health's name for the process itself: what restarts processes asks for it, as one that stands by, or whose
+# database is away, is as it should be.
 LIVE = "live"
 PROBE_INTERVAL_S = 1.0
 PROBE_LIMIT_S = 2.0
