@@ -116,7 +116,8 @@ def test_behind_a_door_each_pod_comes_in_by_the_token_that_its_secret_has_for_it
     engine: docker.DockerClient, tmp_path: Path
 ) -> None:
     """Pods wait for their tokens; an agent that is evicted later needs none, and is the node that it was."""
-    values = {**VALUES, "door": {"enabled": True}, "pools": {"cpu": {"replicas": 1}}}
+    pool = {"replicas": 1, "settings": VALUES["pools"]["gpu"]["settings"]}
+    values = {**VALUES, "door": {"enabled": True}, "pools": {"cpu": pool}}
     sets = {"selector": "selector", "trainer": "trainer", "node-cpu": "node"}
     with played(engine, render(values), {"office": 0}, tmp_path) as cluster:
         registry = cluster.pods[f"{RELEASE}-registry-0"]
