@@ -202,7 +202,7 @@ def test_who_finds_no_token_says_where_it_looked(monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(DEPLOY))
     from start import read_token
 
-    with pytest.raises(LookupError, match=f"no token came to {tmp_path}/.* within 0 s: peerloom token"):
+    with pytest.raises(LookupError, match=f"no token came to {tmp_path}/.* within 0 s: make one by peerloom"):
         read_token(tmp_path, "registry:7400", limit_s=0)
 
 

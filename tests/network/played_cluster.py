@@ -3,7 +3,7 @@
 A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's
 beside it. Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does.
 Claims are volumes that any machine can mount, Secrets are folders in one folder. Services are names on
-Docker's network, so an address doesn't outlive its pod. Network policies, priorities and budgets aren't played.
+Docker's network, so an address doesn't outlive its pod. Policies, priorities and budgets aren't played.
 """
 
 import secrets
