@@ -82,7 +82,7 @@ def test_a_job_outlives_a_machine_and_an_eviction_with_as_many_gpus_as_asked(
     """It goes on with three workers each time: on the GPU that was to spare, and on one that became free."""
     job: JobHandle = client.train(
         "emulated", requests=3, min_workers=3, max_workers=3, epochs=1, batch_size=12,
-        arguments={"samples": "1800", "sample_ms": "0", "step_ms": "100", "parameters": "10000"},
+        arguments={"samples": "1200", "sample_ms": "0", "step_ms": "100", "parameters": "10000"},
     )  # fmt: skip
     events = iter(job.watch())
     next_steps(events)
