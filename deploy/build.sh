@@ -60,7 +60,8 @@ for extra in sys.argv[2:]:
 plain = lambda text: re.sub(r"[-_.]+", "-", text).lower()
 pinned = [line for line in (root / "constraints.txt").read_text().split() if "==" in line]
 versions = {plain(line.partition("==")[0]): line for line in pinned}
-print(*[versions[plain(re.match(r"[\w.-]+", name)[0])] for name in wanted])
+for name, parts in (re.match(r"([\w.-]+)(\[.+?\])?", each).groups("") for each in wanted):
+    print(versions[plain(name)].replace("==", f"{parts}=="))
 PINS
 }
 
@@ -81,7 +82,7 @@ collect_packages() {
   rm -rf "$fresh" "$wheels"
   collect "$fresh/pip" "pip==$("$PYTHON" -c 'import pip; print(pip.__version__)')"
   # shellcheck disable=SC2046 # a word for each package
-  collect "$fresh/packages" $(pins)
+  collect "$fresh/packages" $(pins postgresql metrics)
   # shellcheck disable=SC2046
   collect "$fresh/torch" $(pins train) --find-links "$fresh/packages"
   (cd "$fresh/packages" && ls) | (cd "$fresh/torch" && xargs rm -f)

@@ -1,8 +1,9 @@
-"""Asks the service in this container for its health: `probe.py PORT IDENTITY` ends with 0 when it is SERVING.
+"""Asks the service in this container for its health: `probe.py PORT IDENTITY [NAME]` ends with 0 if SERVING.
 
-IDENTITY is the service's own PEM file: key, certificate and authorities. It speaks the few bytes of HTTP/2
-that grpc.health.v1.Health/Check takes itself, with nothing but a TLS socket: importing gRPC takes half a
-second of a core, and every container is asked every few seconds.
+NAME is that of a gRPC service, or `live` for the process alone; none: all of the server. IDENTITY is the
+service's own PEM file: key, certificate and authorities. It speaks the few bytes of HTTP/2 that
+grpc.health.v1.Health/Check takes itself, with nothing but a TLS socket: importing gRPC takes half a second of
+a core, and every container is asked every few seconds.
 """
 
 import socket
@@ -28,8 +29,9 @@ def text(value: str) -> bytes:
     return bytes([len(value)]) + value.encode()
 
 
-def request() -> bytes:
-    """Everything to send: the health of the whole server, which has the empty name."""
+def request(name: str) -> bytes:
+    """Everything to send to ask for the health of that name, up to 120 bytes; the whole server's is empty."""
+    message = b"\x0a" + text(name) if name else b""  # field 1 (service)
     headers = (
         b"\x83\x87"  # :method POST and :scheme https, from HPACK's table
         + b"\x04" + text("/grpc.health.v1.Health/Check")  # :path
@@ -41,7 +43,7 @@ def request() -> bytes:
         PREFACE
         + frame(SETTINGS, 0, 0)
         + frame(HEADERS, END_HEADERS, 1, headers)
-        + frame(DATA, END_STREAM, 1, b"\x00\x00\x00\x00\x00")
+        + frame(DATA, END_STREAM, 1, b"\x00" + struct.pack(">I", len(message)) + message)
     )
 
 
@@ -59,10 +61,10 @@ def connect(port: int, identity: str) -> ssl.SSLSocket:
         raise
 
 
-def check(port: int, identity: str) -> str:
-    """Empty when the server on this port of loopback is SERVING, else why not. Raises OSError."""
+def check(port: int, identity: str, name: str = "") -> str:
+    """Empty when what has this name on this port of loopback is SERVING, else why not. Raises OSError."""
     with connect(port, identity) as line, line.makefile("rb") as answer:
-        line.sendall(request())
+        line.sendall(request(name))
         while head := answer.read(9):
             size, kind = int.from_bytes(head[:3], "big"), head[3]
             payload = answer.read(min(size, FRAME_LIMIT_BYTES))
@@ -75,6 +77,6 @@ def check(port: int, identity: str) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.exit(check(int(sys.argv[1]), sys.argv[2]) or 0)
+        sys.exit(check(int(sys.argv[1]), *sys.argv[2:4]) or 0)
     except OSError as error:
         sys.exit(f"it can't be reached: {error}")

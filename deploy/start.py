@@ -2,7 +2,8 @@
 
 Three things are known only inside a running container, and are settled here: the address at which others
 reach it, which of the nodes this one is, as replicas of one service share one volume, and whether it needs a
-token, for which it asks the doorkeeper beside the registry.
+token, for which it asks the doorkeeper beside the registry (DOOR), or looks into a folder with one for each
+container, by its host's name (TOKENS).
 """
 
 import fcntl
@@ -95,7 +96,26 @@ def ask_for_token(door: Path, certificate: bytes, registry: str, limit_s: float 
             time.sleep(DOOR_PAUSE_S)
     if not told.startswith("plj"):
         raise LookupError(f"the doorkeeper gave no token: {told.removeprefix('error: ')}")
-    # It wrote its own loopback: here the registry has another name.
+    return at_registry(told, registry)
+
+
+def read_token(folder: Path, registry: str, limit_s: float = DOOR_LIMIT_S) -> str:
+    """A token's string from the file that has this container's name, for who knows the registry as host:port.
+
+    Waits for the file, as a Secret may be made after who mounts it. Raises LookupError for none, OSError.
+    """
+    path, deadline_s = folder / socket.gethostname(), time.monotonic() + limit_s
+    while not path.exists():
+        if time.monotonic() > deadline_s:
+            raise LookupError(
+                f"no token came to {path} within {limit_s:g} s: make one by peerloom token create"
+            )
+        time.sleep(DOOR_PAUSE_S)
+    return at_registry(path.read_text(encoding="utf-8").strip(), registry)
+
+
+def at_registry(told: str, registry: str) -> str:
+    """A token's string with the registry's host as this container knows it: its maker wrote its own."""
     token, _, join_address = told.rpartition("@")
     return f"{token}@{registry.rpartition(':')[0]}:{join_address.rpartition(':')[2]}"
 
@@ -111,10 +131,12 @@ def settle(service: str, environment: dict[str, str]) -> None:
         folder = claim_folder(Path.home())
         environment[f"{prefix}STATE"] = str(folder)
         environment.setdefault(f"{prefix}NAME", folder.name)
-    door = environment.get("DOOR", "")
-    if door and service != "registry" and not environment.get(f"{prefix}JOIN"):
+    door, tokens = environment.get("DOOR", ""), environment.get("TOKENS", "")
+    if (door or tokens) and service != "registry" and not environment.get(f"{prefix}JOIN"):
         certificate = ended_certificate(Path(environment[f"{prefix}STATE"], IDENTITY))
-        if certificate is not None:
+        if certificate is not None and tokens:
+            environment[f"{prefix}JOIN"] = read_token(Path(tokens), registry)
+        elif certificate is not None:
             environment[f"{prefix}JOIN"] = ask_for_token(Path(door), certificate, registry)
 
 

@@ -21,7 +21,7 @@ from peerloom.admission.joining import enter
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.identity import Credentials, Identity, write_identity
 from peerloom.kit.principal import Principal, Role
-from peerloom.kit.server import Endpoint, Server
+from peerloom.kit.server import LIVE, Endpoint, Server
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CLAIM = (
@@ -178,6 +178,34 @@ def end_long_ago(system: DoorSystem, path: Path, principal: Principal) -> None:
     write_identity(path, Credentials.parse(key + signed + pem[begin:]))
 
 
+async def test_a_container_takes_the_token_that_has_its_name(
+    system: DoorSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Secret brings them: each with its maker's address, for one that knows the registry by another."""
+    from start import settle
+
+    token, _, join_address = (await system.token("selector")).rpartition("@")
+    tokens, state = tmp_path / "tokens", tmp_path / "selector"
+    tokens.mkdir()
+    (tokens / socket.gethostname()).write_text(f"{token}@elsewhere:{join_address.rpartition(':')[2]}\n")
+    own = {"STATE": str(state), "REGISTRY": system.address, "ADVERTISE": "127.0.0.1:1"}
+    given = {**{f"PEERLOOM_SELECTOR_{name}": value for name, value in own.items()}, "TOKENS": str(tokens)}
+    first, second = dict(given), dict(given)
+    settle("selector", first)
+    assert (await come_in(state, first)).role is Role.SELECTOR
+    (tokens / socket.gethostname()).unlink()
+    settle("selector", second)
+    assert "PEERLOOM_SELECTOR_JOIN" not in second, "who is in needs none"
+
+
+def test_who_finds_no_token_says_where_it_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(DEPLOY))
+    from start import read_token
+
+    with pytest.raises(LookupError, match=f"no token came to {tmp_path}/.* within 0 s: make one by peerloom"):
+        read_token(tmp_path, "registry:7400", limit_s=0)
+
+
 async def test_a_doorkeeper_that_ends_ends_the_registry_with_it(system: DoorSystem, doors: Path) -> None:
     """For Docker to start both again: nobody else would see that the door is closed."""
     with doorkeeper(system, doors / "nowhere") as parent:
@@ -214,10 +242,10 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Server, list[str], str]]
         yield server, reasons, server.address
 
 
-async def ask(port: str, identity: Path) -> tuple[int | None, str]:
+async def ask(port: str, identity: Path, *name: str) -> tuple[int | None, str]:
     """The health check's exit status and what it said, run as the image runs it."""
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-IS", str(DEPLOY / "probe.py"), port, str(identity)),
+        *(sys.executable, "-IS", str(DEPLOY / "probe.py"), port, str(identity), *name),
         stderr=asyncio.subprocess.PIPE,
     )
     _, said = await program.communicate()
@@ -236,6 +264,9 @@ async def test_the_health_check_says_what_the_server_says(
         while (answer := await ask(port, identity)) == (0, ""):
             pass
     assert answer == (1, "it says that it can't serve now")
+    assert (await ask(port, identity, "peerloom.v1.RegistryService"))[0] == 1
+    assert await ask(port, identity, LIVE) == (0, ""), "the process itself is well"
+    assert await ask(port, identity, "nobody") == (1, "it gave no answer")
 
 
 async def test_the_health_check_believes_only_its_own_authority(

@@ -19,7 +19,7 @@ from peerloom.kit.clock import ManualClock, SystemClock
 from peerloom.kit.database import connect_database
 from peerloom.kit.lease import Lease
 from peerloom.kit.liveness import ProcessIdentity
-from peerloom.kit.server import Endpoint, Server
+from peerloom.kit.server import LIVE, Endpoint, Server
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.status import error_from_rpc
 from peerloom.kit.tasks import BackgroundTaskError
@@ -64,11 +64,11 @@ class Service:
         await self.server.start({})
         await self.server.serve_until_stopped()
 
-    async def becomes(self, status: int) -> None:
-        """Returns once health says so."""
+    async def becomes(self, status: int, name: str = NAME) -> None:
+        """Returns once health says so of that name."""
         async with open_channel(self.server.address) as channel:
             watch = health_pb2_grpc.HealthStub(channel).Watch(
-                health_pb2.HealthCheckRequest(service=NAME), wait_for_ready=True
+                health_pb2.HealthCheckRequest(service=name), wait_for_ready=True
             )
             while (await watch.read()).status != status:
                 pass
@@ -114,6 +114,7 @@ async def test_the_second_says_who_holds_the_lease_and_serves_once_the_first_has
         await first.becomes(SERVING)
         async with running(second):
             await second.becomes(NOT_SERVING)
+            await second.becomes(SERVING, LIVE)
             with pytest.raises(UnavailableError, match="stands by; the tester at 127") as refused:
                 await second.call()
             assert refused.value.reason == "STANDS_BY"
@@ -183,7 +184,7 @@ async def test_a_task_that_ends_stops_the_process_in_order(make: Callable[[], Se
 
 
 SCRIPT = """
-from peerloom.kit.server import Endpoint, Server, run
+from peerloom.kit.server import LIVE, Endpoint, Server, run
 
 async def fail():
     raise ZeroDivisionError("by nothing")

@@ -34,6 +34,9 @@ _Handler: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
 Probe = Callable[[], Awaitable[None]]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+# Health's name for the process itself: what restarts processes asks for it, as one that stands by, or whose
+# database is away, is as it should be.
+LIVE = "live"
 PROBE_INTERVAL_S = 1.0
 PROBE_LIMIT_S = 2.0
 STOP_GRACE_S = 5.0
@@ -205,6 +208,7 @@ class Server:
         if self._is_listening:
             return
         self._is_listening = True
+        await self._health.set(LIVE, SERVING)
         await self._grpc.start()
         if self._metrics is not None:
             self._metrics.start()
