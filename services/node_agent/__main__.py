@@ -37,6 +37,7 @@ from peerloom.services.node_agent.membership.registration import Registration
 from peerloom.services.node_agent.node_metrics import NodeMetrics
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
 from peerloom.services.node_agent.owner.inventory import LentMachine, lent_cores, usable_cores
+from peerloom.services.node_agent.owner.load_meter import keep_told
 from peerloom.services.node_agent.owner.measuring import Measuring
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
 from peerloom.services.node_agent.tunnels.node_tunnels import NodeTunnels, open_tunnels
@@ -134,6 +135,7 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         _start_worker_tasks(server, runtime.starter, pool, children, policy)
         measure = _measuring(config, machine, slots, status, heartbeats, clock).keep
         server.start_task("measuring", partial(measure, status.speed))
+        server.start_task("load", partial(keep_told, runtime.load_meter, status.note_load))
         tunnels.start(server)
         staying = partial(_stay_registered, tunnels, registration, server)
         server.start_task("registration", staying, may_return=True)

@@ -37,12 +37,25 @@ def _node_jobs(row: Mapping[str, Any]) -> str:
     return f"{first} +{len(others)}" if others else first
 
 
+def _share(part: float | None) -> str:
+    return "?" if part is None else f"{part:.0%}"
+
+
+def _gpu(load: Mapping[str, Any] | None) -> str:
+    if load is None:
+        return _share(None)
+    return _share(load["gpu"]) if load["gpus"] else "-"
+
+
 NODE_COLUMNS = (
     Column("NODE", lambda row: row["name"]),
     Column("STATE", _node_state),
     Column("USED", lambda row: f"{_number(row['used'], 'd')}/{row['slots']}", right=True),
     Column("BELIEF", lambda row: _number(row["belief"], ".3f"), right=True),
     Column("JOBS", _node_jobs),
+    Column("CPU", lambda row: _share(row["load"] and row["load"]["cpu"]), right=True),
+    Column("MEM", lambda row: _share(row["load"] and row["load"]["memory"]), right=True),
+    Column("GPU", lambda row: _gpu(row["load"]), right=True),
     Column("GFLOPS", lambda row: _number(row["gflops"], ",.0f"), right=True),
     Column("DEVICE", lambda row: ", ".join(row["accelerators"]) or "-"),
     Column("OWNER", lambda row: row["owner"] or "-"),

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import click
 
-from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
+from peerloom import Client, MachineLoad, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import NODE
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import Pair, choice_of
-from peerloom.cli.units import human_age, human_bytes, human_duration
+from peerloom.cli.units import human_age, human_bytes, human_duration, human_share
 from peerloom.client.types import NodeState
 from peerloom.errors import NotFoundError, UnavailableError
 from peerloom.kit.printable import Column
@@ -34,6 +34,9 @@ COLUMNS = (
     Column("NODE", lambda node: node.name),
     Column("STATE", state_of),
     Column("FREE", free_of, right=True),
+    Column("CPU", lambda node: human_share(node.load and node.load.cpu_use), right=True),
+    Column("MEM", lambda node: human_share(node.load and node.load.memory_use), right=True),
+    Column("GPU", lambda node: gpu_of(node.load), right=True),
     Column("DEVICE", lambda node: device_of(node)),
     Column("ONLINE", lambda node: human_duration(node.online_s) if node.online_s else "-", right=True),
     Column("ADDRESS", lambda node: f"{node.address} via {node.via}" if node.via else node.address),
@@ -54,6 +57,13 @@ _SESSION_COLUMNS = (
 def device_of(node: Node) -> str:
     """Its accelerators, e.g. "2 x NVIDIA H200"."""
     return ", ".join(f"{each.count} x {each.model or each.kind}" for each in node.accelerators) or "-"
+
+
+def gpu_of(load: MachineLoad | None) -> str:
+    """The mean use of its GPUs; "-" for a machine that tells of none."""
+    if load is None:
+        return human_share(None)
+    return human_share(load.gpu_use) if load.gpus else "-"
 
 
 def end_of(session: Session) -> str:
@@ -149,6 +159,35 @@ def _measured_of(speed: MachineSpeed | None) -> list[tuple[str, str]]:
     ]
 
 
+def _in_use(node: Node) -> list[tuple[str, str]]:
+    """How busy its machine is; of one that is away nothing is to be known."""
+    load = node.load
+    if load is None:
+        is_there = node.state in ("alive", "suspect")
+        return [("load", "unknown: its agent hasn't told it, as older ones don't")] if is_there else []
+    own = human_share(load.own_cpu_use)
+    memory = _used_of(load.memory_used_bytes, load.memory_total_bytes)
+    gpus = [
+        (
+            f"gpu {place} in use",
+            f"{human_share(gpu.use)}, {_used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}",
+        )
+        for place, gpu in enumerate(load.gpus)
+    ]
+    return [
+        (
+            "cores in use",
+            f"{human_share(load.cpu_use)} of {load.cores:g}, {own} by agent and workers",
+        ),
+        ("memory in use", memory),
+        *gpus,
+    ]
+
+
+def _used_of(used: int, total: int) -> str:
+    return f"{human_bytes(used)} of {human_bytes(total)}"
+
+
 def _print_node(node: Node) -> None:
     print_fields(
         [
@@ -161,6 +200,7 @@ def _print_node(node: Node) -> None:
             ("state", f"{state_of(node)}: {node.reason}" if node.reason else state_of(node)),
             ("not lent", node.withheld),
             ("slots", f"{free_of(node)} free"),
+            *_in_use(node),
             ("device", device_of(node)),
             *_measured_of(node.speed),
             ("labels", ", ".join(f"{key}={value}" for key, value in node.labels.items())),
