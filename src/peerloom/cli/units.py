@@ -33,8 +33,8 @@ def human_step(seconds: float) -> str:
 
 
 def human_share(part: float | None) -> str:
-    """A part of the whole, 0 to 1, e.g. "34%"; "?" for what isn't known."""
-    return "?" if part is None else f"{part:.0%}"
+    """A part of the whole, 0 to 1, e.g. "34%"; "-" for what isn't known."""
+    return "-" if part is None else f"{part:.0%}"
 
 
 def human_age(time: datetime | None, now: datetime | None = None) -> str:

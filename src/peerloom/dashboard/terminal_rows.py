@@ -37,14 +37,8 @@ def _node_jobs(row: Mapping[str, Any]) -> str:
     return f"{first} +{len(others)}" if others else first
 
 
-def _share(part: float | None) -> str:
-    return "?" if part is None else f"{part:.0%}"
-
-
-def _gpu(load: Mapping[str, Any] | None) -> str:
-    if load is None:
-        return _share(None)
-    return _share(load["gpu"]) if load["gpus"] else "-"
+def _load(row: Mapping[str, Any], part: str) -> str:
+    return _number(row["load"][part] if row["load"] else None, ".0%")
 
 
 NODE_COLUMNS = (
@@ -53,9 +47,9 @@ NODE_COLUMNS = (
     Column("USED", lambda row: f"{_number(row['used'], 'd')}/{row['slots']}", right=True),
     Column("BELIEF", lambda row: _number(row["belief"], ".3f"), right=True),
     Column("JOBS", _node_jobs),
-    Column("CPU", lambda row: _share(row["load"] and row["load"]["cpu"]), right=True),
-    Column("MEM", lambda row: _share(row["load"] and row["load"]["memory"]), right=True),
-    Column("GPU", lambda row: _gpu(row["load"]), right=True),
+    Column("CPU", lambda row: _load(row, "cpu"), right=True),
+    Column("MEM", lambda row: _load(row, "memory"), right=True),
+    Column("GPU", lambda row: _load(row, "gpu"), right=True),
     Column("GFLOPS", lambda row: _number(row["gflops"], ",.0f"), right=True),
     Column("DEVICE", lambda row: ", ".join(row["accelerators"]) or "-"),
     Column("OWNER", lambda row: row["owner"] or "-"),

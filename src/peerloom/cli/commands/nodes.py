@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from peerloom import Client, MachineLoad, MachineSpeed, Node, ScoreTerm, Session
+from peerloom import Client, GpuLoad, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import NODE
@@ -36,7 +36,7 @@ COLUMNS = (
     Column("FREE", free_of, right=True),
     Column("CPU", lambda node: human_share(node.load and node.load.cpu_use), right=True),
     Column("MEM", lambda node: human_share(node.load and node.load.memory_use), right=True),
-    Column("GPU", lambda node: gpu_of(node.load), right=True),
+    Column("GPU", lambda node: human_share(node.load and node.load.gpu_use), right=True),
     Column("DEVICE", lambda node: device_of(node)),
     Column("ONLINE", lambda node: human_duration(node.online_s) if node.online_s else "-", right=True),
     Column("ADDRESS", lambda node: f"{node.address} via {node.via}" if node.via else node.address),
@@ -57,13 +57,6 @@ _SESSION_COLUMNS = (
 def device_of(node: Node) -> str:
     """Its accelerators, e.g. "2 x NVIDIA H200"."""
     return ", ".join(f"{each.count} x {each.model or each.kind}" for each in node.accelerators) or "-"
-
-
-def gpu_of(load: MachineLoad | None) -> str:
-    """The mean use of its GPUs; "-" for a machine that tells of none."""
-    if load is None:
-        return human_share(None)
-    return human_share(load.gpu_use) if load.gpus else "-"
 
 
 def end_of(session: Session) -> str:
@@ -165,23 +158,18 @@ def _in_use(node: Node) -> list[tuple[str, str]]:
     if load is None:
         is_there = node.state in ("alive", "suspect")
         return [("load", "unknown: its agent hasn't told it, as older ones don't")] if is_there else []
-    own = human_share(load.own_cpu_use)
+    cores = f"{human_share(load.cpu_use)} of {load.cores:g}, {human_share(load.own_cpu_use)} by Peerloom"
     memory = _used_of(load.memory_used_bytes, load.memory_total_bytes)
-    gpus = [
-        (
-            f"gpu {place} in use",
-            f"{human_share(gpu.use)}, {_used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)}",
-        )
-        for place, gpu in enumerate(load.gpus)
-    ]
     return [
-        (
-            "cores in use",
-            f"{human_share(load.cpu_use)} of {load.cores:g}, {own} by agent and workers",
-        ),
+        ("cores in use", cores),
         ("memory in use", memory),
-        *gpus,
+        *((f"gpu {place} in use", _gpu_in_use(gpu)) for place, gpu in enumerate(load.gpus)),
     ]
+
+
+def _gpu_in_use(gpu: GpuLoad) -> str:
+    memory = f"{_used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} of memory"
+    return memory if gpu.use is None else f"{human_share(gpu.use)}, {memory}"
 
 
 def _used_of(used: int, total: int) -> str:
