@@ -114,8 +114,7 @@ def node(number: int, *, slots: int = 2, free: int = 1, state: str = "alive") ->
     name = f"reading-room-{number:03}.library"
     gpu = GpuLoad(None if number == 3 else 0.9, 40 * 10**9, 80 * 10**9)
     load = MachineLoad(0.34, 0.12, 16, 12 * 10**9, 64 * 10**9, (gpu,) if number % 2 else ())
-    if number == 4:
-        load = None  # an older agent
+    is_told = state != "dead" and number != 4  # of which the agent is an older one
     return Node(
         id=f"node-{number}",
         name=name,
@@ -133,7 +132,7 @@ def node(number: int, *, slots: int = 2, free: int = 1, state: str = "alive") ->
         last_seen_time=TIME,
         online_s=60.0,
         owner="library",
-        load=load if state != "dead" else None,
+        load=load if is_told else None,
     )
 
 

@@ -20,10 +20,10 @@ LIMIT_S = 15.0  # a node that hangs must not keep back what the others told
 
 
 def logs_route(client: AsyncClient, token: str) -> Route:
-    """POST /logs {"what": a job's id, "token"}: {"tails": one of each worker, "more": whether some are left out}.
+    """POST /logs {"what": a job's id, "token"}: {"tails": one a worker, "more": whether some are left out}.
 
-    A tail has "node", "worker" and "lines": at most 100, of at most 400 characters, the newest last. There are
-    at most 32, of the workers that were told of first.
+    A tail has "node", "worker" and "lines": at most 100, of at most 400 characters, the newest last. There
+    are at most 32, of the workers that were told of first.
     """
 
     async def read(posted: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ async def _tails(client: AsyncClient, job_id: str) -> dict[str, Any]:
 
 
 def shown_line(line: LogLine) -> str:
-    """Its text behind the rank that a script's process had, cut to the limit; control characters as escapes."""
+    """Its text behind the rank of a script's process, cut to the limit; control characters as escapes."""
     rank = "" if line.rank is None else f"[{line.rank}] "
     text = escaped(rank + line.line[: LINE_LIMIT + 1], "\t")
     return text if len(text) <= LINE_LIMIT else text[: LINE_LIMIT - 1] + "…"

@@ -151,8 +151,9 @@ async def serve_window(
 ) -> None:
     """Follows the system of a client and shows it until a signal, which is then raised again.
 
-    Who has the `token` may drain nodes, cancel jobs and read their logs; without one nobody may. `look_beside` tells, in a
-    thread and once a second, of the network that a testbed emulates, if there is one.
+    Who has the `token` may drain nodes, cancel jobs and read their logs; without one nobody may.
+    `look_beside` tells, in a thread and once a second, of the network that a testbed emulates, if there is
+    one.
     """
     async with kept_following(connect, look_beside) as followed:
         board, client = followed.board, followed.client
