@@ -27,7 +27,7 @@ from peerloom.embedded import Embedded
 
 STOP_LIMIT_S = 30.0
 VERDICT_LIMIT_S = 2.0
-USES = re.compile(r"^ cpu \d+ %  mem \d+ % ")
+USES = re.compile(r"^ cpu \d+%  mem \d+% ")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.timeout(300),

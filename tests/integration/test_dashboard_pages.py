@@ -184,19 +184,19 @@ def test_what_a_machine_uses_stands_beside_what_was_allocated_in_words_and_bars(
     page = look.page
     first = page.locator(f'[data-node="{FIRST}"]')
     expect(first.locator(".slots")).to_have_text("1 of 2 slots")
-    expect(first.locator(".load")).to_have_text(" cpu 34 %  mem 19 %  gpu 90 % ")
+    expect(first.locator(".load")).to_have_text(" cpu 34%  mem 19%  gpu 90% ")
     bars = first.locator(".load progress").evaluate_all("all => all.map(one => one.value)")
     assert bars == [0.34, 0.19, 0.9]
     older, dead = (page.locator(f'[data-node="{node(number).name}"]') for number in (4, 5))
     expect(older.locator(".load")).to_have_text("load unknown")
     expect(dead.locator(".load")).to_have_count(0)
     unknown = page.locator(f'[data-node="{node(3).name}"] .load')
-    expect(unknown).to_have_text(" cpu 34 %  mem 19 %  gpu ? ")
+    expect(unknown).to_have_text(" cpu 34%  mem 19%  gpu ? ")
     first.get_by_role("link", name=FIRST).click()
     facts = page.locator(".facts")
-    expect(facts).to_contain_text("34 % of 16, 12 % by Peerloom")
+    expect(facts).to_contain_text("34% of 16, 12% by Peerloom")
     expect(facts).to_contain_text("12.0 GB of 64.0 GB")
-    expect(facts).to_contain_text("90 %, 40.0 GB of 80.0 GB")
+    expect(facts).to_contain_text("90%, 40.0 GB of 80.0 GB")
     look.check()
     page.close()
 

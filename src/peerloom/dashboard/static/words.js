@@ -10,7 +10,7 @@ export const figure = (value, digits = 4) =>
 
 // A part of the whole, 0 to 1; "?" for what isn't known.
 export const percent = (part) =>
-  part === null || part === undefined ? "?" : `${Math.round(100 * part)} %`;
+  part === null || part === undefined ? "?" : `${Math.round(100 * part)}%`;
 
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
