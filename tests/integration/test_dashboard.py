@@ -200,13 +200,16 @@ def test_actions_need_the_token_and_only_a_page_of_its_own(system: Embedded, bro
         assert status("act", here, "guessed") == 403
         assert status("act", here, token, "text/plain") == 400
         assert client.node("node-2").draining
+        assert status("logs", here, "guessed") == 403
+        assert status("logs", here, token) == 404, "it is no job"
         assert status("act", here, token) == 200
         assert not client.node("node-2").draining
     with dashboard(system.address) as (url, _):
         page = Look(browser, f"{url}#/nodes/node-2").page
         expect(page.get_by_role("heading", name="Why it is believed")).to_be_visible(timeout=LIMIT_MS)
         expect(page.locator("[data-act]")).to_have_count(0)
-        assert status("act", url.rstrip("/"), token) == 404, "without --actions there are none"
+        for path in ("act", "logs"):
+            assert status(path, url.rstrip("/"), token) == 404, "without --actions there are none"
 
 
 def test_a_registry_that_is_away_is_said_to_be_and_comes_back(
