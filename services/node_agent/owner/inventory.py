@@ -68,16 +68,22 @@ async def ask_nvidia_smi(fields: str) -> str:
     if shutil.which("nvidia-smi") is None:
         return ""
     arguments = (f"--query-gpu={fields}", "--format=csv,noheader,nounits")
-    process = await asyncio.create_subprocess_exec(
-        "nvidia-smi", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "nvidia-smi", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+    except OSError as error:  # no process can be started just now
+        _log.warning("gpu_query_failed", reason=str(error))
+        return ""
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _QUERY_S)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         _log.warning("gpu_query_failed", reason=f"nvidia-smi did not answer within {_QUERY_S:g} s")
         return ""
+    finally:
+        if process.returncode is None:  # too late, or the agent stops
+            process.kill()
+            await process.wait()
     return output.decode(errors="replace") if process.returncode == 0 else ""
 
 

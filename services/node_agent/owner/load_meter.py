@@ -7,6 +7,7 @@ from typing import Protocol
 
 import psutil
 
+from peerloom.kit.limits import MAX_ACCELERATORS
 from peerloom.sandbox.cgroup_usage import cpu_limit, memory_limit
 from peerloom.services.node_agent.owner.host_usage import busy_seconds, own_seconds
 from peerloom.services.node_agent.owner.inventory import ask_nvidia_smi, usable_cores
@@ -28,7 +29,7 @@ class MachineLoadMeter:
     """Reads this very machine, for milliseconds a look, and asks nvidia-smi for the GPUs with `uuids`."""
 
     def __init__(self, uuids: Sequence[str] = ()) -> None:
-        self._uuids = uuids
+        self._uuids = uuids[:MAX_ACCELERATORS]  # more the registry wouldn't hear
         self._before: LoadReading | None = None
 
     async def look(self) -> MachineLoad | None:
