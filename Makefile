@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean
 
 setup: $(READY)
 
@@ -74,6 +74,10 @@ check-extras: $(READY)
 # The Helm chart: rendered in all its ways, linted, validated for Kubernetes 1.30 to 1.37; no cluster is asked.
 chart: $(READY)
 	@$(BIN)/python -m pytest tests/integration/test_chart.py tests/integration/test_chart_pods.py tests/integration/test_chart_reach.py
+
+# Whether all of Peerloom's own parts resolve together, in the versions of constraints.txt: half a minute; CI does it.
+check-own-extras: $(READY)
+	@$(BIN)/python deploy/beside_others.py own
 
 # Each benchmark writes benchmarks/results/NAME.json, from a clean tree. NAMES="selection" runs some, QUICK=1 a small
 # size for trying; WHY="..." says why a result replaces the one that there is.

@@ -1,13 +1,15 @@
 """Whether Peerloom resolves in one environment with what users have already: `make check-extras`.
 
-Asks pip to resolve, installs nothing. It takes minutes and a package index, so CI doesn't; what was found is
-in docs/installation.md.
+Asks pip to resolve, installs nothing. It takes minutes and a package index; what was found is in
+docs/installation.md. With `own` it asks in half a minute whether all of Peerloom's own parts resolve
+together in the versions of constraints.txt, which is what CI does: `make check-own-extras`.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -29,6 +31,18 @@ def resolved(*wanted: str) -> dict[str, str] | str:
     return {each["name"].lower(): each["version"] for each in chosen}
 
 
+def own_parts() -> int:
+    """Prints a line of all parts that users may ask for, in one environment; 0 when they resolve."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    parts = sorted(project["optional-dependencies"].keys() - {"dev"})
+    wanted = f"{ROOT}[{','.join(parts)}]"
+    found = resolved(wanted, "--constraint", str(ROOT / "constraints.txt"))
+    failed = isinstance(found, str)
+    said = f"don't resolve together: {found}" if failed else f"resolve together: {len(found)} packages"
+    print(f"{', '.join(parts)}: {said}", flush=True)
+    return int(failed)
+
+
 def main() -> int:
     """Prints a line for each; 0 when all resolve, and without torch."""
     failed = 0
@@ -46,4 +60,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(own_parts() if sys.argv[1:] == ["own"] else main())

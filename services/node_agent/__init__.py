@@ -6,7 +6,7 @@
                   with a higher incarnation. `advertising` tells which artifacts are here, in changes.
     owner/        what the owner allows. `policy` decides whether the machine is lent just now, from hours,
                   load and typing; `leaving` which worker has to go; `enforcement` has it go. `inventory` and
-                  `measuring` find what the machine has and how fast it is.
+                  `measuring` find what the machine has and how fast it is, `load_meter` how busy.
     workers/      `slots` holds what was accepted for a while, `local_pool` turns it into workers and tells of
                   each start and end to all who watch. `fork_client` keeps one process that has imported what
                   takes seconds and forks a worker in milliseconds; nothing is ever forked from the agent.

@@ -37,6 +37,7 @@ from peerloom.services.node_agent.membership.registration import Registration
 from peerloom.services.node_agent.node_metrics import NodeMetrics
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
 from peerloom.services.node_agent.owner.inventory import LentMachine, lent_cores, usable_cores
+from peerloom.services.node_agent.owner.load_meter import LoadMeter, keep_told
 from peerloom.services.node_agent.owner.measuring import Measuring
 from peerloom.services.node_agent.servicer import AgentDependencies, NodeAgentServicer
 from peerloom.services.node_agent.tunnels.node_tunnels import NodeTunnels, open_tunnels
@@ -132,8 +133,8 @@ async def serve(config: NodeConfig, server: Server, runtime: AgentRuntime) -> No
         status.note_speed(await runtime.measure_speed())
         artifacts.start(server, uses)
         _start_worker_tasks(server, runtime.starter, pool, children, policy)
-        measure = _measuring(config, machine, slots, status, heartbeats, clock).keep
-        server.start_task("measuring", partial(measure, status.speed))
+        measuring = _measuring(config, machine, slots, status, heartbeats, clock)
+        _start_looks(server, measuring, runtime.load_meter, status)
         tunnels.start(server)
         staying = partial(_stay_registered, tunnels, registration, server)
         server.start_task("registration", staying, may_return=True)
@@ -223,6 +224,11 @@ def _measuring(
         tell=status.note_speed,
         cores=lent_cores(usable_cores(), config.processor_share),
     )
+
+
+def _start_looks(server: Server, measuring: Measuring, meter: LoadMeter, status: NodeStatus) -> None:
+    server.start_task("measuring", partial(measuring.keep, status.speed))
+    server.start_task("load", partial(keep_told, meter, status.note_load))
 
 
 def _start_worker_tasks(

@@ -26,6 +26,7 @@ from peerloom.services.node_agent.owner.inventory import (
     read_processor,
     usable_cores,
 )
+from peerloom.services.node_agent.owner.load_meter import LoadMeter, MachineLoadMeter
 from peerloom.services.node_agent.workers.fork_client import ForkServerClient
 from peerloom.services.node_agent.workers.grants import (
     find_cgroups,
@@ -49,6 +50,7 @@ class AgentRuntime(Runtime):
     machine: LentMachine
     starter: WorkerStarter
     meter: UsageMeter
+    load_meter: LoadMeter
     measure_speed: Callable[[], Awaitable[MachineSpeed]]
     sandbox: SandboxSupport
     cgroups: CgroupParent | None = None
@@ -80,6 +82,7 @@ async def look_at_machine(config: NodeConfig, identity: Identity | None) -> Agen
         machine=machine,
         starter=starter,
         meter=HostUsageMeter(),
+        load_meter=MachineLoadMeter([gpu.uuid for gpu in gpus]),
         measure_speed=lambda: asyncio.to_thread(measure_speed, config.state_folder(), machine.threads),
         sandbox=sandbox,
         cgroups=cgroups,

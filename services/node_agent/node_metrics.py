@@ -11,6 +11,7 @@ from peerloom.services.node_agent.membership.reachability import local_host
 from peerloom.services.node_agent.servicer import AgentDependencies
 from peerloom.services.node_agent.workers.local_pool import EXITS
 from peerloom.v1.inference_pb2 import GetInferenceStatusRequest
+from peerloom.v1.registry_pb2 import MachineLoad
 
 STATUS_LIMIT_S = 1.0
 SLOTS = Metric("peerloom_node_slots", MetricKind.GAUGE, "Slots of the node, lent or not.")
@@ -37,6 +38,33 @@ ARTIFACT_BYTES = Metric(
     MetricKind.GAUGE,
     "Bytes of the artifacts that the node holds, and of those on their way in.",
 )
+CORES = Metric(
+    "peerloom_node_cores", MetricKind.GAUGE, "Cores of the machine, or those that its container may use."
+)
+CPU_USE = Metric(
+    "peerloom_node_cpu_use_ratio",
+    MetricKind.GAUGE,
+    "Part of the cores in use by all that runs, 0 to 1.",
+)
+OWN_CPU_USE = Metric(
+    "peerloom_node_own_cpu_use_ratio",
+    MetricKind.GAUGE,
+    "Part of the cores in use by the agent and its workers, 0 to 1.",
+)
+MEMORY_BYTES = Metric("peerloom_node_memory_bytes", MetricKind.GAUGE, "Memory of the machine.")
+MEMORY_USED = Metric(
+    "peerloom_node_memory_used_bytes", MetricKind.GAUGE, "Memory in use by all that runs there."
+)
+GPU_USE = Metric(
+    "peerloom_node_gpu_use_ratio",
+    MetricKind.GAUGE,
+    "Part of the last moment in which the GPU computed, 0 to 1, by its place in CUDA's order.",
+    ("gpu",),
+)
+GPU_MEMORY_BYTES = Metric("peerloom_node_gpu_memory_bytes", MetricKind.GAUGE, "Memory of the GPU.", ("gpu",))
+GPU_MEMORY_USED = Metric(
+    "peerloom_node_gpu_memory_used_bytes", MetricKind.GAUGE, "Memory of the GPU in use.", ("gpu",)
+)
 INFERENCE_UP = Metric(
     "peerloom_node_inference_up", MetricKind.GAUGE, "1 while the node's inference server runs, else 0."
 )
@@ -61,12 +89,23 @@ class NodeMetrics:
         WORKERS_ENDED,
         ARTIFACTS,
         ARTIFACT_BYTES,
+        CORES,
+        CPU_USE,
+        OWN_CPU_USE,
+        MEMORY_BYTES,
+        MEMORY_USED,
+        GPU_USE,
+        GPU_MEMORY_BYTES,
+        GPU_MEMORY_USED,
         INFERENCE_UP,
         INFERENCE_CALLS,
     )
 
     async def collect(self) -> Sequence[Reading]:
-        """All as of now; without the inference server's calls while it doesn't answer."""
+        """All as of now; the machine's load as of the last look at it, and none before the first.
+
+        Without the inference server's calls while it doesn't answer.
+        """
         agent = self.agent
         slots, pool = agent.slots, agent.pool
         is_lent = not (agent.status.withheld or agent.status.is_draining)
@@ -79,6 +118,7 @@ class NodeMetrics:
             Reading(WORKERS_ENDED, {(exit_,): pool.ended[exit_] for exit_ in EXITS}),
             reading(ARTIFACTS, agent.artifacts.count),
             reading(ARTIFACT_BYTES, agent.artifacts.used_bytes),
+            *_load(agent.status.load),
             *await self._inference(),
         ]
 
@@ -94,3 +134,19 @@ class NodeMetrics:
         except PeerloomError:  # it may be ending, or computing too hard to answer
             return [reading(INFERENCE_UP, 1)]
         return [reading(INFERENCE_UP, 1), reading(INFERENCE_CALLS, status.answered)]
+
+
+def _load(load: MachineLoad | None) -> Sequence[Reading]:
+    if load is None:
+        return []
+    gpus = {(str(place),): gpu for place, gpu in enumerate(load.gpus)}
+    return [
+        reading(CORES, load.cores),
+        reading(CPU_USE, load.cpu_use),
+        reading(OWN_CPU_USE, load.own_cpu_use),
+        reading(MEMORY_BYTES, load.memory_total_bytes),
+        reading(MEMORY_USED, load.memory_used_bytes),
+        Reading(GPU_USE, {place: gpu.use for place, gpu in gpus.items() if gpu.HasField("use")}),
+        Reading(GPU_MEMORY_BYTES, {place: gpu.memory_total_bytes for place, gpu in gpus.items()}),
+        Reading(GPU_MEMORY_USED, {place: gpu.memory_used_bytes for place, gpu in gpus.items()}),
+    ]

@@ -80,6 +80,8 @@ class RegistryServicer(RegistryServiceServicer):
                     await registrar.note_lending(member, beat.withheld)
                 if beat.HasField("speed"):
                     await registrar.note_speed(member, beat.speed)
+                if beat.HasField("load"):
+                    registrar.note_load(member, beat.load)
                 if beat.address:
                     await registrar.note_address(member, beat.address, beat.via)
                 yield node_messages.beat_message(member, self._core.artifacts.version(member))

@@ -24,9 +24,11 @@ from peerloom.client.types import (
     EpochFinished,
     Evidence,
     GenerationFormed,
+    GpuLoad,
     Job,
     JobSpec,
     KeptArtifact,
+    MachineLoad,
     Model,
     Node,
     NodeAnswer,
@@ -110,6 +112,9 @@ class Look:
 def node(number: int, *, slots: int = 2, free: int = 1, state: str = "alive") -> Node:
     """A node whose name is as long as a machine's may be."""
     name = f"reading-room-{number:03}.library"
+    gpu = GpuLoad(None if number == 3 else 0.9, 40 * 10**9, 80 * 10**9)
+    load = MachineLoad(0.34, 0.12, 16, 12 * 10**9, 64 * 10**9, (gpu,) if number % 2 else ())
+    is_told = state != "dead" and number != 4  # of which the agent is an older one
     return Node(
         id=f"node-{number}",
         name=name,
@@ -127,6 +132,7 @@ def node(number: int, *, slots: int = 2, free: int = 1, state: str = "alive") ->
         last_seen_time=TIME,
         online_s=60.0,
         owner="library",
+        load=load if is_told else None,
     )
 
 

@@ -22,11 +22,12 @@ from node_agent_parts import StartService
 from paced_jobs import put_paced_task
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from peerloom import Client
+from peerloom import Client, MachineLoad
 from peerloom.embedded import Embedded
 
 STOP_LIMIT_S = 30.0
 VERDICT_LIMIT_S = 2.0
+USES = re.compile(r"^ cpu \d+%  mem \d+% ")
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.timeout(300),
@@ -69,6 +70,14 @@ def dashboard(address: str, *flags: str) -> Iterator[tuple[str, str]]:
             process.kill()
 
 
+def check_plausible(load: MachineLoad | None) -> None:
+    """What an agent on this very machine may say of it."""
+    assert load is not None
+    assert 0 <= load.own_cpu_use <= load.cpu_use <= 1
+    assert 0 < load.cores <= (os.cpu_count() or 1)
+    assert 10**7 < load.memory_used_bytes < load.memory_total_bytes <= psutil.virtual_memory().total
+
+
 def points(page: Page) -> int:
     """How many steps the curve of the loss shows."""
     return int(page.locator("[id^=chart-job][id$=-loss]").get_attribute("data-points") or 0)
@@ -98,6 +107,8 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         for name in ("node-1", "node-2", "attic"):
             expect(page.locator(f"[data-node={name}].alive")).to_be_visible(timeout=LIMIT_MS)
         expect(page.locator("[data-node=attic] .belief")).to_contain_text("0", timeout=LIMIT_MS)
+        expect(page.locator("[data-node=attic] .load")).to_have_text(USES, timeout=LIMIT_MS)
+        check_plausible(client.node("attic").load)
         job = client.train("paced:Paced", requests=3, epochs=1000)
         page.get_by_role("link", name="Jobs").click()
         page.get_by_role("link", name=job.id).click()
@@ -189,13 +200,16 @@ def test_actions_need_the_token_and_only_a_page_of_its_own(system: Embedded, bro
         assert status("act", here, "guessed") == 403
         assert status("act", here, token, "text/plain") == 400
         assert client.node("node-2").draining
+        assert status("logs", here, "guessed") == 403
+        assert status("logs", here, token) == 404, "it is no job"
         assert status("act", here, token) == 200
         assert not client.node("node-2").draining
     with dashboard(system.address) as (url, _):
         page = Look(browser, f"{url}#/nodes/node-2").page
         expect(page.get_by_role("heading", name="Why it is believed")).to_be_visible(timeout=LIMIT_MS)
         expect(page.locator("[data-act]")).to_have_count(0)
-        assert status("act", url.rstrip("/"), token) == 404, "without --actions there are none"
+        for path in ("act", "logs"):
+            assert status(path, url.rstrip("/"), token) == 404, "without --actions there are none"
 
 
 def test_a_registry_that_is_away_is_said_to_be_and_comes_back(

@@ -57,7 +57,16 @@ def url(asked: list[Mapping[str, Any]]) -> Iterator[str]:
             "seconds": 0.02,
         }
 
-    with served(filled_board(FEW), [posted_route("/act", act), posted_route("/ask", ask)]) as place:
+    async def logs(posted: Mapping[str, Any]) -> dict[str, Any]:
+        if posted["token"] != "right":
+            raise PermissionDeniedError("That isn't the token.")
+        lines = ["loading", "<img src=x onerror=alert(1)>"]
+        return {"tails": [{"node": FIRST, "worker": "w1", "lines": lines}], "more": True}
+
+    routes = [
+        posted_route(f"/{name}", answer) for name, answer in (("act", act), ("ask", ask), ("logs", logs))
+    ]
+    with served(filled_board(FEW), routes) as place:
         yield place
 
 
@@ -168,6 +177,30 @@ def test_a_job_s_page_tells_of_shares_methods_and_what_was_logged(browser: Brows
     page.close()
 
 
+def test_what_a_machine_uses_stands_beside_what_was_allocated_in_words_and_bars(
+    browser: Browser, url: str
+) -> None:
+    look = Look(browser, url)
+    page = look.page
+    first = page.locator(f'[data-node="{FIRST}"]')
+    expect(first.locator(".slots")).to_have_text("1 of 2 slots")
+    expect(first.locator(".load")).to_have_text(" cpu 34%  mem 19%  gpu 90% ")
+    bars = first.locator(".load progress").evaluate_all("all => all.map(one => one.value)")
+    assert bars == [0.34, 0.19, 0.9]
+    older, dead = (page.locator(f'[data-node="{node(number).name}"]') for number in (4, 5))
+    expect(older.locator(".load")).to_have_text("load unknown")
+    expect(dead.locator(".load")).to_have_count(0)
+    unknown = page.locator(f'[data-node="{node(3).name}"] .load')
+    expect(unknown).to_have_text(" cpu 34%  mem 19%  gpu ? ")
+    first.get_by_role("link", name=FIRST).click()
+    facts = page.locator(".facts")
+    expect(facts).to_contain_text("34% of 16, 12% by Peerloom")
+    expect(facts).to_contain_text("12.0 GB of 64.0 GB")
+    expect(facts).to_contain_text("90%, 40.0 GB of 80.0 GB")
+    look.check()
+    page.close()
+
+
 def test_an_action_is_told_in_words_and_asks_for_the_token(
     browser: Browser, url: str, asked: list[Mapping[str, Any]]
 ) -> None:
@@ -187,6 +220,28 @@ def test_an_action_is_told_in_words_and_asks_for_the_token(
     assert [one for one in asked if "do" in one] == [{"do": "drain", "what": FIRST, "token": "right"}]
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
+    page.close()
+
+
+def test_what_workers_printed_is_read_with_the_token_and_is_text(browser: Browser, url: str) -> None:
+    look = Look(browser, f"{url}#/jobs/job-1")
+    page = look.page
+    page.get_by_role("button", name="What they printed …").click()
+    dialog = page.get_by_role("dialog", name="What the workers of job-1 printed")
+    dialog.get_by_label("Token").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("status")).to_have_text("That isn't the token.")
+    expect(dialog.locator("pre")).to_have_count(0)
+    dialog.get_by_label("Token").fill("right")
+    page.keyboard.press("Enter")
+    expect(dialog.locator("pre")).to_have_text("loading\n<img src=x onerror=alert(1)>")
+    expect(dialog.get_by_role("heading", name=f"{FIRST} w1 2 lines")).to_be_visible()
+    expect(dialog).to_contain_text("peerloom jobs logs tells all that is kept")
+    expect(dialog.locator("img")).to_have_count(0)
+    look.check_accessible()
+    look.picture("dashboard-logs.png", 800)
+    dialog.get_by_role("button", name="Read them").click()
+    expect(dialog.locator("pre")).to_have_count(1)
     page.close()
 
 

@@ -113,8 +113,19 @@ def test_promtool_finds_nothing_to_say(system: Embedded) -> None:
         assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", ""), name
 
 
+def test_the_node_says_how_busy_its_machine_is(system: Embedded) -> None:
+    found = settled(system.metrics["node-1"], lambda s: "peerloom_node_cores" in s.names)
+    use, own = (found.value(f"peerloom_node_{whose}cpu_use_ratio") for whose in ("", "own_"))
+    assert 0 <= own <= use <= 1
+    used = found.value("peerloom_node_memory_used_bytes")
+    assert 10**7 < used < found.value("peerloom_node_memory_bytes")
+
+
 def test_the_dashboard_asks_for_what_these_scrapes_show(system: Embedded) -> None:
-    names = {name for address in system.metrics.values() for name in scrape(address).names}
+    """Of GPUs a machine without any tells the families alone."""
+    settled(system.metrics["node-1"], lambda s: "peerloom_node_cores" in s.names)
+    found = [scrape(address) for address in system.metrics.values()]
+    names = {name for one in found for name in (*one.names, *one.types)}
     named = set(re.findall(r"\b(?:peerloom|process|python)_\w+", DASHBOARD.read_text()))
     assert named - names == set()
 

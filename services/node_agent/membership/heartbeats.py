@@ -106,13 +106,14 @@ class Heartbeats:
             await stream.aclose()
 
     async def _requests(self, lease: NodeLease) -> AsyncIterator[HeartbeatRequest]:
-        told = lease.speed  # in this stream: what an earlier one said may be lost
+        told, told_load = lease.speed, None  # in this stream: what an earlier one said may be lost
         due = self._status.beat_due
         self._sent_s.clear()
         while True:
             due.clear()
             speed = None if self._status.speed is told else self._status.speed
-            told = self._status.speed
+            load = None if self._status.load is told_load else self._status.load
+            told, told_load = self._status.speed, self._status.load
             self._sent_s.append(self._clock.monotonic_s())
             yield HeartbeatRequest(
                 lease_id=lease.lease_id,
@@ -123,6 +124,7 @@ class Heartbeats:
                 speed=speed,
                 address=self._status.address,
                 via=self._status.via,
+                load=load,
             )
             with suppress(TimeoutError):
                 await asyncio.wait_for(due.wait(), lease.interval_s)

@@ -3,10 +3,12 @@
 import asyncio
 
 from peerloom.v1.common_pb2 import MachineSpeed
+from peerloom.v1.registry_pb2 import MachineLoad
 
 
 class NodeStatus:
-    """The node's id, where it is reached, whether it is drained, why its owner lends nothing, how fast it is.
+    """The node's id, where it is reached, whether it is drained, why its owner lends nothing, how fast it is
+    and how busy.
 
     Each verb sets the event of whoever has to act on the change: `beat_due`, so that the registry hears of it
     before the next heartbeat is due, and `policy_due`, so that the owner's policy is applied at once.
@@ -17,6 +19,7 @@ class NodeStatus:
         self._is_draining = False
         self._withheld = ""
         self._speed = MachineSpeed()
+        self._load: MachineLoad | None = None
         self._address = self._via = ""
         self.beat_due = asyncio.Event()
         self.policy_due = asyncio.Event()
@@ -40,6 +43,11 @@ class NodeStatus:
     def speed(self) -> MachineSpeed:
         """What was measured last; another object after each measurement."""
         return self._speed
+
+    @property
+    def load(self) -> MachineLoad | None:
+        """How busy the machine was at the last look; another object after each, None before the first."""
+        return self._load
 
     @property
     def address(self) -> str:
@@ -76,3 +84,7 @@ class NodeStatus:
         """The machine was measured."""
         self._speed = speed
         self.beat_due.set()
+
+    def note_load(self, load: MachineLoad) -> None:
+        """The machine was looked at; the next heartbeat tells it, which comes no sooner for that."""
+        self._load = load

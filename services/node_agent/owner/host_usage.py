@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
@@ -43,18 +44,27 @@ class HostUsageMeter:
 
 def _measure() -> tuple[float, dict[int, float], float]:
     """Busy seconds of all cores, of each process of ours, and the cores' seconds in all."""
-    times = psutil.cpu_times()
+    busy_s, total_s = busy_seconds(psutil.cpu_times())
+    return busy_s, own_seconds(), total_s
+
+
+def own_seconds() -> dict[int, float]:
+    """Processor time of the agent and of each process below it, by pid."""
     own: dict[int, float] = {}
     agent = psutil.Process()
     for process in [agent, *agent.children(recursive=True)]:
         with suppress(psutil.Error):
             used = process.cpu_times()
             own[process.pid] = used.user + used.system
+    return own
+
+
+def busy_seconds(times: Any) -> tuple[float, float]:
+    """The busy seconds, and all, of what psutil tells of one or of all cores."""
     # Guests' time is contained in the users', and waiting for a disk is not work.
     counted = {name: getattr(times, name) for name in times._fields if not name.startswith("guest")}
-    idle_s = counted["idle"] + counted.get("iowait", 0.0)
     total_s = sum(counted.values())
-    return total_s - idle_s, own, total_s
+    return total_s - counted["idle"] - counted.get("iowait", 0.0), total_s
 
 
 def _memory_of(pids: Iterable[int]) -> dict[int, int]:

@@ -59,21 +59,32 @@ class LentMachine:
 
 async def find_gpus(environment: Mapping[str, str] = os.environ) -> list[Gpu]:
     """The GPUs that this process may use, in CUDA's order; none without a driver."""
+    found = parse_gpus(await ask_nvidia_smi("uuid,name,memory.total"))
+    return visible_gpus(found, environment.get("CUDA_VISIBLE_DEVICES"))
+
+
+async def ask_nvidia_smi(fields: str) -> str:
+    """A line for each GPU with these fields, bytes as MiB; empty without a driver that answers."""
     if shutil.which("nvidia-smi") is None:
-        return []
-    arguments = ("--query-gpu=uuid,name,memory.total", "--format=csv,noheader,nounits")
-    process = await asyncio.create_subprocess_exec(
-        "nvidia-smi", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
+        return ""
+    arguments = (f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "nvidia-smi", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        )
+    except OSError as error:  # no process can be started just now
+        _log.warning("gpu_query_failed", reason=str(error))
+        return ""
     try:
         output, _ = await asyncio.wait_for(process.communicate(), _QUERY_S)
     except TimeoutError:
-        process.kill()
-        await process.wait()
         _log.warning("gpu_query_failed", reason=f"nvidia-smi did not answer within {_QUERY_S:g} s")
-        return []
-    found = parse_gpus(output.decode(errors="replace")) if process.returncode == 0 else []
-    return visible_gpus(found, environment.get("CUDA_VISIBLE_DEVICES"))
+        return ""
+    finally:
+        if process.returncode is None:  # too late, or the agent stops
+            process.kill()
+            await process.wait()
+    return output.decode(errors="replace") if process.returncode == 0 else ""
 
 
 def parse_gpus(text: str) -> list[Gpu]:

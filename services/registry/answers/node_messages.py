@@ -18,6 +18,7 @@ def node_message(
     seen_wall_s: float,
     online_s: float,
     withheld: str = "",
+    load: pb.MachineLoad | None = None,
 ) -> pb.Node:
     """A node whose durable facts are those of `record`; one that is withheld is draining."""
     return pb.Node(
@@ -32,14 +33,17 @@ def node_message(
         registered_time=to_timestamp(record.registered_s),
         last_seen_time=to_timestamp(seen_wall_s),
         online_s=online_s,
+        load=load,
     )
 
 
 def member_message(member: Member, now: Moment) -> pb.Node:
-    """A node with its last sign of life, slots and session length as of `now`."""
+    """A node with its last sign of life, slots, session length and load as of `now`."""
     seen_s, online_s = member.seen_wall_s(now), member.online_s(now)
     slots_total, slots_free = member.slots_total, member.slots_free
-    return node_message(member.record, slots_total, slots_free, seen_s, online_s, member.withheld)
+    return node_message(
+        member.record, slots_total, slots_free, seen_s, online_s, member.withheld, member.load_at(now)
+    )
 
 
 def beat_message(member: Member, artifact_version: int) -> pb.HeartbeatResponse:

@@ -26,10 +26,11 @@ from peerloom.kit.limits import MAX_ACCELERATORS, MAX_SLOTS, MAX_SPEED_GFLOPS, N
 from peerloom.kit.principal import Principal
 from peerloom.services.registry.membership.node_records import NodeRecord
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
-from peerloom.v1.registry_pb2 import NodeSpec, RegisterRequest
+from peerloom.v1.registry_pb2 import MachineLoad, NodeSpec, RegisterRequest
 
 MAX_SPEC_BYTES = 4096
 _MAX_BYTES_PER_S = 1e15
+_MAX_CORES = 1e6
 _SPEEDS = {
     "matmul_gflops": MAX_SPEED_GFLOPS,
     "memory_bytes_per_s": _MAX_BYTES_PER_S,
@@ -74,6 +75,17 @@ def check_speed(at: str, speed: MachineSpeed) -> None:
     for field, limit in _SPEEDS.items():
         check_range(f"{at}.{field}", getattr(speed, field), 0, limit)
     check_timestamp(f"{at}.measured_time", speed.measured_time)
+
+
+def check_load(at: str, load: MachineLoad) -> None:
+    """Raises InvalidArgumentError naming the field, behind `at`, that no machine can be busy with."""
+    load.DiscardUnknownFields()
+    check_range(f"{at}.cpu_use", load.cpu_use, 0, 1)
+    check_range(f"{at}.own_cpu_use", load.own_cpu_use, 0, 1)
+    check_range(f"{at}.cores", load.cores, 0, _MAX_CORES)
+    check_range(f"number of {at}.gpus", len(load.gpus), 0, MAX_ACCELERATORS)
+    for number, gpu in enumerate(load.gpus):
+        check_range(f"{at}.gpus[{number}].use", gpu.use, 0, 1)
 
 
 def check_reached_at(at: str, address: str, via: str) -> None:

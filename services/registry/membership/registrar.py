@@ -17,6 +17,7 @@ from peerloom.services.registry.membership.application import (
     Application,
     another_certificate,
     changes_too_often,
+    check_load,
     check_reached_at,
     check_speed,
     name_taken,
@@ -37,7 +38,7 @@ from peerloom.services.registry.membership.table import (
 )
 from peerloom.services.registry.store import RunSql, Store
 from peerloom.v1.common_pb2 import MachineSpeed
-from peerloom.v1.registry_pb2 import HeartbeatRequest
+from peerloom.v1.registry_pb2 import HeartbeatRequest, MachineLoad
 
 MAX_REASON_CHARACTERS = 256
 REMOVED = "Somebody removed it."
@@ -142,6 +143,11 @@ class Registrar:
         check_speed("speed", speed)
         if member.may_change(self._clock.monotonic_s()):
             await self._work.finish(self._note_speed(member, speed))
+
+    def note_load(self, member: Member, load: MachineLoad) -> None:
+        """Notes how busy the machine is, in memory only. Raises InvalidArgumentError for what is no load."""
+        check_load("load", load)
+        member.note_load(load, self._clock.monotonic_s())
 
     async def note_address(self, member: Member, address: str, via: str) -> None:
         """Stores where peers reach the node, and tells watchers, unless that is known.

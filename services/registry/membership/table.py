@@ -13,9 +13,11 @@ from peerloom.kit.clock import Clock
 from peerloom.services.registry.membership.decisions import CHANGE_RATE
 from peerloom.services.registry.membership.node_records import Moment, NodeRecord, OpenSession, Transition
 from peerloom.v1.common_pb2 import SlotCount
+from peerloom.v1.registry_pb2 import MachineLoad
 
 MAX_NODE_CHARACTERS = 64
 NEVER_S = float("-inf")
+LOAD_KEPT_S = 30.0  # six times as long as an agent takes between two looks; then it isn't how busy it is
 _SIMILAR_NAMES = 200
 
 
@@ -31,14 +33,16 @@ class Member:
 
     `heard_s` is monotonic, -inf until the node is heard by this process. `slots_total` and `slots_free`
     are as of the last heartbeat. `withheld` says why the owner lends nothing, as watchers were told; "" while
-    the node is lent. `is_timed` says that the failure detector has a deadline for the node, `changes` how
-    many more it may ask for.
+    the node is lent. `load` is how busy its machine was, as told at `load_heard_s` (monotonic). `is_timed`
+    says that the failure detector has a deadline for the node, `changes` how many more it may ask for.
     """
 
     __slots__ = (
         "changes",
         "heard_s",
         "is_timed",
+        "load",
+        "load_heard_s",
         "record",
         "session",
         "slots_free",
@@ -56,6 +60,8 @@ class Member:
         self.stream: HeartbeatStream | None = None
         self.is_timed = False
         self.withheld = ""
+        self.load: MachineLoad | None = None
+        self.load_heard_s = NEVER_S
         self.changes: Bucket | None = None
 
     def may_change(self, now_s: float) -> bool:
@@ -76,6 +82,14 @@ class Member:
             stream.members.add(self)
         self.heard_s = now_s
         self.slots_total, self.slots_free = slots.total, slots.free
+
+    def note_load(self, load: MachineLoad, now_s: float) -> None:
+        """Notes how busy the machine was, as told at `now_s` (monotonic seconds)."""
+        self.load, self.load_heard_s = load, now_s
+
+    def load_at(self, now: Moment) -> MachineLoad | None:
+        """How busy the machine is; None where that was told too long ago, or never in this session."""
+        return self.load if now.monotonic_s - self.load_heard_s <= LOAD_KEPT_S else None
 
     def adopt(self, incarnation: int) -> None:
         """Takes over a higher incarnation from a heartbeat; the node's next change stores it."""
@@ -162,7 +176,7 @@ class MembershipTable:
             member.session = None
             self.relays.discard(member)
             self._on_session_end(member)
-            member.withheld = ""
+            member.withheld, member.load = "", None
 
     def find(self, node: str) -> Member:
         """The node with this id or name.

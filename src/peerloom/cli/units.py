@@ -32,6 +32,11 @@ def human_step(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
+def human_share(part: float | None) -> str:
+    """A part of the whole, 0 to 1, e.g. "34%"; "-" for what isn't known."""
+    return "-" if part is None else f"{part:.0%}"
+
+
 def human_age(time: datetime | None, now: datetime | None = None) -> str:
     """How long ago, e.g. "12 s ago"; "-" for a time that isn't set."""
     if time is None:

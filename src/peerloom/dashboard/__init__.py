@@ -14,5 +14,6 @@ window        the web server: the pages' files, and one stream of events for eac
 posted        what a page of ours may send, and how a refusal is answered
 questions     a model is asked
 permitted_actions  a node is drained, a job cancelled: for those who have the token
+log_tails     the ends of what a job's workers printed, for them too
 static        what runs in the browser
 """

@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import asdict, replace
 from typing import Any
 
-from peerloom.client.types import Node, NodeEvent
+from peerloom.client.types import MachineLoad, Node, NodeEvent
 
 EVENT_LIMIT = 300
 
@@ -19,13 +20,16 @@ class NetworkPage:
         self._events: deque[NodeEvent] = deque(maxlen=EVENT_LIMIT)
 
     def apply(self, event: NodeEvent) -> None:
-        """Takes a change of a node."""
+        """Takes a change of a node; of its load events don't tell, so that stays as it was listed."""
         self.sequence = event.sequence
         self._events.appendleft(event)
         if event.kind == "removed":
             self._nodes.pop(event.node.id, None)
         else:
-            self._nodes[event.node.id] = event.node
+            known = self._nodes.get(event.node.id)
+            is_there = event.node.state in ("alive", "suspect")
+            load = known.load if known is not None and is_there else None
+            self._nodes[event.node.id] = replace(event.node, load=load)
         self._changed_at[event.node.id] = event.sequence
 
     def refresh(self, nodes: Iterable[Node], asked_at: int) -> None:
@@ -71,7 +75,23 @@ def _node(node: Node) -> dict[str, Any]:
         "accelerators": [f"{one.count} {one.kind} {one.model}".strip() for one in node.accelerators],
         "gflops": node.speed.matmul_gflops if node.speed else None,
         "heartbeat_ms": _milliseconds(node.speed.heartbeat_s if node.speed else None),
+        "load": _load(node.load),
         "last_seen": None if node.state == "alive" else node.last_seen_time,
+    }
+
+
+def _load(load: MachineLoad | None) -> dict[str, Any] | None:
+    if load is None:
+        return None
+    return {
+        "cpu": round(load.cpu_use, 2),
+        "own_cpu": round(load.own_cpu_use, 2),
+        "cores": load.cores,
+        "memory": round(load.memory_use, 2),
+        "memory_used_bytes": load.memory_used_bytes,
+        "memory_total_bytes": load.memory_total_bytes,
+        "gpu": load.gpu_use,
+        "gpus": [asdict(gpu) for gpu in load.gpus],
     }
 
 

@@ -40,11 +40,16 @@ def actions_route(client: AsyncClient, token: str) -> Route:
     """
 
     async def act(posted: Mapping[str, Any]) -> dict[str, Any]:
-        if not hmac.compare_digest(text_field(posted, "token").encode(), token.encode()):
-            raise PermissionDeniedError("That isn't the token: the dashboard printed it when it started.")
+        check_token(posted, token)
         do, what = text_field(posted, "do"), text_field(posted, "what")
         if do not in ACTIONS:
             raise InvalidArgumentError.of_field("do", do, f"one of {', '.join(ACTIONS)}")
         return {"said": await ACTIONS[do](client, what)}
 
     return posted_route("/act", act)
+
+
+def check_token(posted: Mapping[str, Any], token: str) -> None:
+    """Raises PermissionDeniedError unless "token" is this dashboard's."""
+    if not hmac.compare_digest(text_field(posted, "token").encode(), token.encode()):
+        raise PermissionDeniedError("That isn't the token: the dashboard printed it when it started.")

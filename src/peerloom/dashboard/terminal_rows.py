@@ -37,12 +37,19 @@ def _node_jobs(row: Mapping[str, Any]) -> str:
     return f"{first} +{len(others)}" if others else first
 
 
+def _load(row: Mapping[str, Any], part: str) -> str:
+    return _number(row["load"][part] if row["load"] else None, ".0%")
+
+
 NODE_COLUMNS = (
     Column("NODE", lambda row: row["name"]),
     Column("STATE", _node_state),
     Column("USED", lambda row: f"{_number(row['used'], 'd')}/{row['slots']}", right=True),
     Column("BELIEF", lambda row: _number(row["belief"], ".3f"), right=True),
     Column("JOBS", _node_jobs),
+    Column("CPU", lambda row: _load(row, "cpu"), right=True),
+    Column("MEM", lambda row: _load(row, "memory"), right=True),
+    Column("GPU", lambda row: _load(row, "gpu"), right=True),
     Column("GFLOPS", lambda row: _number(row["gflops"], ",.0f"), right=True),
     Column("DEVICE", lambda row: ", ".join(row["accelerators"]) or "-"),
     Column("OWNER", lambda row: row["owner"] or "-"),

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from peerloom.client.async_client import AsyncClient
 from peerloom.dashboard.board import Board
 from peerloom.dashboard.following import kept_following
+from peerloom.dashboard.log_tails import logs_route
 from peerloom.dashboard.permitted_actions import actions_route
 from peerloom.dashboard.questions import questions_route
 from peerloom.errors import UnavailableError
@@ -150,13 +151,15 @@ async def serve_window(
 ) -> None:
     """Follows the system of a client and shows it until a signal, which is then raised again.
 
-    Who has the `token` may drain nodes and cancel jobs; without one nobody may. `look_beside` tells, in a
-    thread and once a second, of the network that a testbed emulates, if there is one.
+    Who has the `token` may drain nodes, cancel jobs and read their logs; without one nobody may.
+    `look_beside` tells, in a thread and once a second, of the network that a testbed emulates, if there is
+    one.
     """
     async with kept_following(connect, look_beside) as followed:
         board, client = followed.board, followed.client
         board.pin("window", lambda: {"acts": bool(token)})
-        posts = [questions_route(client), *([actions_route(client, token)] if token else [])]
+        guarded = [actions_route(client, token), logs_route(client, token)] if token else []
+        posts = [questions_route(client), *guarded]
         app = web_application(board, followed.follower.close_ups.looking, base_path, hosts, posts)
         config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
         server = WebServer(config, board)

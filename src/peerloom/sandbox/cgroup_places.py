@@ -55,6 +55,23 @@ def choose_places(own: str, mounts: str) -> tuple[CgroupPlaces | None, str]:
     return None, "no cgroups with the controllers memory and pids are mounted"
 
 
+def own_folders(controller: str) -> list[Path]:
+    """The folder of this process's cgroup for `controller`, then those around it. Raises OSError."""
+    own = Path("/proc/self/cgroup").read_text()
+    return folders_around(own, Path("/proc/self/mountinfo").read_text(), controller)
+
+
+def folders_around(own: str, mounts: str, controller: str) -> list[Path]:
+    """The same, from the texts of /proc/self/cgroup and /proc/self/mountinfo; none where nothing counts."""
+    paths, mounted = dict(_paths_of(own)), list(_mounts_of(mounts))
+    for kind, name in (("cgroup", controller), ("cgroup2", "")):
+        folder = _folder(mounted, kind, name, paths.get(name, ""))
+        if folder is not None:
+            tops = {Path(place) for _, place, its_kind, _ in mounted if its_kind == kind}
+            return [one for one in (folder, *folder.parents) if any(one.is_relative_to(top) for top in tops)]
+    return []
+
+
 def _if_writable(places: CgroupPlaces) -> tuple[CgroupPlaces | None, str]:
     for folder in places.folders:
         if not os.access(folder, os.W_OK):

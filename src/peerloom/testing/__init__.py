@@ -15,7 +15,8 @@ they stand on is not. Workers follow a script.
     scripted_worker      the worker's real session without training: `scripted_session`, `scripted_state`,
                          `scripted_collective`, `scripted_starter`, `scripted_evaluator`, `agent_transfers`
     training_script      how such a training goes; `observer` is told of it
-    told_evidence        a node's past; `process_globals` what changes in the process around
+    told_evidence        a node's past; `told_load` how busy its machine is
+    process_globals      what changes in the process around
 """
 
 from peerloom.client.transport_seam import TransportSeam

@@ -13,6 +13,7 @@ from peerloom.client.address import Address
 from peerloom.client.async_client import AsyncClient
 from peerloom.client.client import Client
 from peerloom.client.transport_seam import TransportSeam, use_transport
+from peerloom.client.types import MachineLoad
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
@@ -24,6 +25,7 @@ from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.simulated_processes import MemoryWorld, Process, ProcessRun
 from peerloom.testing.told_evidence import TrackRecord, tell_evidence
 from peerloom.testing.told_history import History
+from peerloom.testing.told_load import check_shares, load_message
 from peerloom.testing.training_script import Scripts, TrainingScript
 
 T = TypeVar("T")
@@ -141,6 +143,17 @@ class InMemorySystem:
         """Tells the selector evidence about a node, as nodes and trainers would."""
         self._wait(tell_evidence(self._asking, dialer_of(self._run_of(_CLIENT)), node, record, self.clock))
 
+    def set_load(self, node: str, load: MachineLoad) -> None:
+        """A node's machine is so busy from now on; returns when its agent has told the registry.
+
+        Until this is called a node says nothing of it, as an older agent. Raises InvalidArgumentError for
+        parts that aren't from 0 to 1.
+        """
+        self._process(node)
+        check_shares(load)
+        self._world.loads[node] = load_message(load)
+        self._wait(self._until_load_is(node, load))
+
     def kill(self, name: str) -> None:
         """A node, or "registry", "selector" or "trainer", dies at once, and says nothing; its disk stays."""
         self._now(partial(self._process(name).kill, "a test"))
@@ -216,6 +229,10 @@ class InMemorySystem:
 
     async def _until_node_is(self, name: str, state: str) -> None:
         while name not in [node.name for node in await self._asking.nodes(states=[state])]:
+            await asyncio.sleep(_POLL_S)
+
+    async def _until_load_is(self, name: str, load: MachineLoad) -> None:
+        while (await self._asking.node(name)).load != load:
             await asyncio.sleep(_POLL_S)
 
     def _process(self, name: str) -> Process:

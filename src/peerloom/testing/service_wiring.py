@@ -38,6 +38,7 @@ from peerloom.testing.scripted_starter import ScriptedStarter
 from peerloom.testing.simulated_processes import ProcessRun
 from peerloom.testing.virtual_loop import VirtualLoop, current_run
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
+from peerloom.v1.registry_pb2 import MachineLoad
 from peerloom.v1.trainer_pb2 import Job
 
 REGISTRY, SELECTOR, TRAINER = "10.0.0.1:7400", "10.0.0.2:7401", "10.0.0.3:7402"
@@ -82,6 +83,17 @@ class VirtualClock:
     def monotonic_s(self) -> float:
         """Seconds since the history began."""
         return self._loop.time()
+
+
+class ScriptedLoad:
+    """A machine that is as busy as a test said; before that nobody knows."""
+
+    def __init__(self, run: ProcessRun) -> None:
+        self._run = run
+
+    async def look(self) -> MachineLoad | None:
+        """As it was said last."""
+        return self._run.world.loads.get(self._run.name)
 
 
 class QuietMachine:
@@ -150,6 +162,7 @@ async def node_agent(
         machine=LentMachine(slots, "cpu", accelerators, 10**9, 1, lambda: True),
         starter=ScriptedStarter(run),
         meter=QuietMachine(),
+        load_meter=ScriptedLoad(run),
         measure_speed=measure_speed,
         sandbox=SandboxSupport(7, seccomp=True),
         chance=_chance(run),

@@ -13,6 +13,7 @@ from peerloom.testing.observer import Observer
 from peerloom.testing.told_history import History
 from peerloom.testing.training_script import Scripts
 from peerloom.testing.virtual_loop import OrderedTask, VirtualLoop, current_run
+from peerloom.v1.registry_pb2 import MachineLoad
 
 Main = Callable[["ProcessRun"], Coroutine[Any, Any, None]]
 _UNWINDINGS = 20  # some take a cancellation for the end of a call, and go on
@@ -173,6 +174,7 @@ class MemoryWorld:
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
     is_ending: bool = False
     scripts: Scripts = field(default_factory=Scripts)
+    loads: dict[str, MachineLoad] = field(default_factory=dict)
     evaluator_dies: float = 0.0  # so often; no reason for a job to fail
     observed: Observer = field(init=False)
 

@@ -317,6 +317,7 @@ class Node(_message.Message):
     LAST_SEEN_TIME_FIELD_NUMBER: _builtins.int
     ONLINE_S_FIELD_NUMBER: _builtins.int
     WITHHELD_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Given by the registry at the first registration, "node-" and 12 hexadecimal digits."""
     state: Global___NodeState.ValueType
@@ -347,6 +348,12 @@ class Node(_message.Message):
     def last_seen_time(self) -> _timestamp_pb2.Timestamp:
         """When the registry last heard of it."""
 
+    @_builtins.property
+    def load(self) -> Global___MachineLoad:
+        """How busy its machine was a moment ago. Unset in events, when it has no open session, and when it hasn't said
+        for 30 s: an older agent never does.
+        """
+
     def __init__(
         self,
         *,
@@ -361,14 +368,91 @@ class Node(_message.Message):
         last_seen_time: _timestamp_pb2.Timestamp | None = ...,
         online_s: _builtins.float = ...,
         withheld: _builtins.str = ...,
+        load: Global___MachineLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_seen_time", b"last_seen_time", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_seen_time", b"last_seen_time", "load", b"load", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "incarnation", b"incarnation", "last_seen_time", b"last_seen_time", "node_id", b"node_id", "online_s", b"online_s", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "incarnation", b"incarnation", "last_seen_time", b"last_seen_time", "load", b"load", "node_id", b"node_id", "online_s", b"online_s", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class MachineLoad(_message.Message):
+    """How busy a node's machine is, by all that runs there; an agent in a container with limits tells of those."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_USE_FIELD_NUMBER: _builtins.int
+    OWN_CPU_USE_FIELD_NUMBER: _builtins.int
+    CORES_FIELD_NUMBER: _builtins.int
+    MEMORY_USED_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
+    cpu_use: _builtins.float
+    """Part of `cores` that was in use over the last seconds, 0 to 1."""
+    own_cpu_use: _builtins.float
+    """The part that the agent and its workers had of it, 0 to 1."""
+    cores: _builtins.float
+    """How many cores there are, e.g. 0.5 in a container that may use half of one."""
+    memory_used_bytes: _builtins.int
+    """Memory in use, in bytes, without what the kernel keeps of files and could drop."""
+    memory_total_bytes: _builtins.int
+    """Memory in all, in bytes."""
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___GpuLoad]:
+        """Its GPUs as far as the driver tells, in CUDA's order, at most 64."""
+
+    def __init__(
+        self,
+        *,
+        cpu_use: _builtins.float = ...,
+        own_cpu_use: _builtins.float = ...,
+        cores: _builtins.float = ...,
+        memory_used_bytes: _builtins.int = ...,
+        memory_total_bytes: _builtins.int = ...,
+        gpus: _abc.Iterable[Global___GpuLoad] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu_use", b"cpu_use", "gpus", b"gpus", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "own_cpu_use", b"own_cpu_use"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MachineLoad: _TypeAlias = MachineLoad  # noqa: Y015
+
+@_typing.final
+class GpuLoad(_message.Message):
+    """How busy one GPU is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USE_FIELD_NUMBER: _builtins.int
+    MEMORY_USED_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    use: _builtins.float
+    """Part of the last moment in which it computed, 0 to 1; unset where the driver doesn't tell (e.g. MIG)."""
+    memory_used_bytes: _builtins.int
+    """Memory in use, in bytes."""
+    memory_total_bytes: _builtins.int
+    """Memory in all, in bytes."""
+    def __init__(
+        self,
+        *,
+        use: _builtins.float | None = ...,
+        memory_used_bytes: _builtins.int = ...,
+        memory_total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_use", b"_use", "use", b"use"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_use", b"_use", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "use", b"use"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__use: _TypeAlias = _typing.Literal["use"]  # noqa: Y015
+    _WhichOneofArgType__use: _TypeAlias = _typing.Literal["_use", b"_use"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__use) -> _WhichOneofReturnType__use | None: ...
+
+Global___GpuLoad: _TypeAlias = GpuLoad  # noqa: Y015
 
 @_typing.final
 class RegisterRequest(_message.Message):
@@ -450,6 +534,7 @@ class HeartbeatRequest(_message.Message):
     SPEED_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     VIA_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     lease_id: _builtins.str
     """From RegisterResponse."""
     incarnation: _builtins.int
@@ -470,6 +555,10 @@ class HeartbeatRequest(_message.Message):
     def speed(self) -> _common_pb2.MachineSpeed:
         """What the node measured of its machine since it registered; unset while that is nothing new."""
 
+    @_builtins.property
+    def load(self) -> Global___MachineLoad:
+        """How busy its machine is; unset while that is nothing new."""
+
     def __init__(
         self,
         *,
@@ -481,10 +570,11 @@ class HeartbeatRequest(_message.Message):
         speed: _common_pb2.MachineSpeed | None = ...,
         address: _builtins.str = ...,
         via: _builtins.str = ...,
+        load: Global___MachineLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["slots", b"slots", "speed", b"speed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "slots", b"slots", "speed", b"speed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "artifact_version", b"artifact_version", "incarnation", b"incarnation", "lease_id", b"lease_id", "slots", b"slots", "speed", b"speed", "via", b"via", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "artifact_version", b"artifact_version", "incarnation", b"incarnation", "lease_id", b"lease_id", "load", b"load", "slots", b"slots", "speed", b"speed", "via", b"via", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,8 +23,8 @@ def test_a_table_goes_to_standard_output_aligned_and_without_colour() -> None:
     result = run("nodes", "list")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "NODE    STATE  FREE  DEVICE      ONLINE  ADDRESS",
-        "node-1  alive   2/3  -       1 min 15 s  127.0.0.1:5001",
+        "NODE    STATE  FREE  CPU  MEM  GPU  DEVICE      ONLINE  ADDRESS",
+        "node-1  alive   2/3    -    -    -  -       1 min 15 s  127.0.0.1:5001",
     ]
     assert result.stderr == ""
 

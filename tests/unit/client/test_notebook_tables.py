@@ -92,8 +92,8 @@ def test_ipython_shows_a_list_as_a_table_and_a_value_by_its_fields() -> None:
 
     shown = Reading(HTMLFormatter()(Listing([node(), node("bert", state="dead")])))
     assert shown.cells[:4] == ["node", "state", "draining", "free"]
-    assert shown.cells[8:12] == ["anna", "alive", "-", "1/2"]
-    assert shown.cells[16:18] == ["bert", "dead"]
+    assert shown.cells[11:15] == ["anna", "alive", "-", "1/2"]
+    assert shown.cells[22:24] == ["bert", "dead"]
     single = Reading(HTMLFormatter()(node(reason="Registered.")))
     assert dict(zip(single.cells[::2], single.cells[1::2], strict=True)) == {
         "node": "anna",

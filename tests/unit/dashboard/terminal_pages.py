@@ -26,6 +26,7 @@ def node(name: str, **others: Any) -> dict[str, Any]:
         "address": "127.0.0.1:5001",
         "accelerators": ["1 cpu"],
         "gflops": 39.8,
+        "load": {"cpu": 0.34, "memory": 0.5, "gpu": None},
         "belief": 1.5,
         "jobs": [],
     }

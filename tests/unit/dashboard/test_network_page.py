@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from peerloom import Node, NodeEvent
+from peerloom import GpuLoad, MachineLoad, Node, NodeEvent
 from peerloom.client.types import NodeEventKind
 from peerloom.dashboard.availability import Availability, services_page
 from peerloom.dashboard.network_page import EVENT_LIMIT, NetworkPage
@@ -69,6 +69,21 @@ def test_a_list_that_was_asked_for_before_an_event_doesn_t_take_it_back() -> Non
     assert shown(page) == [("anna", "dead"), ("berta", "alive")]
     page.refresh([node("anna", free_slots=0)], page.sequence)
     assert shown(page) == [("anna", "alive")]
+
+
+def test_a_load_stays_over_an_event_which_never_tells_it_and_goes_with_the_node() -> None:
+    load = MachineLoad(0.34, 0.1, 2, 3 * 10**9, 8 * 10**9, (GpuLoad(0.5, 1, 2), GpuLoad(None, 0, 2)))
+    page = NetworkPage()
+    page.refresh([node("anna", load=load)], 0)
+    page.apply(event(1, "drain_changed", node("anna", draining=True)))
+    page.apply(event(2, "registered", node("berta")))
+    anna, berta = page.nodes()
+    assert anna["draining"]
+    assert (anna["load"]["cpu"], anna["load"]["memory"], anna["load"]["gpu"]) == (0.34, 0.38, 0.5)
+    assert [gpu["use"] for gpu in anna["load"]["gpus"]] == [0.5, None]
+    assert berta["load"] is None
+    page.apply(event(3, "interrupted", node("anna", state="dead")))
+    assert page.nodes()[0]["load"] is None
 
 
 def test_a_removed_node_doesn_t_come_back_by_an_older_list() -> None:

@@ -44,11 +44,11 @@ def test_a_table_fits_its_room_and_has_a_line_a_row(names: list[str], width: int
 
 
 def test_a_row_has_its_figures_and_what_is_not_known_is_a_dash() -> None:
-    away = node("bert", state="dead", used=None, belief=None, gflops=None)
-    table = table_within(NODE_COLUMNS[:6], [node("anna", jobs=["job-1", "job-2"]), away], 80)
+    away = node("bert", state="dead", used=None, belief=None, gflops=None, load=None)
+    table = table_within(NODE_COLUMNS[:9], [node("anna", jobs=["job-1", "job-2"]), away], 80)
     assert table.rows == (
-        ("anna", "alive", "1/2", "1.500", "job-1 +1", "40"),
-        ("bert", "dead", "-/2", "-", "-", "-"),
+        ("anna", "alive", "1/2", "1.500", "job-1 +1", "34%", "50%", "-", "40"),
+        ("bert", "dead", "-/2", "-", "-", "-", "-", "-", "-"),
     )
     assert table.keys == ("node-anna", "node-bert")
     waiting = job("job-1", state="no_compute", step=None, loss=None, metric=None, samples_per_s=None)

@@ -19,6 +19,7 @@ from peerloom.v1.registry_pb2 import (
     NODE_STATE_SUSPECT,
     HeartbeatRequest,
     HeartbeatResponse,
+    MachineLoad,
 )
 
 FIRST_SPEED = MachineSpeed(matmul_gflops=1.0)
@@ -117,6 +118,30 @@ async def test_a_speed_is_said_when_it_is_new_and_again_on_each_new_stream() -> 
     await bench.hold()
     said = [request.speed.matmul_gflops for request in bench.requests]
     assert said == [0.0, 2.0, 0.0, 2.0]
+
+
+async def test_a_load_waits_for_the_next_heartbeat_and_is_said_once_on_each_stream() -> None:
+    load = MachineLoad(cpu_use=0.5, cores=2)
+
+    async def answer(request: HeartbeatRequest) -> HeartbeatResponse:
+        match len(bench.requests):
+            case 1:
+                bench.status.beat_due.clear()
+                bench.status.note_load(load)
+                assert not bench.status.beat_due.is_set()
+                bench.status.note_withheld("")  # now another heartbeat is due
+            case 2:
+                bench.status.note_withheld("")
+            case 3:
+                raise UnavailableError("the registry died")
+            case 4:
+                raise ended()
+        return HeartbeatResponse(state=NODE_STATE_ALIVE, incarnation=4)
+
+    bench = Bench(answer)
+    await bench.hold()
+    said = [request.load.cpu_use if request.HasField("load") else None for request in bench.requests]
+    assert said == [None, 0.5, None, 0.5]
 
 
 async def test_a_suspicion_is_refuted_at_once_with_a_higher_incarnation() -> None:

@@ -132,3 +132,17 @@ def test_bad_input_is_refused_with_words(system: InMemorySystem) -> None:
         InMemorySystem(nodes=-1)
     with pytest.raises(FailedPreconditionError, match="another system in memory is open"):
         InMemorySystem()
+
+
+def test_a_machine_is_as_busy_as_a_test_says_and_nobody_knows_before(
+    system: InMemorySystem, client: peerloom.Client
+) -> None:
+    assert client.node("node1").load is None
+    load = peerloom.MachineLoad(0.5, 0.25, 8, 2 * 10**9, 8 * 10**9, (peerloom.GpuLoad(None, 1, 4),))
+    system.set_load("node1", load)
+    assert client.node("node1").load == load
+    assert client.node("node2").load is None
+    with pytest.raises(InvalidArgumentError, match="cpu_use"):
+        system.set_load("node1", peerloom.MachineLoad(1.5, 0, 1, 0, 1))
+    with pytest.raises(NotFoundError, match="node9"):
+        system.set_load("node9", load)

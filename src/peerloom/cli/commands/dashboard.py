@@ -36,7 +36,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
     help="Listen beyond loopback: whoever reaches the port sees all, without a login.",
 )
 @click.option(
-    "--actions", is_flag=True, help="Let who has the token that is printed drain nodes and cancel jobs."
+    "--actions",
+    is_flag=True,
+    help="Let who has the token that is printed drain nodes, cancel jobs and read logs.",
 )
 @click.option(
     "--testbed",

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import click
 
-from peerloom import Client, MachineSpeed, Node, ScoreTerm, Session
+from peerloom import Client, GpuLoad, MachineSpeed, Node, ScoreTerm, Session
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options
 from peerloom.cli.name_completion import NODE
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import Pair, choice_of
-from peerloom.cli.units import human_age, human_bytes, human_duration
+from peerloom.cli.units import human_age, human_bytes, human_duration, human_share
 from peerloom.client.types import NodeState
 from peerloom.errors import NotFoundError, UnavailableError
 from peerloom.kit.printable import Column
@@ -34,6 +34,9 @@ COLUMNS = (
     Column("NODE", lambda node: node.name),
     Column("STATE", state_of),
     Column("FREE", free_of, right=True),
+    Column("CPU", lambda node: human_share(node.load and node.load.cpu_use), right=True),
+    Column("MEM", lambda node: human_share(node.load and node.load.memory_use), right=True),
+    Column("GPU", lambda node: human_share(node.load and node.load.gpu_use), right=True),
     Column("DEVICE", lambda node: device_of(node)),
     Column("ONLINE", lambda node: human_duration(node.online_s) if node.online_s else "-", right=True),
     Column("ADDRESS", lambda node: f"{node.address} via {node.via}" if node.via else node.address),
@@ -149,6 +152,30 @@ def _measured_of(speed: MachineSpeed | None) -> list[tuple[str, str]]:
     ]
 
 
+def _in_use(node: Node) -> list[tuple[str, str]]:
+    """How busy its machine is; of one that is away nothing is to be known."""
+    load = node.load
+    if load is None:
+        is_there = node.state in ("alive", "suspect")
+        return [("load", "unknown: its agent hasn't told it, as older ones don't")] if is_there else []
+    cores = f"{human_share(load.cpu_use)} of {load.cores:g}, {human_share(load.own_cpu_use)} by Peerloom"
+    memory = _used_of(load.memory_used_bytes, load.memory_total_bytes)
+    return [
+        ("cores in use", cores),
+        ("memory in use", memory),
+        *((f"gpu {place} in use", _gpu_in_use(gpu)) for place, gpu in enumerate(load.gpus)),
+    ]
+
+
+def _gpu_in_use(gpu: GpuLoad) -> str:
+    memory = f"{_used_of(gpu.memory_used_bytes, gpu.memory_total_bytes)} of memory"
+    return memory if gpu.use is None else f"{human_share(gpu.use)}, {memory}"
+
+
+def _used_of(used: int, total: int) -> str:
+    return f"{human_bytes(used)} of {human_bytes(total)}"
+
+
 def _print_node(node: Node) -> None:
     print_fields(
         [
@@ -161,6 +188,7 @@ def _print_node(node: Node) -> None:
             ("state", f"{state_of(node)}: {node.reason}" if node.reason else state_of(node)),
             ("not lent", node.withheld),
             ("slots", f"{free_of(node)} free"),
+            *_in_use(node),
             ("device", device_of(node)),
             *_measured_of(node.speed),
             ("labels", ", ".join(f"{key}={value}" for key, value in node.labels.items())),

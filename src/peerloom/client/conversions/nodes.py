@@ -1,7 +1,7 @@
 """Nodes, sessions and services."""
 
 from peerloom.client.conversions.words import time_of, word_of
-from peerloom.client.types import Accelerator, MachineSpeed, Node, NodeEvent, Session
+from peerloom.client.types import Accelerator, GpuLoad, MachineLoad, MachineSpeed, Node, NodeEvent, Session
 from peerloom.v1 import common_pb2, registry_pb2
 
 
@@ -28,6 +28,7 @@ def node_of(message: registry_pb2.Node) -> Node:
         owner=spec.owner,
         relay=spec.relay,
         via=spec.via,
+        load=_load(message.load) if message.HasField("load") else None,
     )
 
 
@@ -70,4 +71,19 @@ def _speed(message: common_pb2.MachineSpeed) -> MachineSpeed:
         training_gflops=message.training_gflops or None,
         heartbeat_s=message.heartbeat_s or None,
         measured_time=time_of(message, "measured_time"),
+    )
+
+
+def _load(message: registry_pb2.MachineLoad) -> MachineLoad:
+    gpus = [
+        GpuLoad(gpu.use if gpu.HasField("use") else None, gpu.memory_used_bytes, gpu.memory_total_bytes)
+        for gpu in message.gpus
+    ]
+    return MachineLoad(
+        cpu_use=message.cpu_use,
+        own_cpu_use=message.own_cpu_use,
+        cores=message.cores,
+        memory_used_bytes=message.memory_used_bytes,
+        memory_total_bytes=message.memory_total_bytes,
+        gpus=tuple(gpus),
     )

@@ -103,6 +103,7 @@ def _session_end(session: Session) -> str:
 def _more_of_node(node: Node) -> Iterable[tuple[str, str]]:
     yield "reason", node.reason
     yield "lends nothing", node.withheld
+    yield "busy", str(node.load) if node.load else ""
     yield "labels", _pairs(node.labels)
     yield "last seen", _time(node.last_seen_time)
 
@@ -127,6 +128,9 @@ COLUMNS: Mapping[type, Sequence[Column]] = {
         Column("state", lambda one: one.state),
         Column("draining", lambda one: "yes" if one.draining else "-"),
         Column("free", lambda one: f"{_or_dash(one.free_slots, 'd')}/{one.slots}", right=True),
+        Column("cpu", lambda one: _or_dash(one.load and one.load.cpu_use, ".0%"), right=True),
+        Column("memory", lambda one: _or_dash(one.load and one.load.memory_use, ".0%"), right=True),
+        Column("gpu", lambda one: _or_dash(one.load and one.load.gpu_use, ".0%"), right=True),
         Column(
             "device",
             lambda one: ", ".join(f"{a.count} x {a.model or a.kind}" for a in one.accelerators) or "-",

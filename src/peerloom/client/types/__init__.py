@@ -59,6 +59,8 @@ from peerloom.client.types.jobs import (
 )
 from peerloom.client.types.nodes import (
     Accelerator,
+    GpuLoad,
+    MachineLoad,
     MachineSpeed,
     Node,
     NodeEvent,
@@ -91,6 +93,7 @@ __all__ = [
     "EvidenceKind",
     "ExplainedBelief",
     "GenerationFormed",
+    "GpuLoad",
     "GradientsRefused",
     "Job",
     "JobEvent",
@@ -103,6 +106,7 @@ __all__ = [
     "LiarDismissed",
     "LinkTraffic",
     "LogLine",
+    "MachineLoad",
     "MachineSpeed",
     "Model",
     "ModelEvaluated",

@@ -50,10 +50,65 @@ class MachineSpeed:
 
 
 @dataclass(frozen=True)
+class GpuLoad:
+    """How busy one GPU is: the part of the last moment in which it computed, 0 to 1, and bytes of its memory.
+
+    `use` is None where the driver doesn't tell.
+    """
+
+    use: float | None
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+    def __str__(self) -> str:
+        use = "?" if self.use is None else f"{self.use:.0%}"
+        return f"{use}, {_of_bytes(self.memory_used_bytes, self.memory_total_bytes)}"
+
+
+@dataclass(frozen=True)
+class MachineLoad:
+    """How busy a node's machine was over the last seconds, by all that runs there.
+
+    `cpu_use` is the part of its `cores` in use, 0 to 1, `own_cpu_use` what the agent and its workers had of
+    it; memory is in bytes, without what the kernel keeps of files and could drop. `gpus` are in CUDA's order,
+    none where no driver tells. An agent in a container with limits tells of those.
+    """
+
+    cpu_use: float
+    own_cpu_use: float
+    cores: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    gpus: tuple[GpuLoad, ...] = ()
+
+    @property
+    def memory_use(self) -> float:
+        """The part of the memory in use, 0 to 1."""
+        return min(1.0, self.memory_used_bytes / max(1, self.memory_total_bytes))
+
+    @property
+    def gpu_use(self) -> float | None:
+        """The mean of the GPUs' use, 0 to 1; None where no driver tells."""
+        told = [gpu.use for gpu in self.gpus if gpu.use is not None]
+        return sum(told) / len(told) if told else None
+
+    def __str__(self) -> str:
+        cpu = f"cpu {self.cpu_use:.0%} of {self.cores:g} cores ({self.own_cpu_use:.0%} Peerloom's)"
+        memory = f"memory {_of_bytes(self.memory_used_bytes, self.memory_total_bytes)}"
+        gpus = [f"gpu {place} {gpu}" for place, gpu in enumerate(self.gpus)]
+        return "; ".join([cpu, memory, *gpus])
+
+
+def _of_bytes(used: int, total: int) -> str:
+    return f"{used / 1e9:.1f} of {total / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True)
 class Node(ShownInNotebooks):
     """A node as the registry knows it.
 
-    `slots` is what it lends in all, `free_slots` what was free at its last heartbeat. `online_s` is the
+    `slots` is what it lends in all, `free_slots` what was free at its last heartbeat, `load` how busy its
+    machine is (None: not known, as of an older agent, one that is away, or in an event). `online_s` is the
     length of its open session in seconds, None when it has none. `reason` says why it is in its state,
     `withheld` why its owner's limits lend nothing just now ("": they do lend). `owner` is whose it is, by its
     certificate ("" where there are none). With `relay` it passes connections on to those that nobody reaches;
@@ -79,6 +134,7 @@ class Node(ShownInNotebooks):
     owner: str = ""
     relay: bool = False
     via: str = ""
+    load: MachineLoad | None = None
 
     def __str__(self) -> str:
         free = "" if self.free_slots is None else f", {self.free_slots} free"

@@ -1,6 +1,7 @@
-// What the dashboard may change: each action is told in words first, and asks for the token.
+// What the dashboard may change, or show to few: each action is told in words first, and asks for the token.
 
 import { h } from "./dom.js";
+import { logTails } from "./log_tails.js";
 import { post } from "./posting.js";
 
 const WORDS = {
@@ -14,6 +15,11 @@ const WORDS = {
     `Cancel ${job}?`,
     "Its workers end and their slots become free. Without a checkpoint its work is lost.",
     "Cancel the job",
+  ],
+  logs: (job) => [
+    `What the workers of ${job} printed`,
+    "The last 100 lines of each. Logs may hold what isn't for everybody who sees this page.",
+    "Read them",
   ],
 };
 let token = ""; // of this page only: a reload forgets it
@@ -34,6 +40,7 @@ export function listenForActions(root) {
 function ask(root, does, what) {
   const [title, consequence, label] = WORDS[does](what);
   const answer = h("p", { role: "status" });
+  const tails = h("div", { class: "tails" });
   const field = h("input", { type: "password", name: "token", required: true, autocomplete: "off" });
   field.value = token;
   const form = h(
@@ -43,6 +50,7 @@ function ask(root, does, what) {
     h("p", null, consequence),
     h("label", null, "Token, as the dashboard printed it", field),
     answer,
+    tails,
     h(
       "p",
       { class: "buttons" },
@@ -50,16 +58,17 @@ function ask(root, does, what) {
       h("button", { type: "button", class: "close" }, "Close"),
     ),
   );
-  const dialog = h("dialog", { "aria-labelledby": "action-title" }, form);
+  const dialog = h("dialog", { "aria-labelledby": "action-title", class: does }, form);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const [button] = form.getElementsByTagName("button");
     button.disabled = true;
-    const found = await post("act", { do: does, what, token: field.value });
-    if (found.said) token = field.value;
-    else button.disabled = false;
-    answer.className = found.said ? "good" : "bad";
-    answer.textContent = found.said ?? found.error;
+    const found = await post(does === "logs" ? "logs" : "act", { do: does, what, token: field.value });
+    if (!found.error) token = field.value;
+    button.disabled = Boolean(found.said); // what was done isn't done again, what was read may be
+    answer.className = found.error ? "bad" : "good";
+    answer.textContent = found.error ?? found.said ?? "";
+    if (found.tails) tails.replaceChildren(...logTails(found));
   });
   form.querySelector(".close").addEventListener("click", () => dialog.close());
   dialog.addEventListener("close", () => dialog.remove());

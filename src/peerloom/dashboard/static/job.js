@@ -1,7 +1,7 @@
 // One job: its curves, its workers, how they are synchronised, and why it got these nodes.
 
 import { actionButton } from "./actions.js";
-import { empty, facts, h, table } from "./dom.js";
+import { code, empty, facts, h, table } from "./dom.js";
 import { charts } from "./job_charts.js";
 import { badge, progress } from "./jobs.js";
 import { chosen } from "./why.js";
@@ -27,6 +27,7 @@ export function jobPage(seen, id) {
     ...charts(job),
     h("h2", null, "Workers"),
     workers(job),
+    logs(seen, job),
     ...synchronised(job),
     h("h2", null, "Why these nodes"),
     ...chosen(job),
@@ -165,6 +166,13 @@ function workers(job) {
   }));
   const more = [...(divided ? ["#share"] : []), ...(staged ? ["stage"] : [])];
   return table(["worker", "node", "#rank", ...more, "state", "why it ended"], rows, "The job's workers");
+}
+
+// Who has the token reads the ends of their logs here; else it is said how.
+function logs(seen, job) {
+  if (!job.workers.length) return null;
+  const button = actionButton(seen, "logs", job.id, "What they printed …");
+  return button ?? h("p", { class: "quiet" }, "What they printed: ", code(`peerloom jobs logs ${job.id}`));
 }
 
 function happened(job) {

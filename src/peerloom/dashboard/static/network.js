@@ -3,7 +3,7 @@
 import { code, empty, h, table } from "./dom.js";
 import { testbedPart } from "./testbed.js";
 import { topologyPart } from "./topology.js";
-import { byName, clock, figure, plural, spaced, whole } from "./words.js";
+import { byName, clock, figure, percent, plural, spaced, whole } from "./words.js";
 
 export function networkPage(seen) {
   const nodes = [...(seen.nodes ?? [])].sort(byName);
@@ -69,6 +69,7 @@ function tile(node) {
       node.used === null ? plural(node.slots, "slot") : `${node.used} of ${plural(node.slots, "slot")}`,
     ),
     slotBar(node),
+    loadBars(node),
     h("span", { class: "owner" }, node.owner),
     h(
       "span",
@@ -90,6 +91,29 @@ function slotBar(node) {
     "span",
     { class: "bar", "aria-hidden": "true" },
     Array.from({ length: shown }, (_, place) => h("i", { class: place < used ? "used" : null })),
+  );
+}
+
+// What of its machine is in use, beside the slots in use: by words, and by bars for those who see.
+function loadBars(node) {
+  if (node.used === null) return null;
+  if (!node.load) return h("span", { class: "load unknown" }, "load unknown");
+  const parts = [
+    ["cpu", node.load.cpu],
+    ["mem", node.load.memory],
+    ...(node.load.gpus.length ? [["gpu", node.load.gpu]] : []),
+  ];
+  return h(
+    "span",
+    { class: "load" },
+    parts.map(([name, part]) =>
+      h(
+        "span",
+        null,
+        h("progress", { max: 1, value: part ?? 0, "aria-hidden": "true" }),
+        ` ${name} ${percent(part)} `,
+      ),
+    ),
   );
 }
 

@@ -4,7 +4,7 @@ import { actionButton } from "./actions.js";
 import { chart } from "./charts.js";
 import { empty, facts, h, table } from "./dom.js";
 import { eventTable } from "./network.js";
-import { clock, figure, plural, spaced, whole } from "./words.js";
+import { bytes, clock, figure, percent, plural, spaced, whole } from "./words.js";
 
 export function nodePage(seen, name) {
   const node = (seen.nodes ?? []).find((one) => one.name === name);
@@ -38,6 +38,7 @@ export function nodePage(seen, name) {
 function nodeFacts(node) {
   return facts([
     ["slots", node.used === null ? whole(node.slots) : `${node.used} of ${node.slots} in use`],
+    ...inUse(node),
     ["owner", node.owner],
     [
       "works on",
@@ -51,6 +52,18 @@ function nodeFacts(node) {
     ["lends nothing", node.withheld],
     ["last seen", node.last_seen ? clock(node.last_seen) : null],
   ]);
+}
+
+// How busy its machine is, by all that runs there; of a node that is away nothing is known.
+function inUse(node) {
+  const load = node.load;
+  if (!load) return node.used === null ? [] : [["load", "unknown: its agent hasn't told it"]];
+  const memory = (one) => `${bytes(one.memory_used_bytes)} of ${bytes(one.memory_total_bytes)}`;
+  return [
+    ["cores in use", `${percent(load.cpu)} of ${load.cores}, ${percent(load.own_cpu)} by Peerloom`],
+    ["memory in use", memory(load)],
+    ...load.gpus.map((gpu, place) => [`gpu ${place} in use`, `${percent(gpu.use)}, ${memory(gpu)}`]),
+  ];
 }
 
 function drain(seen, node) {

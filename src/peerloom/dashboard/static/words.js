@@ -8,6 +8,10 @@ export const whole = (value) =>
 export const figure = (value, digits = 4) =>
   value === null || value === undefined ? "–" : value.toFixed(digits);
 
+// A part of the whole, 0 to 1; "?" for what isn't known.
+export const percent = (part) =>
+  part === null || part === undefined ? "?" : `${Math.round(100 * part)}%`;
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
