@@ -89,9 +89,9 @@ class Save:
 class Form:
     """Form the next generation from these workers, ranked in this order.
 
-    So many of them, the last ones, lack the state that counts: `newcomers`.
-    `beside`: they meet beside the training of the current one, and Enter comes later. `sync` is the method
-    that it takes in place of the one in use; empty: none. `stage_shares`: how a pipeline's model is divided.
+    So many, the last ones, lack the state that counts: `newcomers`. `beside`: they meet beside the training of
+    the current one, and Enter comes later. `sync` is the method that it takes in place of the one in use; empty:
+    none. Of a pipeline: how its model is divided, and `state_sources` as `GoOn` has them.
     """
 
     worker_ids: tuple[str, ...]
@@ -102,6 +102,7 @@ class Form:
     beside: bool = False
     sync: str = ""
     stage_shares: tuple[int, ...] = ()
+    state_sources: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
-from peerloom.services.trainer.jobs import sample_ledger, sync_entries
+from peerloom.services.trainer.jobs import sample_ledger, stage_entries, sync_entries
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
 from peerloom.services.trainer.jobs.recorded_job import RecordedJob
 from peerloom.v1.selector_pb2 import Evidence
@@ -28,6 +28,7 @@ from peerloom.v1.trainer_pb2 import (
     NodeAnswer,
     NodeChoice,
     ScriptRun,
+    StageShadow,
     StateChange,
     StepProgress,
     WatchJobResponse,
@@ -138,6 +139,7 @@ class JobRecord(RecordedJob):
         if first_step < job.progress.step and not beside:
             self._go_back(first_step)
         job.generation += 1
+        stage_entries.forget_shadows(job)
         self._plan_to_end()
         ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
         for worker in job.workers:
@@ -169,10 +171,13 @@ class JobRecord(RecordedJob):
 
     def stage_entered(self, worker_id: str, stage: ModelStage) -> None:
         """A worker holds this part of the model in the newest generation; said again it is passed over."""
-        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
-        if worker.stage != stage:
-            worker.stage.CopyFrom(stage)
+        if stage_entries.enter_stage(self._job, worker_id, stage):
             self._append()
+
+    def shadow_told(self, worker_id: str, shadow: StageShadow) -> None:
+        """A worker keeps this copy of another stage's state, or none: stored with the next step."""
+        if why_not := stage_entries.enter_shadow(self._job, worker_id, shadow):
+            self.state_changed(self._job.state, f"no shadows of stages are kept: {why_not}")
 
     def _plan_to_end(self) -> None:
         self._job.progress.stopped_at_step = 0
