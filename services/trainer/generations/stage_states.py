@@ -23,10 +23,9 @@ class GoBack:
 
 
 def newest_states(held: Sequence[HeldStates], checkpoint_step: int | None = None) -> GoOn | GoBack:
-    """The newest step whose state of every stage somebody has; `held` is by rank, and each rank's stage its own.
+    """The newest step of which somebody has every stage's state; `held` is by rank, which is the stage too.
 
-    A stage's own worker comes before others that have the same state. A checkpoint that is newer, which can
-    only be where the workers forgot, goes before all.
+    A stage's own worker comes before others that have the same state, and a newer checkpoint before all.
     """
     stages = range(len(held))
     if not any(held):
@@ -34,9 +33,8 @@ def newest_states(held: Sequence[HeldStates], checkpoint_step: int | None = None
     steps = [{step for states in held for number, step in states if number == stage} for stage in stages]
     for stage in stages:
         if not steps[stage]:
-            return GoBack(
-                f"the state of stage {stage} is gone: it was lost with the worker that kept its shadow"
-            )
+            where = "it was lost with the worker that kept its shadow"
+            return GoBack(f"the state of stage {stage} is gone: {where}")
     common = set.intersection(*steps)
     if not common:
         told = ", ".join(f"{stage}: {max(steps[stage])}" for stage in stages)

@@ -207,11 +207,10 @@ class JobRecord(RecordedJob):
 
     def epoch_committed(self, epoch: EpochProgress) -> None:
         """An epoch is complete; one that is known already is passed over."""
-        progress = self._job.progress
-        if epoch.epoch <= progress.epoch:
-            return
-        progress.epoch, progress.metric, progress.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
-        self._append(WatchJobResponse(epoch=epoch))
+        done = self._job.progress
+        if epoch.epoch > done.epoch:
+            done.epoch, done.metric, done.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
+            self._append(WatchJobResponse(epoch=epoch))
 
     def loop_stopped(self, step: int) -> None:
         """A script ended its loop after this step; a later generation is told anew, or goes on."""

@@ -29,14 +29,13 @@ def forget_shadows(job: Job) -> None:
 
 
 def stage_starts(job: Job) -> list[int]:
-    """The layers, from 0, at which the stages begin that workers held last; empty unless these fit together."""
+    """The layers, from 0, at which the stages begin that workers held last; empty unless these fit."""
     told = sorted((w for w in job.workers if w.HasField("stage")), key=lambda worker: worker.generation)
     newest = {worker.stage.number: worker.stage for worker in told}
     stages = [newest[number] for number in sorted(newest)]
     fits = all(first.end_layer == second.first_layer for first, second in pairwise(stages))
-    return (
-        [stage.first_layer for stage in stages] if fits and sorted(newest) == list(range(len(stages))) else []
-    )
+    is_all = [stage.number for stage in stages] == list(range(len(stages)))
+    return [stage.first_layer for stage in stages] if fits and is_all else []
 
 
 def _worker(job: Job, worker_id: str) -> Worker:

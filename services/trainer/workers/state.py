@@ -278,14 +278,13 @@ class WorkerState:
 
     def lost(self) -> "WorkerState":
         """It will not come back."""
-        said = self.phase.said if isinstance(self.phase, Finished) else None
-        return replace(self, phase=Lost(self.is_member, said))
+        return replace(self, phase=Lost(self.is_member, getattr(self.phase, "said", None)))
 
     def departing(self, grace_s: float, reason: str, now_s: float) -> "WorkerState":
         """Its node wants it to leave within `grace_s` seconds; said again, the earlier time holds."""
         known = self.departure or Departure(now_s + grace_s)
-        leave_by_s = None if known.leave_by_s is None else min(now_s + grace_s, known.leave_by_s)
-        return replace(self, departure=replace(known, leave_by_s=leave_by_s, reason=reason))
+        by_s = None if known.leave_by_s is None else min(now_s + grace_s, known.leave_by_s)
+        return replace(self, departure=replace(known, leave_by_s=by_s, reason=reason))
 
     def staying(self) -> "WorkerState":
         """Its node lets it stay after all."""

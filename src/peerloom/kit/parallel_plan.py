@@ -60,8 +60,9 @@ class ParallelPlan:
 def parse_plan(field: str, text: str) -> ParallelPlan:
     """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…" and more of its pairs.
 
-    These are "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off". "pipeline=5:" begins the second of two
-    stages at layer 5. Raises InvalidArgumentError with the limit that was passed, or the nearest word.
+    These are "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off". "pipeline=5:" begins the
+    second of two stages at layer 5. Raises InvalidArgumentError with the limit that was passed, or the
+    nearest word.
     """
     if len(text) > MAX_PLAN_CHARACTERS:
         limit = f"at most {MAX_PLAN_CHARACTERS} characters"

@@ -184,10 +184,9 @@ class TrainerSession:
         if self._outbox is not None and now_s - self._beaten_s > self._beat_interval_s / 2:
             self._beaten_s = now_s
             step, speed, audits = self._position[0], self._compute_s_per_sample, self._audits
-            told = WorkerBeat(committed_step=step, compute_s_per_sample=speed, audits=audits)
+            beat = WorkerBeat(committed_step=step, compute_s_per_sample=speed, audits=audits)
             if self._shadow is not None:
-                told.shadow.CopyFrom(self._shadow)
-            beat = told
+                beat.shadow.CopyFrom(self._shadow)
             self._outbox.put_nowait(WorkerSessionRequest(beat=beat))
 
     async def _keep_connected(self) -> None:

@@ -72,10 +72,10 @@ class PipelineTraining:
     ) -> None:
         """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
-        `shares` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its stages begin; it
-        is cut evenly where layers with a tensor in common would come apart. What was kept of earlier
-        generations is dropped. Raises DataLossError for a file of
-        another model, InvalidArgumentError for an optimiser that a stage can't have.
+        `shares` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its stages begin;
+        it is cut evenly where layers with a tensor in common would come apart. What was kept of earlier
+        generations is dropped. Raises DataLossError for a file of another model, InvalidArgumentError for an
+        optimiser that a stage can't have.
         """
         self.own_past, self.shadows = None, {}
         try:

@@ -125,7 +125,7 @@ class Shadowing:
             self._shadow.closed_epoch(self._training.state.step, epoch, metric)
 
     def settle(self) -> None:
-        """Waits until the changes of the newest step have come: this stage makes no more in the generation."""
+        """Waits until the changes of the newest step have come: the generation makes no more of them."""
         if self.is_on:
             self._finish_beside()
             self._await_changes(self._training.state.step)

@@ -22,8 +22,8 @@ from peerloom.worker.sync import SyncTraffic
 
 # A state on its way holds the training up, and one that never comes would for ever.
 POOR_LINK_BYTES_PER_S = 1 << 16
-# The same two stages have several ways between them, each with an order of its own. What goes by the later ones
-# is less urgent: it travels while nothing else does.
+# The same two stages have several ways between them, each with an order of its own. What goes by the later
+# ones is less urgent: it travels while nothing else does.
 STEPS, STATES, CHANGES = 0, 1, 2
 _CHANNELS = 3
 

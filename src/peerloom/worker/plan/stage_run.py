@@ -29,7 +29,8 @@ def enter_stage(
 ) -> None:
     """Gives the worker its stage in a generation, with the state that it begins with.
 
-    One that another worker has comes when the group stands. Raises what `PipelineTraining.enter` raises, and NotFoundError when the agent lacks a file.
+    A state that another worker has comes when the group stands. Raises what `PipelineTraining.enter` raises,
+    and NotFoundError when the agent lacks a file.
     """
     if config.state_sources:
         if config.state_sources[config.rank] == config.rank:

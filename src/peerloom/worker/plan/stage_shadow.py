@@ -89,7 +89,7 @@ class Shadow:
 
 
 def with_empty_tensors(whole: nn.Module, names: frozenset[str]) -> nn.Module:
-    """The model with memory for the tensors of these `names` on the processor, not filled, and for no others."""
+    """The model with memory on the processor for the tensors of these `names`, not filled, and no others."""
     without_memory(whole, names)
     made: dict[int, nn.Parameter] = {}  # layers that share a parameter share it still
     for prefix, module in whole.named_modules(remove_duplicate=False):

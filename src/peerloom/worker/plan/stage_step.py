@@ -60,9 +60,9 @@ def make_step(
     """Makes the job's next step with the other stages, and commits it.
 
     Each stage says at its end whether all shall write a checkpoint (`keeps`), or leave the group (`leaves`),
-    and whether its own node wants its slot back (`departs`): all hear the same. With `shadowing` what the step
-    changes goes to who keeps the stage's shadow. Raises what
-    `StageLinks.receive` and `check` do; nothing is committed then.
+    and whether its own node wants its slot back (`departs`): all hear the same. With `shadowing` what the
+    step changes goes to who keeps the stage's shadow. Raises what `StageLinks.receive` and `check` do;
+    nothing is committed then.
     """
     state, began_s, waited_s = training.state, time.perf_counter(), links.traffic.exposed_s
     seed = seed_of(training.seed, state.step, 0)
