@@ -4,7 +4,12 @@ import random
 
 from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
-from peerloom.services.trainer.jobs.stage_entries import enter_shadow, enter_stage, forget_shadows, stage_starts
+from peerloom.services.trainer.jobs.stage_entries import (
+    enter_shadow,
+    enter_stage,
+    forget_shadows,
+    stage_starts,
+)
 from peerloom.v1.trainer_pb2 import Job, ModelStage, StageShadow, Worker
 
 Held = set[tuple[int, int]]
