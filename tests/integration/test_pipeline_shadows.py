@@ -27,10 +27,13 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded,
 
 
 def trained(
-    client: Client, disturb: Callable[[Job, int], None] = lambda job, step: None, plan: str = PLAN
+    client: Client,
+    disturb: Callable[[Job, int], None] = lambda job, step: None,
+    plan: str = PLAN,
+    epochs: int = 2,
 ) -> tuple[list[JobEvent], Job, JobResult]:
     """A job's events, its last status and its result; `disturb` hears of each step."""
-    handle = client.train("digits", plan=plan, epochs=2, requests=4, max_workers=4, seed=3)
+    handle = client.train("digits", plan=plan, epochs=epochs, requests=4, max_workers=4, seed=3)
     events = []
     for event in handle.watch():
         events.append(event)
@@ -118,12 +121,12 @@ def test_shadows_are_shown_and_can_be_off(system: tuple[Embedded, Client]) -> No
     def disturb(job: Job, step: int) -> None:
         seen.append([w.shadow for w in job.workers if w.shadow is not None])
 
-    trained(client, disturb)
+    trained(client, disturb, epochs=1)
     assert max(len(each) for each in seen) == 3
     kept = {one.stage: one for one in next(each for each in seen if len(each) == 3)}
     assert sorted(kept) == [0, 1, 2]
     assert all(one.size_bytes > 0 and not one.why_not for one in kept.values())
     seen.clear()
-    _, status, _ = trained(client, disturb, f"{PLAN},shadow=off")
+    _, status, _ = trained(client, disturb, f"{PLAN},shadow=off", 1)
     assert status.spec.plan.endswith("shadow=off")
     assert not any(seen)
