@@ -1,10 +1,10 @@
 """How soon a pipeline goes on after a stage's worker was killed, and what the shadows cost that make it so.
 
-Run by `make bench-pipeline-recovery`. Three stages of a model of 25 million parameters, and a spare worker, on
-loopback. Parameters, activations, gradients, optimiser, shadows and traffic are real; computing is emulated
-(the task "emulated"): it is waited for, since two cores can't compute for three nodes at once. Each kill is
-SIGKILL of one stage after the other; what a watching user sees is timed, from the signal to the next committed
-step. The cost is the step with shadows beside the step without, in turn.
+Run by `make bench-pipeline-recovery`. Three stages of a model of 25 million parameters, and a spare worker,
+on loopback. Parameters, activations, gradients, optimiser, shadows and traffic are real; computing is
+emulated (the task "emulated"): it is waited for, since two cores can't compute for three nodes at once. Each
+kill is SIGKILL of one stage after the other; what a watching user sees is timed, from the signal to the next
+committed step. The cost is the step with shadows beside the step without, in turn.
 """
 
 import tempfile

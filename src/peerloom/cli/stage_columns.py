@@ -24,7 +24,7 @@ def _shadow_of(job: Job, worker: Worker) -> str:
             continue
         if kept.why_not:
             return "none"
-        behind = job.progress.step - kept.step
+        behind = job.progress.step - kept.step if job.progress else 0
         age = f", {behind} behind" if behind > 0 else ""
         return f"on {holder.node_name}, step {kept.step}{age}"
     return ""

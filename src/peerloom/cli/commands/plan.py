@@ -134,8 +134,10 @@ def _span(first: int, last: int) -> str:
 
 def _document(found: PlanChoice, setting: "PlanSetting") -> dict[str, Any]:
     best = found.chosen
+    shadows = shadow_needs(best, setting).reason if best.plan.kind == PIPELINE else ""
     return {
         "reason": why_chosen(found, setting),
+        "shadows": shadows,
         "more_memory": why_memory_binds(found, setting),
         "is_best_of_all": found.is_best_of_all,
         "evaluated": found.evaluated,
