@@ -175,9 +175,11 @@ class JobRecord(RecordedJob):
             self._append()
 
     def shadow_told(self, worker_id: str, shadow: StageShadow) -> None:
-        """A worker keeps this copy of another stage's state, or none: stored with the next step."""
+        """A worker keeps this copy of another stage's state, or none."""
         if why_not := stage_entries.enter_shadow(self._job, worker_id, shadow):
             self.state_changed(self._job.state, f"no shadows of stages are kept: {why_not}")
+        elif why_not is not None:
+            self._append()
 
     def _plan_to_end(self) -> None:
         self._job.progress.stopped_at_step = 0

@@ -13,9 +13,14 @@ def enter_stage(job: Job, worker_id: str, stage: ModelStage) -> bool:
     return is_news
 
 
-def enter_shadow(job: Job, worker_id: str, shadow: StageShadow) -> str:
-    """Notes the copy that a worker keeps of another stage; the reason, when it is news that none is kept."""
+def enter_shadow(job: Job, worker_id: str, shadow: StageShadow) -> str | None:
+    """Notes the copy that a worker keeps of another stage; the reason, when it is news that none is kept.
+
+    None where all of it is known already.
+    """
     worker = _worker(job, worker_id)
+    if worker.shadow == shadow:
+        return None
     is_news = worker.shadow.why_not != shadow.why_not
     worker.shadow.CopyFrom(shadow)
     # All say the same: one is heard.

@@ -104,6 +104,6 @@ def test_that_no_shadows_are_kept_is_news_once() -> None:
     assert job.workers[0].shadow.step == 4
     assert enter_shadow(job, "w1", StageShadow(why_not="too slow")) == "", "rank 0 says the same"
     assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) == "too slow"
-    assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) == ""
+    assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) is None
     forget_shadows(job)
     assert not job.workers[0].HasField("shadow")

@@ -177,14 +177,8 @@ def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
 
 
 def _stage(message: trainer_pb2.ModelStage) -> ModelStage:
-    return ModelStage(
-        number=message.number,
-        first_layer=message.first_layer,
-        end_layer=message.end_layer,
-        first_name=message.first_name,
-        last_name=message.last_name,
-        parameters=message.parameters,
-    )
+    layers = (message.first_layer, message.end_layer, message.first_name, message.last_name)
+    return ModelStage(message.number, *layers, parameters=message.parameters)
 
 
 def _shadow(message: trainer_pb2.StageShadow) -> StageShadow:
