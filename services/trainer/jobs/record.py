@@ -139,12 +139,8 @@ class JobRecord(RecordedJob):
         if first_step < job.progress.step and not beside:
             self._go_back(first_step)
         job.generation += 1
-        stage_entries.forget_shadows(job)
         self._plan_to_end()
-        ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
-        for worker in job.workers:
-            if worker.worker_id in ranks:
-                worker.rank, worker.generation = ranks[worker.worker_id], job.generation
+        stage_entries.rank_workers(job, worker_ids)
         if (changed := sync_entries.take(job, sync, reason)) is not None:
             self._append(WatchJobResponse(sync_changed=changed))
             reason = f"changing to {changed.method}: {reason}"

@@ -1,5 +1,6 @@
-"""What a job's record says of its pipeline's stages: who holds which, and whose shadows lie where."""
+"""What a job's record says of its workers' ranks and stages: who holds which, and whose shadow lies where."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from peerloom.v1.trainer_pb2 import Job, ModelStage, StageShadow, Worker
@@ -27,10 +28,13 @@ def enter_shadow(job: Job, worker_id: str, shadow: StageShadow) -> str | None:
     return shadow.why_not if is_news and not worker.rank else ""
 
 
-def forget_shadows(job: Job) -> None:
-    """A generation begins: what its workers keep they say anew."""
+def rank_workers(job: Job, worker_ids: Sequence[str]) -> None:
+    """The newest generation has these workers, ranked so; which shadows they keep they say anew."""
+    ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
     for worker in job.workers:
         worker.ClearField("shadow")
+        if worker.worker_id in ranks:
+            worker.rank, worker.generation = ranks[worker.worker_id], job.generation
 
 
 def stage_starts(job: Job) -> list[int]:
