@@ -7,7 +7,7 @@ from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, new
 from peerloom.services.trainer.jobs.stage_entries import (
     enter_shadow,
     enter_stage,
-    forget_shadows,
+    rank_workers,
     stage_starts,
 )
 from peerloom.v1.trainer_pb2 import Job, ModelStage, StageShadow, Worker
@@ -105,5 +105,6 @@ def test_that_no_shadows_are_kept_is_news_once() -> None:
     assert enter_shadow(job, "w1", StageShadow(why_not="too slow")) == "", "rank 0 says the same"
     assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) == "too slow"
     assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) is None
-    forget_shadows(job)
+    rank_workers(job, ["w1"])
     assert not job.workers[0].HasField("shadow")
+    assert job.workers[1].rank == 0
