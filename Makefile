@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean bench-pipeline-recovery
 
 setup: $(READY)
 
@@ -117,6 +117,10 @@ bench-inference: $(READY)
 # runs some; PARTS=patience, 10 minutes more, counts false alarms on busy cores. Cutting nodes off needs root.
 bench-recovery: $(READY)
 	@$(BIN)/python -m benchmarks.recovery $(if $(QUICK),--quick) --why "$(WHY)"
+
+# How soon a pipeline goes on after a stage's worker was killed, and what shadows cost. Some 15 minutes.
+bench-pipeline-recovery: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline_recovery
 
 # From the loss of leading coordinators until a worker killed at that moment is replaced; PEERLOOM_TEST_DATABASE names
 # a PostgreSQL. Some 10 minutes.

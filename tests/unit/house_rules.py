@@ -69,12 +69,14 @@ DECISIONS = (
     "services/trainer/generations/decisions.py",
     "services/trainer/generations/pipeline_decisions.py",
     "services/trainer/generations/script_decisions.py",
+    "services/trainer/generations/stage_states.py",
     "services/trainer/generations/sync_decisions.py",
     "services/trainer/generations/sync_measures.py",
     "services/trainer/jobs/audit_entries.py",
     "services/trainer/jobs/sample_ledger.py",
     "services/trainer/jobs/script_runs.py",
     "services/trainer/jobs/specs.py",
+    "services/trainer/jobs/stage_entries.py",
     "services/trainer/jobs/sync_entries.py",
     "services/trainer/models/evaluation_rules.py",
     "services/trainer/nodes/offers.py",
@@ -116,6 +118,7 @@ DECISIONS = (
     "src/peerloom/sandbox/process_environment.py",
     "src/peerloom/sandbox/system_calls.py",
     "src/peerloom/worker/plan/balancing.py",
+    "src/peerloom/worker/plan/shadow_limits.py",
     "src/peerloom/worker/script/environment.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.

@@ -89,9 +89,8 @@ class Save:
 class Form:
     """Form the next generation from these workers, ranked in this order.
 
-    So many of them, the last ones, lack the state that counts: `newcomers`.
-    `beside`: they meet beside the training of the current one, and Enter comes later. `sync` is the method
-    that it takes in place of the one in use; empty: none. `stage_shares`: how a pipeline's model is divided.
+    Of them `newcomers`, the last ones, lack the state that counts. `beside`: they meet beside the training of
+    the current one. `sync` takes the place of the method in use, if any. `state_sources` are those of `GoOn`.
     """
 
     worker_ids: tuple[str, ...]
@@ -102,6 +101,7 @@ class Form:
     beside: bool = False
     sync: str = ""
     stage_shares: tuple[int, ...] = ()
+    state_sources: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,12 @@ from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
 from peerloom.services.trainer.generations.pipeline_decisions import begin_pipeline, by_stage, decide_pipeline
 from peerloom.services.trainer.generations.script_decisions import decide_script
+from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import is_pipeline, slots_wanted
+from peerloom.services.trainer.jobs.stage_entries import stage_starts
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.evaluation_rules import is_proven, not_as_told
@@ -133,10 +135,13 @@ class GenerationDriver:
         await self._checkpoints.settle()
         job = self._record.job
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
-        former = {worker.worker_id: worker.rank for worker in job.workers if worker.generation}
-        worker_ids = by_stage(form.worker_ids, former)
+        former = {w.worker_id: w.rank for w in job.workers if w.generation == job.generation}
+        worker_ids = by_stage(form.worker_ids, former if job.generation else {})
         shares = stage_shares(worker_ids, self._pool.speeds())
-        await self._form(begin_pipeline(worker_ids, job.generation, newest, shares))
+        states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], newest)
+        if isinstance(states, GoOn) and len(stage_starts(job)) != len(worker_ids):
+            states = GoBack("a worker was lost before it said which layers its stage has")
+        await self._form(begin_pipeline(worker_ids, job.generation, newest, shares, states))
 
     async def _start_script(self, form: g.Form) -> None:
         # The files that rank 0 stored last come with its last word, or before it.

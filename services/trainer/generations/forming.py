@@ -4,10 +4,12 @@ import math
 
 from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
+from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
-from peerloom.services.trainer.jobs.specs import stages_of
+from peerloom.services.trainer.jobs.specs import has_shadows, stages_of
+from peerloom.services.trainer.jobs.stage_entries import stage_starts
 from peerloom.services.trainer.jobs.sync_entries import in_use
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
@@ -112,6 +114,7 @@ class Former:
         self, form: Form, rank: int, shares: list[int], checkpoint: Checkpoint | None
     ) -> ConfigureGeneration:
         job = self._record.job
+        node_ids = [self._record.worker(worker_id).node_id for worker_id in form.worker_ids]
         # A newcomer that has met the others waits in its first collective for the end of their steps.
         waits_s = (POLITE_LEAD_STEPS + 1) * self._record.last_step_s if form.beside else 0.0
         return ConfigureGeneration(
@@ -123,6 +126,9 @@ class Former:
             first_step=form.first_step,
             batch_shares=shares,
             stage_shares=form.stage_shares,
+            stage_starts=stage_starts(job) if form.state_sources else (),
+            state_sources=form.state_sources,
+            shadow_holders=shadow_holders(node_ids) if has_shadows(job.spec) else (),
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
             collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec)
             + waits_s,
@@ -131,5 +137,5 @@ class Former:
             beside=form.beside,
             sync=in_use(job),
             owners=[self._pool.owner_of(worker_id) for worker_id in form.worker_ids],
-            node_ids=[self._record.worker(worker_id).node_id for worker_id in form.worker_ids],
+            node_ids=node_ids,
         )

@@ -1,8 +1,9 @@
 """What a pipeline's generations differ in from others: pure functions of who is there.
 
-Each worker alone holds its stage, so whoever is lost takes a part of the model along. Every generation goes
-on from the newest checkpoint, or begins anew before there is one; those who live keep their processes, and
-their stages. It needs all of its workers, and no more.
+A generation goes on from the newest states that living workers hold of all stages, their own and the shadows
+that they keep of others (`stage_states`); where a stage's is gone, from the newest checkpoint, or anew before
+there is one. Those who live keep their processes, and their stages. It needs a worker for each stage; those
+beyond are spare, and wait until one of them is lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +19,11 @@ from peerloom.services.trainer.generations.decisions import (
     Wait,
     decide,
 )
+from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
 from peerloom.services.trainer.workers.decisions import Limits, next_deadline
 from peerloom.services.trainer.workers.state import Finished, Idle, Leaving, WorkerState, Working
+
+_NONE = GoBack("")
 
 
 def decide_pipeline(
@@ -29,8 +33,12 @@ def decide_pipeline(
     now_s: float,
     checkpoint_step: int | None = None,
 ) -> Decision:
-    """As `decide`, for a pipeline: `checkpoint_step` is where the next generation begins, None: anew."""
-    limits = replace(limits, meets_beside=False)
+    """As `decide`, for a pipeline: `checkpoint_step` is where the next generation begins, None: anew.
+
+    It has as many stages as `limits` want workers at least; what they allow beyond is spare.
+    """
+    workers = _without_spares(workers, limits)
+    limits = replace(limits, max_workers=limits.min_workers, meets_beside=False)
     is_ending = any(isinstance(w.phase, Finished) for w in workers)
     busy = any(isinstance(w.phase, Working | Leaving) for w in workers)
     going = tuple(w.worker_id for w in workers if isinstance(w.phase, Idle) and w.is_departing)
@@ -49,14 +57,33 @@ def decide_pipeline(
             return decision
 
 
+def _without_spares(workers: Sequence[WorkerState], limits: Limits) -> list[WorkerState]:
+    """Without those who aren't needed now, and may wait: while one of the others wants to go all count."""
+    taking_part = [w for w in workers if isinstance(w.phase, Working | Leaving | Idle | Finished)]
+    if any(w.is_departing for w in taking_part):
+        return list(workers)
+    surplus = min(len(taking_part) - limits.min_workers, limits.max_workers - limits.min_workers)
+    strangers = [w.worker_id for w in taking_part if isinstance(w.phase, Idle) and not w.is_member]
+    # Those who came first are the first to fill a gap.
+    spares = set(strangers[len(strangers) - surplus :]) if surplus > 0 else set()
+    return [w for w in workers if w.worker_id not in spares]
+
+
 def begin_pipeline(
-    worker_ids: tuple[str, ...], generation: int, checkpoint_step: int | None, shares: Sequence[int] = ()
+    worker_ids: tuple[str, ...],
+    generation: int,
+    checkpoint_step: int | None,
+    shares: Sequence[int] = (),
+    states: GoOn | GoBack = _NONE,
 ) -> Form:
     """The generation after `generation` of these workers, in the order of their stages.
 
-    `shares` say how much of the model's cost each should have; empty: as much each.
+    `shares` say how much of the model's cost each should have; empty: as much each. With `states` to go on
+    with the model stays divided as it is.
     """
     went_on = f"{len(worker_ids)} stages {'go on' if generation else 'begin'}"
+    if isinstance(states, GoOn):
+        return Form(worker_ids, states.step, 0, f"{went_on} {states.reason}", state_sources=states.sources)
     where = "from the beginning"
     if checkpoint_step is not None:
         where = f"from the checkpoint of step {checkpoint_step}"
@@ -64,7 +91,9 @@ def begin_pipeline(
     if len(set(shares)) > 1:
         parts = " : ".join(f"{100 * share / sum(shares):.0f}" for share in shares)
         cut = f", with parts of the model by the speeds of their slots, {parts}"
-    form = Form(worker_ids, checkpoint_step or 0, 0, f"{went_on} {where}{cut}", stage_shares=tuple(shares))
+    why = f", as {states.reason}" if states.reason else ""
+    reason = f"{went_on} {where}{cut}{why}"
+    form = Form(worker_ids, checkpoint_step or 0, 0, reason, stage_shares=tuple(shares))
     return replace(form, from_checkpoint=checkpoint_step is not None)
 
 

@@ -11,7 +11,7 @@ from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
-from peerloom.services.trainer.jobs import sample_ledger, sync_entries
+from peerloom.services.trainer.jobs import sample_ledger, stage_entries, sync_entries
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
 from peerloom.services.trainer.jobs.recorded_job import RecordedJob
 from peerloom.v1.selector_pb2 import Evidence
@@ -28,6 +28,7 @@ from peerloom.v1.trainer_pb2 import (
     NodeAnswer,
     NodeChoice,
     ScriptRun,
+    StageShadow,
     StateChange,
     StepProgress,
     WatchJobResponse,
@@ -139,10 +140,7 @@ class JobRecord(RecordedJob):
             self._go_back(first_step)
         job.generation += 1
         self._plan_to_end()
-        ranks = {worker_id: rank for rank, worker_id in enumerate(worker_ids)}
-        for worker in job.workers:
-            if worker.worker_id in ranks:
-                worker.rank, worker.generation = ranks[worker.worker_id], job.generation
+        stage_entries.rank_workers(job, worker_ids)
         if (changed := sync_entries.take(job, sync, reason)) is not None:
             self._append(WatchJobResponse(sync_changed=changed))
             reason = f"changing to {changed.method}: {reason}"
@@ -169,9 +167,14 @@ class JobRecord(RecordedJob):
 
     def stage_entered(self, worker_id: str, stage: ModelStage) -> None:
         """A worker holds this part of the model in the newest generation; said again it is passed over."""
-        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
-        if worker.stage != stage:
-            worker.stage.CopyFrom(stage)
+        if stage_entries.enter_stage(self._job, worker_id, stage):
+            self._append()
+
+    def shadow_told(self, worker_id: str, shadow: StageShadow) -> None:
+        """A worker keeps this copy of another stage's state, or none."""
+        if why_not := stage_entries.enter_shadow(self._job, worker_id, shadow):
+            self.state_changed(self._job.state, f"no shadows of stages are kept: {why_not}")
+        elif why_not is not None:
             self._append()
 
     def _plan_to_end(self) -> None:
@@ -202,11 +205,10 @@ class JobRecord(RecordedJob):
 
     def epoch_committed(self, epoch: EpochProgress) -> None:
         """An epoch is complete; one that is known already is passed over."""
-        progress = self._job.progress
-        if epoch.epoch <= progress.epoch:
-            return
-        progress.epoch, progress.metric, progress.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
-        self._append(WatchJobResponse(epoch=epoch))
+        done = self._job.progress
+        if epoch.epoch > done.epoch:
+            done.epoch, done.metric, done.metric_name = epoch.epoch, epoch.metric, epoch.metric_name
+            self._append(WatchJobResponse(epoch=epoch))
 
     def loop_stopped(self, step: int) -> None:
         """A script ended its loop after this step; a later generation is told anew, or goes on."""

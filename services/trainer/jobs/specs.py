@@ -16,6 +16,7 @@ from peerloom.worker.tasks import built_in
 
 DEFAULT_REQUEST_BUDGET = 3
 DEFAULT_MIN_WORKERS = 1
+MOST_REQUESTS = 1000
 DEFAULT_MAX_RESTARTS = 3  # of a script, as torchrun's examples have it
 _OF_TRAININGS = frozenset(
     {
@@ -76,12 +77,16 @@ def _complete_plan(spec: JobSpec) -> None:
         limit = "data for a script, whose model only it can compute"
         raise InvalidArgumentError.of_field("spec.plan", spec.plan, limit)
     stages = f"{plan.stages}, the stages of the pipeline, each of which is one worker"
-    for field in ("min_workers", "max_workers"):
-        if spec.HasField(field) and getattr(spec, field) != plan.stages:
-            raise InvalidArgumentError.of_field(f"spec.{field}", getattr(spec, field), f"unset, or {stages}")
-        setattr(spec, field, plan.stages)
+    if spec.HasField("min_workers") and spec.min_workers != plan.stages:
+        raise InvalidArgumentError.of_field("spec.min_workers", spec.min_workers, f"unset, or {stages}")
+    spec.min_workers = plan.stages
+    if not spec.HasField("max_workers"):
+        spec.max_workers = plan.stages
+    if spec.max_workers < plan.stages:
+        limit = f"unset, or at least {stages}; those beyond are spare"
+        raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
     if not spec.HasField("request_budget"):
-        spec.request_budget = max(DEFAULT_REQUEST_BUDGET, plan.stages)
+        spec.request_budget = max(DEFAULT_REQUEST_BUDGET, min(spec.max_workers, MOST_REQUESTS))
     if spec.sync:
         limit = (
             "unset with a pipeline: no two of its workers hold the same parameters, so nothing is added up"
@@ -111,6 +116,12 @@ def stages_of(spec: JobSpec) -> int:
     return parse_plan("spec.plan", spec.plan).stages
 
 
+def has_shadows(spec: JobSpec) -> bool:
+    """Whether the state of each of its stages is kept by another worker too."""
+    plan = parse_plan("spec.plan", spec.plan)
+    return plan.is_pipeline and plan.shadow
+
+
 def _check(spec: JobSpec) -> None:
     if spec.HasField("epochs"):
         check_range("spec.epochs", spec.epochs, 1, MAX_EPOCHS)
@@ -118,7 +129,7 @@ def _check(spec: JobSpec) -> None:
         check_range("spec.batch_size", spec.batch_size, 1, MAX_BATCH_SIZE)
     if spec.HasField("learning_rate") and not (spec.learning_rate > 0 and math.isfinite(spec.learning_rate)):
         raise InvalidArgumentError.of_field("spec.learning_rate", spec.learning_rate, "a number above 0")
-    check_range("spec.request_budget", spec.request_budget, 1, 1000)
+    check_range("spec.request_budget", spec.request_budget, 1, MOST_REQUESTS)
     check_range("spec.min_workers", spec.min_workers, 1, MAX_BATCH_SIZE)
     if spec.HasField("max_workers"):
         check_range("spec.max_workers", spec.max_workers, 1, MAX_BATCH_SIZE)

@@ -17,6 +17,7 @@ from peerloom.services.trainer.workers.failure_detector import HeartbeatHistory
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.state import (
     Contact,
+    Finished,
     Lost,
     Meeting,
     Silent,
@@ -81,6 +82,15 @@ class WorkerPool:
     def speeds(self) -> dict[str, float]:
         """Seconds of computing a sample, with a pipeline 1e9 operations, by worker that has measured it."""
         return {i: t.compute_s_per_sample for i, t in self._tracked.items() if t.compute_s_per_sample > 0}
+
+    def held_by(self, worker_id: str) -> tuple[tuple[int, int], ...]:
+        """Of which stages a member of the generation that broke has the states of which steps."""
+        state = self.state_of(worker_id)
+        if state is None or not state.is_member:
+            return ()
+        if isinstance(state.phase, Finished):
+            return tuple((each.stage, each.step) for each in state.phase.said.held)
+        return state.held
 
     def count(self) -> int:
         """Workers that are there or are coming, without those that want to go."""

@@ -17,7 +17,6 @@ from peerloom.kit.limits import (
     MAX_SPEED_GFLOPS,
     MAX_TRAINING_SAMPLES,
 )
-from peerloom.kit.parallel_plan import MAX_LAYERS, parse_plan
 from peerloom.services.trainer.jobs.sample_ledger import (
     epochs_of,
     judge,
@@ -26,12 +25,12 @@ from peerloom.services.trainer.jobs.sample_ledger import (
     steps_per_epoch,
     total_steps,
 )
+from peerloom.services.trainer.workers.stage_reports import why_not_held, why_not_shadow, why_not_stage
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
     EpochProgress,
     Job,
-    ModelStage,
     ScriptExit,
     StepProgress,
     Worker,
@@ -45,7 +44,6 @@ from peerloom.v1.trainer_pb2 import (
 
 MAX_NAME_CHARACTERS = 63
 SCRIPT_LINES_CHARACTERS = 4096
-MAX_LAYER_CHARACTERS = 128
 MIN_FIGURE, MAX_FIGURE = 1e-12, 1e12  # of seconds, and of samples or bits a second
 MOST_CODECS, MOST_LAYERS, MAX_PARAMETERS = 16, 128, 1 << 40
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -63,9 +61,10 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
         case "checkpoint":
             return _why_not_checkpoint(job, request.checkpoint)
         case "ready" if request.ready.HasField("stage"):
-            return _why_not_stage(job, request.ready.stage)
+            return why_not_stage(job, request.ready.stage)
         case "beat":
-            return _why_not_measured(compute_s_per_sample=request.beat.compute_s_per_sample)
+            why_not = why_not_shadow(job, request.beat.shadow) if request.beat.HasField("shadow") else ""
+            return why_not or _why_not_measured(compute_s_per_sample=request.beat.compute_s_per_sample)
         case "accusation":
             return _why_not_accused(job, request.accusation)
         case "measured":
@@ -136,6 +135,8 @@ def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:
         return f"it says that it stopped after step {said.stopped_at_step}, which only a script may"
     if said.stopped_at_step > planned_steps(job):
         return f"it says that it stopped after step {said.stopped_at_step} of {planned_steps(job)}"
+    if why_not := why_not_held(job, said.held):
+        return why_not
     if not _DIGEST.fullmatch(said.parameters_digest):
         return "it has finished, and its parameters_digest is no SHA-256"
     if worker.rank:
@@ -224,7 +225,8 @@ def _why_not_accused(job: Job, said: WorkerAccusation) -> str:
 
 
 def _why_not_aborted(job: Job, said: WorkerAborted) -> str:
-    why_not = _why_not_files(job, said.script_files) if said.HasField("script_files") else ""
+    why_not = why_not_held(job, said.held)
+    why_not = why_not or (_why_not_files(job, said.script_files) if said.HasField("script_files") else "")
     return why_not or (_why_not_exited(job, said.script_exit) if said.HasField("script_exit") else "")
 
 
@@ -267,16 +269,6 @@ def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
             return f"it measured a layer of {layer.parameters} parameters, over {MAX_PARAMETERS}"
         if reason := _why_not_measured(forward_s=layer.forward_s, backward_s=layer.backward_s):
             return reason
-    return ""
-
-
-def _why_not_stage(job: Job, stage: ModelStage) -> str:
-    stages = parse_plan("spec.plan", job.spec.plan).stages
-    if stages == 1 or stage.number >= stages or not stage.first_layer < stage.end_layer <= MAX_LAYERS:
-        held = f"layers {stage.first_layer} to {stage.end_layer} as stage {stage.number}"
-        return f"it says that it holds {held}, and the job's plan is {job.spec.plan or 'data'}"
-    if max(len(stage.first_name), len(stage.last_name)) > MAX_LAYER_CHARACTERS:
-        return f"its layers' names have more than {MAX_LAYER_CHARACTERS} characters"
     return ""
 
 

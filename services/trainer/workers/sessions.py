@@ -158,6 +158,8 @@ class WorkerSessions:
                 self._pool.note(alive)
                 self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
                 self._record.audits_made(state.worker_id, request.beat.audits)
+                if request.beat.HasField("shadow"):
+                    self._record.shadow_told(state.worker_id, request.beat.shadow)
             case "measured":
                 self._tuner.heard(state.worker_id, request.measured)
             case "checkpoint":
@@ -220,7 +222,8 @@ class WorkerSessions:
             self._record.script_ran(run)
         if aborted.HasField("script_files"):
             self._checkpoints.offered(state.worker_id, aborted.script_files)
-        self._pool.become(state.let_go(aborted.committed_step))
+        held = tuple((each.stage, each.step) for each in aborted.held)
+        self._pool.become(state.let_go(aborted.committed_step, held))
         if aborted.refused_checkpoint:
             self._checkpoints.refused(aborted.refused_checkpoint, aborted.reason)
 

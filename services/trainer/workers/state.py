@@ -132,6 +132,7 @@ class WorkerState:
     owner: str = ""  # of its node, by its certificate; "": there is none
     accelerator_kind: str = ""  # "cuda" or "cpu", as it says itself
     is_tls: bool | None = None  # whether its gradients travel by TLS, or in the clear; None: it hasn't said
+    held: tuple[tuple[int, int], ...] = ()  # of which stages it has the states of which steps, when let go
 
     @property
     def is_member(self) -> bool:
@@ -227,14 +228,14 @@ class WorkerState:
         """Whether it is idle after leaving `generation`: not if it enters the newest, another one, next."""
         return not isinstance(self.phase, Working) or generation == newest
 
-    def let_go(self, step: int) -> "WorkerState":
+    def let_go(self, step: int, held: tuple[tuple[int, int], ...] = ()) -> "WorkerState":
         """It left its generation, with a state of `step` steps."""
-        return replace(self, phase=Idle(self.is_member), step=step)
+        return replace(self, phase=Idle(self.is_member), step=step, held=held)
 
     def began(self, away_since_s: float | None, meeting: Meeting | None) -> "WorkerState":
         """It belongs to the generation that begins, or that meets beside the training."""
         phase = Working(is_ready=False, meeting=meeting, away_since_s=away_since_s)
-        return replace(self, phase=phase, left_at_step=None)
+        return replace(self, phase=phase, left_at_step=None, held=())
 
     def met(self) -> "WorkerState":
         """It is connected to all others of the generation that meets."""
@@ -277,14 +278,13 @@ class WorkerState:
 
     def lost(self) -> "WorkerState":
         """It will not come back."""
-        said = self.phase.said if isinstance(self.phase, Finished) else None
-        return replace(self, phase=Lost(self.is_member, said))
+        return replace(self, phase=Lost(self.is_member, getattr(self.phase, "said", None)))
 
     def departing(self, grace_s: float, reason: str, now_s: float) -> "WorkerState":
         """Its node wants it to leave within `grace_s` seconds; said again, the earlier time holds."""
         known = self.departure or Departure(now_s + grace_s)
-        leave_by_s = None if known.leave_by_s is None else min(now_s + grace_s, known.leave_by_s)
-        return replace(self, departure=replace(known, leave_by_s=leave_by_s, reason=reason))
+        by_s = None if known.leave_by_s is None else min(now_s + grace_s, known.leave_by_s)
+        return replace(self, departure=replace(known, leave_by_s=by_s, reason=reason))
 
     def staying(self) -> "WorkerState":
         """Its node lets it stay after all."""

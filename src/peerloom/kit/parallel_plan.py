@@ -7,14 +7,16 @@ from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
 from peerloom.kit.sync_method import BF16, INT8, NONE
 
-DATA, PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS = (
+DATA, PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "data",
     "pipeline",
     "micro_batches",
     "order",
     "activations",
+    "shadow",
 )
-_KEYS = (PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS)
+_KEYS = (PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
+ON, OFF = "on", "off"
 ORDERS, ACTIVATION_CODECS = (ONE_F_ONE_B, GPIPE), (NONE, BF16, INT8)
 MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 192
 # With M micro-batches each of K stages idles for (K - 1) / (M + K - 1) of a step: a fifth with four a stage.
@@ -27,7 +29,8 @@ class ParallelPlan:
 
     `starts` are the layers, from 0, at which all but the first stage begin; empty: chosen by cost. A batch is
     computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of ORDERS; `activations`
-    is the codec of what goes from stage to stage, and of its gradients, one of ACTIVATION_CODECS.
+    is the codec of what goes from stage to stage, and of its gradients, one of ACTIVATION_CODECS. With
+    `shadow` each stage's state is kept by another worker too.
     """
 
     stages: int = 1
@@ -35,6 +38,7 @@ class ParallelPlan:
     micro_batches: int = 1
     order: str = ONE_F_ONE_B
     activations: str = NONE
+    shadow: bool = True
 
     @property
     def is_pipeline(self) -> bool:
@@ -49,14 +53,16 @@ class ParallelPlan:
         colon = ":" if len(self.starts) == 1 else ""
         order = f",{ORDER}={self.order}" if self.order != ONE_F_ONE_B else ""
         activations = f",{ACTIVATIONS}={self.activations}" if self.activations != NONE else ""
-        return f"{PIPELINE}={how}{colon},{MICRO_BATCHES}={self.micro_batches}{order}{activations}"
+        shadow = "" if self.shadow else f",{SHADOW}={OFF}"
+        return f"{PIPELINE}={how}{colon},{MICRO_BATCHES}={self.micro_batches}{order}{activations}{shadow}"
 
 
 def parse_plan(field: str, text: str) -> ParallelPlan:
     """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…" and more of its pairs.
 
-    These are "micro_batches=M", "order=gpipe" and "activations=int8". "pipeline=5:" begins the second of two
-    stages at layer 5. Raises InvalidArgumentError with the limit that was passed, or the nearest word.
+    These are "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off". "pipeline=5:" begins the
+    second of two stages at layer 5. Raises InvalidArgumentError with the limit that was passed, or the
+    nearest word.
     """
     if len(text) > MAX_PLAN_CHARACTERS:
         limit = f"at most {MAX_PLAN_CHARACTERS} characters"
@@ -85,6 +91,7 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES),
         _word(field, text, ORDER, given.get(ORDER, ONE_F_ONE_B), ORDERS),
         _word(field, text, ACTIVATIONS, given.get(ACTIVATIONS, NONE), ACTIVATION_CODECS),
+        _word(field, text, SHADOW, given.get(SHADOW, ON), (ON, OFF)) == ON,
     )
 
 

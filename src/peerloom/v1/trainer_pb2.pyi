@@ -356,6 +356,7 @@ class Worker(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Chosen by the trainer, "worker-" and 12 hexadecimal digits."""
     node_id: _builtins.str
@@ -376,6 +377,10 @@ class Worker(_message.Message):
     def stage(self) -> Global___ModelStage:
         """The part of the model that it holds, if that isn't all of it; unset before it has entered a generation."""
 
+    @_builtins.property
+    def shadow(self) -> Global___StageShadow:
+        """The copy that it keeps of another stage's state; unset: none."""
+
     def __init__(
         self,
         *,
@@ -388,14 +393,75 @@ class Worker(_message.Message):
         generation: _builtins.int = ...,
         audits: _builtins.int = ...,
         stage: Global___ModelStage | None = ...,
+        shadow: Global___StageShadow | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "stage", b"stage", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Worker: _TypeAlias = Worker  # noqa: Y015
+
+@_typing.final
+class StageShadow(_message.Message):
+    """A copy of a stage's state, with its optimiser, which the worker of another stage keeps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    WHY_NOT_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
+    """Whose, from 0."""
+    step: _builtins.int
+    """The newest step that it can give the state of."""
+    size_bytes: _builtins.int
+    """Its bytes, and those of what waits to change it."""
+    why_not: _builtins.str
+    """Why none is kept, a sentence; empty: one is."""
+    def __init__(
+        self,
+        *,
+        stage: _builtins.int = ...,
+        step: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        why_not: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes", "stage", b"stage", "step", b"step", "why_not", b"why_not"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageShadow: _TypeAlias = StageShadow  # noqa: Y015
+
+@_typing.final
+class HeldState(_message.Message):
+    """A state of a stage that a worker can give: its own, or that of a shadow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    stage: _builtins.int
+    """The stage, from 0."""
+    step: _builtins.int
+    """Steps that it contains."""
+    def __init__(
+        self,
+        *,
+        stage: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HeldState: _TypeAlias = HeldState  # noqa: Y015
 
 @_typing.final
 class ModelStage(_message.Message):
@@ -2872,22 +2938,28 @@ class WorkerBeat(_message.Message):
     COMMITTED_STEP_FIELD_NUMBER: _builtins.int
     COMPUTE_S_PER_SAMPLE_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
     committed_step: _builtins.int
     """Steps that its state contains."""
     compute_s_per_sample: _builtins.float
     """Seconds of computing a sample, over the last steps; with a pipeline, of 1e9 operations; 0 while unknown."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
+    @_builtins.property
+    def shadow(self) -> Global___StageShadow:
+        """The copy that it keeps of another stage's state; unset: none."""
+
     def __init__(
         self,
         *,
         committed_step: _builtins.int = ...,
         compute_s_per_sample: _builtins.float = ...,
         audits: _builtins.int = ...,
+        shadow: Global___StageShadow | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "committed_step", b"committed_step", "compute_s_per_sample", b"compute_s_per_sample"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "committed_step", b"committed_step", "compute_s_per_sample", b"compute_s_per_sample", "shadow", b"shadow"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2954,6 +3026,7 @@ class WorkerFinished(_message.Message):
     AUDITS_FIELD_NUMBER: _builtins.int
     SCRIPT_FILES_FIELD_NUMBER: _builtins.int
     STOPPED_AT_STEP_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     parameters_digest: _builtins.str
@@ -2982,6 +3055,10 @@ class WorkerFinished(_message.Message):
     def script_files(self) -> Global___Checkpoint:
         """What rank 0 of a script has in its folder, stored with its agent; unset: nothing but the code."""
 
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldState]:
+        """With which states of its pipeline's stages it can go on, or let others go on, should one be lost yet; at most 16."""
+
     def __init__(
         self,
         *,
@@ -2997,10 +3074,11 @@ class WorkerFinished(_message.Message):
         audits: _builtins.int = ...,
         script_files: Global___Checkpoint | None = ...,
         stopped_at_step: _builtins.int = ...,
+        held: _abc.Iterable[Global___HeldState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "script_files", b"script_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "stopped_at_step", b"stopped_at_step", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "held", b"held", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "stopped_at_step", b"stopped_at_step", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3018,6 +3096,7 @@ class WorkerAborted(_message.Message):
     REFUSED_CHECKPOINT_FIELD_NUMBER: _builtins.int
     SCRIPT_EXIT_FIELD_NUMBER: _builtins.int
     SCRIPT_FILES_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     committed_step: _builtins.int
@@ -3034,6 +3113,10 @@ class WorkerAborted(_message.Message):
     def script_files(self) -> Global___Checkpoint:
         """What rank 0 of a script has in its folder, stored with its agent; unset: nothing but the code."""
 
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___HeldState]:
+        """With which states of its pipeline's stages it can go on, or let others go on; at most 16."""
+
     def __init__(
         self,
         *,
@@ -3043,10 +3126,11 @@ class WorkerAborted(_message.Message):
         refused_checkpoint: _builtins.str = ...,
         script_exit: Global___ScriptExit | None = ...,
         script_files: Global___Checkpoint | None = ...,
+        held: _abc.Iterable[Global___HeldState] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "generation", b"generation", "reason", b"reason", "refused_checkpoint", b"refused_checkpoint", "script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "generation", b"generation", "held", b"held", "reason", b"reason", "refused_checkpoint", b"refused_checkpoint", "script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3254,6 +3338,9 @@ class ConfigureGeneration(_message.Message):
     AUDITS_FIELD_NUMBER: _builtins.int
     SYNC_FIELD_NUMBER: _builtins.int
     STAGE_SHARES_FIELD_NUMBER: _builtins.int
+    STAGE_STARTS_FIELD_NUMBER: _builtins.int
+    STATE_SOURCES_FIELD_NUMBER: _builtins.int
+    SHADOW_HOLDERS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -3296,6 +3383,20 @@ class ConfigureGeneration(_message.Message):
     def stage_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """How much of the model's cost each stage of a pipeline should have, in comparison; empty: as much each."""
 
+    @_builtins.property
+    def stage_starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where the stages of a pipeline begin, by layer from 0; empty: by `stage_shares`."""
+
+    @_builtins.property
+    def state_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each stage the rank that has its state of `first_step`, which it goes on with; empty: it begins with a
+        checkpoint, or anew.
+        """
+
+    @_builtins.property
+    def shadow_holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each stage the rank that keeps a shadow of its state; empty: none is kept."""
+
     def __init__(
         self,
         *,
@@ -3315,10 +3416,13 @@ class ConfigureGeneration(_message.Message):
         audits: _builtins.bool = ...,
         sync: _builtins.str = ...,
         stage_shares: _abc.Iterable[_builtins.int] | None = ...,
+        stage_starts: _abc.Iterable[_builtins.int] | None = ...,
+        state_sources: _abc.Iterable[_builtins.int] | None = ...,
+        shadow_holders: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "spec", b"spec", "stage_shares", b"stage_shares", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -200,6 +200,8 @@ class TrainingWorker:
             )
             _log.warning("generation_broken", generation=config.generation, reason=str(broken))
             tracing.note(broken=str(broken))
+            if isinstance(training, PipelineTraining):
+                aborted.held.extend(training.held())
             group.close()
             self.session.say(WorkerSessionRequest(aborted=aborted))
         else:

@@ -8,7 +8,6 @@ Training goes on without the stream.
 import asyncio
 import queue
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
@@ -24,6 +23,7 @@ from peerloom.v1.trainer_pb2 import (
     OrderAudits,
     PrepareWorker,
     SaveState,
+    StageShadow,
     StepProgress,
     WorkerBeat,
     WorkerHello,
@@ -33,6 +33,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerStaying,
 )
 from peerloom.worker.assignment import Assignment
+from peerloom.worker.kept_progress import KeptProgress
 from peerloom.worker.leading_trainer import leading_trainer, leave_deposed
 from peerloom.worker.session_ground import SessionGround
 from peerloom.worker.store_entries import EntriesByGeneration
@@ -41,8 +42,6 @@ _log = get_logger()
 Command = PrepareWorker | ConfigureGeneration | SaveState | EndWorker
 OnAbort = Callable[[AbortGeneration], None]
 OnFormAhead = Callable[[ConfigureGeneration], None]
-# A worker that isn't rank 0 reports nothing, but must be able to if rank 0 dies before it could.
-PROGRESS_KEPT = 20_000  # some 10 MB; at 100 steps a second the trainer may be away for three minutes
 # A trainer that was started again can't lead its workers until they are back, so each tries again after some
 # 4 % of the time that it was away. Raising the longest pause spares one that is away for long many callers.
 RECONNECT_FIRST_S, RECONNECT_LONGEST_S, RECONNECT_GROWTH = 0.1, 2.0, 1.03
@@ -79,12 +78,13 @@ class TrainerSession:
         self._on_order = on_order
         self._orphan_timeout_s = orphan_timeout_s
         self._lock = threading.RLock()  # a signal may interrupt its holder and need it
-        self._progress: deque[WorkerSessionRequest] = deque(maxlen=PROGRESS_KEPT)
+        self.progress = KeptProgress()
         self._last_word: WorkerSessionRequest | None = None
         self._leaving: WorkerSessionRequest | None = None
         self.measured: WorkerSessionRequest | None = None  # said again to a trainer that was started anew
         self._position = (0, 0)  # committed step, generation
         self._compute_s_per_sample, self._audits = 0.0, 0
+        self._shadow: StageShadow | None = None
         self._beat_interval_s = 0.0
         self._beaten_s = 0.0
         self._reports = self._is_over = False
@@ -105,12 +105,15 @@ class TrainerSession:
         """What the beats say of this worker's speed, and of the audits that it has made."""
         self._compute_s_per_sample, self._audits = compute_s_per_sample, audits
 
+    def set_shadow(self, shadow: StageShadow | None) -> None:
+        """What the beats say of the copy that this worker keeps of another stage."""
+        self._shadow = shadow
+
     def set_reporting(self, reports: bool) -> None:
         """Whether this worker is the one that reports progress; it then sends what is not yet stored."""
         with self._lock:
             self._reports = reports
-            pending = list(self._progress) if reports else []
-        for message in pending:
+        for message in self.progress.pending() if reports else ():
             self._post(message)
 
     def report(self, progress: StepProgress | EpochProgress) -> None:
@@ -118,26 +121,22 @@ class TrainerSession:
         is_step = isinstance(progress, StepProgress)
         message = WorkerSessionRequest(step=progress) if is_step else WorkerSessionRequest(epoch=progress)  # type: ignore[arg-type]  # each arm has its type
         with self._lock:
-            self._progress.append(message)
+            self.progress.add(message)
             reports = self._reports
         if reports:
             self._post(message)
 
-    def forget(self, step: int, epoch: int) -> None:
-        """Progress up to there is stored, or won't count: it isn't told any more."""
-        with self._lock:
-            kept = [one for one in self._progress if one.step.step > step or one.epoch.epoch > epoch]
-            self._progress = deque(kept, PROGRESS_KEPT)
+    def tell_progress(self) -> None:
+        """Sends what isn't stored yet, whoever reported until now: that worker may be lost."""
+        for message in () if self._reports else self.progress.pending():
+            self._post(message)
 
     def report_checkpoint(self, checkpoint: Checkpoint) -> None:
         """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do.
 
-        The steps that it contains come first, whoever reported them until now: that worker may be lost.
+        The steps that it contains come first.
         """
-        with self._lock:
-            pending = [] if self._reports else list(self._progress)
-        for message in pending:
-            self._post(message)
+        self.tell_progress()
         self._post(WorkerSessionRequest(checkpoint=checkpoint))
 
     def answer(self, message: WorkerSessionRequest) -> None:
@@ -184,8 +183,10 @@ class TrainerSession:
         now_s = self._loop.time()
         if self._outbox is not None and now_s - self._beaten_s > self._beat_interval_s / 2:
             self._beaten_s = now_s
-            step, speed = self._position[0], self._compute_s_per_sample
-            beat = WorkerBeat(committed_step=step, compute_s_per_sample=speed, audits=self._audits)
+            step, speed, audits = self._position[0], self._compute_s_per_sample, self._audits
+            beat = WorkerBeat(committed_step=step, compute_s_per_sample=speed, audits=audits)
+            if self._shadow is not None:
+                beat.shadow.CopyFrom(self._shadow)
             self._outbox.put_nowait(WorkerSessionRequest(beat=beat))
 
     async def _keep_connected(self) -> None:
@@ -234,7 +235,7 @@ class TrainerSession:
         outbox: asyncio.Queue[WorkerSessionRequest] = asyncio.Queue()
         with self._lock:
             # From here on every post lands in the new outbox, after what is said first.
-            pending = [*self._progress] if self._reports else []
+            pending = self.progress.pending() if self._reports else []
             last_words = [
                 word for word in (self._last_word, self._leaving, self.measured) if word is not None
             ]
@@ -260,7 +261,7 @@ class TrainerSession:
     def _handle(self, response: WorkerSessionResponse) -> None:
         kind = response.WhichOneof("message")
         if kind == "recorded":
-            self.forget(response.recorded.step, response.recorded.epoch)
+            self.progress.forget(response.recorded.step, response.recorded.epoch)
             self._show_life()
         elif kind == "abort":
             _log.info("abort_received", generation=response.abort.generation, reason=response.abort.reason)

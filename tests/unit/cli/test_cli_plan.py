@@ -37,7 +37,8 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
     """Two stages of two layers, two micro-batches: (2 + 2 - 1) x 6 s, and 8 us a message."""
     shown = run("--layers", layers_file, *FLAGS)
     assert shown.exit_code == 0, shown.output
-    assert "as a job's     --plan pipeline=2:,micro_batches=2\n" in shown.stdout
+    assert "shadows        off: they need " in shown.stdout
+    assert "as a job's     --plan pipeline=2:,micro_batches=2,shadow=off\n" in shown.stdout
     first = " ".join(shown.stdout.splitlines()[0].split())
     assert first == "plan pipeline: each slot has a part of the layers, and sees all samples"
     assert "in steps of 18 s; no plan finishes more" in shown.stdout

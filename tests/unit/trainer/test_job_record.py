@@ -26,6 +26,7 @@ from peerloom.v1.trainer_pb2 import (
     NodeAnswer,
     NodeChoice,
     ScriptRun,
+    StageShadow,
     StepProgress,
     WatchJobResponse,
 )
@@ -120,6 +121,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         None,
         lambda j: [(each.stage.number, each.stage.end_layer) for each in j.workers],
         [(1, 8), (0, 0)],
+    ),
+    "shadow_told": (
+        lambda r: r.shadow_told("worker-1", StageShadow(stage=1, step=7)),
+        None,
+        lambda j: [(each.shadow.stage, each.shadow.step) for each in j.workers],
+        [(1, 7), (0, 0)],
     ),
     "worker_lost": (
         lambda r: r.worker_lost("worker-1", "it died"),

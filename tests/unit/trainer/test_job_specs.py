@@ -161,7 +161,7 @@ def test_a_pipeline_has_as_many_workers_as_stages_and_asks_as_many_nodes() -> No
     [
         ({"plan": "pipline=2"}, "spec.plan"),
         ({"min_workers": 1}, "spec.min_workers"),
-        ({"max_workers": 3}, "spec.max_workers"),
+        ({"max_workers": 1}, "spec.max_workers"),
         ({"sync": "codec=int8"}, "spec.sync"),
         ({"robust": "auto"}, "spec.robust"),
         ({"equal_shares": True}, "spec.equal_shares"),

@@ -18,6 +18,7 @@ WRITERS = {
     "jobs/record.py",
     "jobs/recorded_job.py",
     "jobs/sample_ledger.py",
+    "jobs/stage_entries.py",
     "jobs/sync_entries.py",
 }
 CHANGING = {

@@ -8,6 +8,7 @@ from peerloom.services.trainer.generations.pipeline_decisions import (
     by_stage,
     decide_pipeline,
 )
+from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
 from peerloom.services.trainer.workers.decisions import Limits
 from peerloom.services.trainer.workers.state import (
     Departure,
@@ -82,6 +83,36 @@ def test_who_has_to_go_leaves_at_a_boundary_with_all_and_is_let_go_then() -> Non
 def test_a_spare_worker_is_let_go() -> None:
     assert isinstance(decide(*workers(Working(), Working(), Idle())), g.Dismiss)
     assert isinstance(decide(*workers(STOPPED, STOPPED, Idle())), g.Dismiss)
+
+
+def test_spare_workers_wait_and_take_a_lost_stages_place() -> None:
+    spares = replace(LIMITS, max_workers=3)
+    waits = decide_pipeline(workers(Working(), Working(), Idle()), 1, spares, 0.0)
+    assert isinstance(waits, g.Wait)
+    many = decide_pipeline(workers(Working(), Working(), Idle(), Idle()), 1, spares, 0.0)
+    assert many == g.Dismiss(("w2",), "the job has all the workers it can use")
+    goes_on = decide_pipeline(workers(STOPPED, GONE, Idle()), 1, spares, 0.0)
+    assert isinstance(goes_on, g.Form)
+    assert goes_on.worker_ids == ("w0", "w2")
+    begins = decide_pipeline(workers(Idle(), Idle(), Idle()), 0, spares, 0.0)
+    assert isinstance(begins, g.Form)
+    assert begins.worker_ids == ("w0", "w1")
+
+
+def test_a_spare_worker_lets_one_go_that_departs() -> None:
+    spares = replace(LIMITS, max_workers=3)
+    going, staying, spare = workers(Working(), Working(), Idle())
+    going = replace(going, departure=Departure(leave_by_s=60.0))
+    said = decide_pipeline([going, staying, spare], 1, spares, 0.0)
+    assert isinstance(said, g.Abort)
+    assert said.is_polite
+
+
+def test_with_living_states_it_goes_on_from_them() -> None:
+    form = begin_pipeline(("a", "b"), 1, 30, [1, 2], GoOn(34, (0, 0), "from step 34"))
+    assert form == g.Form(("a", "b"), 34, 0, "2 stages go on from step 34", state_sources=(0, 0))
+    back = begin_pipeline(("a", "b"), 1, 30, states=GoBack("stage 1 is gone"))
+    assert back.reason == "2 stages go on from the checkpoint of step 30, as stage 1 is gone"
 
 
 def test_it_is_complete_when_all_stages_have_finished() -> None:

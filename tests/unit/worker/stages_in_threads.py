@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from peerloom.kit.sync_method import NONE
 from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageTensor
 from peerloom.worker.plan.stage_message import TensorForm, decoded, encoded
@@ -47,6 +48,7 @@ class QueueLinks:
         self.traffic = SyncTraffic()
         self.stage, self.stages = stage, len(lines.rows)
         self._lines = lines
+        self._receiver = ThreadPoolExecutor(1)  # what is awaited comes in turn
 
     def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
         content = tensor.detach().clone()
@@ -56,6 +58,25 @@ class QueueLinks:
 
     def receive(self, stage: int) -> StageTensor:
         return self._lines.queues[stage, self.stage].get(timeout=LIMIT_S)
+
+    def begin_send(self, stage: int, content: Tensor) -> TensorFuture:
+        self.send(stage, content)
+        return _done(content)
+
+    def begin_receive(self, stage: int, target: Tensor) -> TensorFuture:
+        future: TensorFuture = torch.futures.Future()
+
+        def receive() -> None:
+            target.copy_(self.receive(stage).tensor)
+            future.set_result(target)
+
+        self._receiver.submit(receive)
+        return future
+
+    def result(self, future: TensorFuture) -> Tensor:
+        tensor = future.wait()
+        assert isinstance(tensor, Tensor)
+        return tensor
 
     def flush(self, at_most: int = 0) -> None:
         pass
@@ -70,6 +91,12 @@ class QueueLinks:
     @contextmanager
     def patient(self, size_bytes: int) -> Iterator[None]:
         yield
+
+
+def _done(content: Tensor) -> TensorFuture:
+    future: TensorFuture = torch.futures.Future()
+    future.set_result(content)
+    return future
 
 
 class Waves(Task):

@@ -13,6 +13,7 @@ from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import JOB
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of, track_option
+from peerloom.cli.stage_columns import stage_columns
 from peerloom.cli.summary import print_result
 from peerloom.cli.units import human_age, human_bytes, human_duration, human_step, metric_of, plural
 from peerloom.cli.watching import watch_job
@@ -123,18 +124,13 @@ def _worker_columns(job: Job) -> tuple[Column, ...]:
             return worker.end_reason or "ended"
         return "ended with the job" if job.ended else "working"
 
-    stages = (Column("STAGE", lambda worker: str(worker.stage or "")),) if _has_stages(job) else ()
     return (
         Column("RANK", lambda worker: str(worker.rank), right=True),
         Column("WORKER", lambda worker: worker.id),
         Column("NODE", lambda worker: worker.node_name),
-        *stages,
+        *stage_columns(job),
         Column("STATE", state),
     )
-
-
-def _has_stages(job: Job) -> bool:
-    return any(worker.stage is not None for worker in job.workers)
 
 
 def _print_job(job: Job) -> None:

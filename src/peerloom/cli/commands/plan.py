@@ -29,6 +29,7 @@ from peerloom.kit.plan_model.plan_reasons import (
 )
 from peerloom.kit.plan_model.plan_search import PlanChoice, choose_plan
 from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
+from peerloom.kit.plan_model.shadow_room import shadow_needs
 from peerloom.kit.printable import Column
 
 if TYPE_CHECKING:
@@ -133,8 +134,10 @@ def _span(first: int, last: int) -> str:
 
 def _document(found: PlanChoice, setting: "PlanSetting") -> dict[str, Any]:
     best = found.chosen
+    shadows = shadow_needs(best, setting).reason if best.plan.kind == PIPELINE else ""
     return {
         "reason": why_chosen(found, setting),
+        "shadows": shadows,
         "more_memory": why_memory_binds(found, setting),
         "is_best_of_all": found.is_best_of_all,
         "evaluated": found.evaluated,
@@ -156,6 +159,7 @@ def _timeline(found: PlanChoice) -> list[dict[str, Any]]:
 
 def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     best, report = found.chosen, report_of(found.chosen, setting)
+    shadows = shadow_needs(best, setting) if best.plan.kind == PIPELINE else None
     print_fields(
         [
             ("plan", f"{report.kind}: {PLAN_KINDS[report.kind]}"),
@@ -164,7 +168,8 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
             ("memory", why_memory_binds(found, setting)),
             ("micro-batches", f"{report.micro_batches} of {plural(_samples(found, setting), 'sample')}"),
             ("order", f"{report.order}: {PIPELINE_ORDERS[report.order]}" if len(report.stages) > 1 else ""),
-            ("as a job's", f"--plan {_job_plan(best.plan)}" if best.plan.kind == PIPELINE else ""),
+            ("shadows", shadows.reason if shadows else ""),
+            ("as a job's", f"--plan {_job_plan(best.plan, shadows.is_worth)}" if shadows else ""),
         ]
     )
     say()
@@ -178,10 +183,10 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     say("\nPredicted, not measured. Plans that cut within a layer (tensor parallel) aren't searched.")
 
 
-def _job_plan(plan: PlacedPlan) -> ParallelPlan:
+def _job_plan(plan: PlacedPlan, shadow: bool) -> ParallelPlan:
     """The plan as jobs take it, where each stage has one slot."""
     starts = tuple(stage.first for stage in plan.stages[1:])
-    return ParallelPlan(len(plan.stages), starts, plan.micro_batches, plan.order)
+    return ParallelPlan(len(plan.stages), starts, plan.micro_batches, plan.order, shadow=shadow)
 
 
 def _samples(found: PlanChoice, setting: "PlanSetting") -> int:

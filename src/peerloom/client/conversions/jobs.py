@@ -28,6 +28,7 @@ from peerloom.client.types import (
     Progress,
     RobustRule,
     ScriptRun,
+    StageShadow,
     Worker,
 )
 from peerloom.kit.elastic_scripts import SCRIPT_TASK, script_and_arguments
@@ -106,6 +107,7 @@ def worker_of(message: trainer_pb2.Worker) -> Worker:
         ended=message.ended,
         end_reason=message.end_reason,
         stage=_stage(message.stage) if message.HasField("stage") else None,
+        shadow=_shadow(message.shadow) if message.HasField("shadow") else None,
     )
 
 
@@ -175,14 +177,12 @@ def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
 
 
 def _stage(message: trainer_pb2.ModelStage) -> ModelStage:
-    return ModelStage(
-        number=message.number,
-        first_layer=message.first_layer,
-        end_layer=message.end_layer,
-        first_name=message.first_name,
-        last_name=message.last_name,
-        parameters=message.parameters,
-    )
+    layers = (message.first_layer, message.end_layer, message.first_name, message.last_name)
+    return ModelStage(message.number, *layers, parameters=message.parameters)
+
+
+def _shadow(message: trainer_pb2.StageShadow) -> StageShadow:
+    return StageShadow(message.stage, message.step, message.size_bytes, message.why_not)
 
 
 def _script_run(message: trainer_pb2.ScriptRun) -> ScriptRun:

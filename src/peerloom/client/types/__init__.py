@@ -41,6 +41,7 @@ from peerloom.client.types.job_records import (
     NotChosen,
     PredictedStep,
     ScriptRun,
+    StageShadow,
     SyncInUse,
 )
 from peerloom.client.types.jobs import (
@@ -134,6 +135,7 @@ __all__ = [
     "ServiceEndpoint",
     "ServiceName",
     "Session",
+    "StageShadow",
     "Standardise",
     "StateChanged",
     "StepCommitted",

@@ -111,6 +111,20 @@ class ModelStage:
 
 
 @dataclass(frozen=True)
+class StageShadow:
+    """A copy of another stage's state, with its optimiser, that a worker keeps; `stage` is from 0.
+
+    `step` is the newest one that it can give the state of; with what waits to change it, it has `size_bytes`.
+    `why_not` says why none is kept; it is empty where one is.
+    """
+
+    stage: int
+    step: int
+    size_bytes: int
+    why_not: str
+
+
+@dataclass(frozen=True)
 class NetworkTraffic:
     """What an emulated network carried while a job ran, in `seconds`.
 

@@ -15,6 +15,7 @@ from peerloom.client.types.job_records import (
     NetworkTraffic,
     NodeChoice,
     ScriptRun,
+    StageShadow,
     SyncInUse,
 )
 from peerloom.client.types.shown import ShownInNotebooks
@@ -109,7 +110,8 @@ class NodeAnswer(ShownInNotebooks):
 class Worker(ShownInNotebooks):
     """A training process of a job; `rank` is its place in the newest generation.
 
-    `stage` is the part of the model that it holds in a pipeline, once it has entered a generation.
+    `stage` is the part of the model that it holds in a pipeline, once it has entered a generation, and
+    `shadow` the copy that it keeps of another one.
     """
 
     id: str
@@ -119,6 +121,7 @@ class Worker(ShownInNotebooks):
     ended: bool
     end_reason: str
     stage: ModelStage | None = None
+    shadow: StageShadow | None = None
 
 
 @dataclass(frozen=True)

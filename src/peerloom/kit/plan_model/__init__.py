@@ -6,7 +6,8 @@ many micro-batches a batch goes through and in what order (`parallel_plan`, `pip
 has what a stage takes on its slots: passes, shares, messages, the sum of its gradients, memory.
 `pipeline_simulation` runs a step event by event; `plan_value` says what is finished a second when slots break
 off now and then. `plan_space` lists all plans of a small setting, `plan_neighbours` goes from plan to plan in
-a large one, and `plan_search` takes the best of what they give; `plan_reasons` says why, and what binds.
+a large one, and `plan_search` takes the best of what they give; `plan_reasons` says why, and what binds, and
+`shadow_room` what copies of its stages would need beside it.
 
 Tensor parallelism, which cuts within a layer, isn't searched.
 """

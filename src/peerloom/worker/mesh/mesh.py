@@ -83,6 +83,7 @@ class Mesh:
         incoming: Mapping[int, Mapping[int, torch.Tensor]],
         then: Callable[[], None] | None = None,
         urgency: int = 0,
+        patience_s: float = 0.0,
     ) -> TensorFuture:
         """Sends each rank its tensor in phase 0, and awaits those of some ranks in each phase.
 
@@ -90,9 +91,10 @@ class Mesh:
         urgent messages overtake others that don't travel yet. `then`, which sends what this rank owes in
         phase 1, is called once, in any thread, when all of phase 0 has come; what it raises ends the
         exchange. The future is complete, with a tensor or with the reason why there is none, when all has
-        come, `then` has ended, and the kernel has all that was sent.
+        come, `then` has ended, and the kernel has all that was sent. It may take `patience_s` longer.
         """
-        exchange = OpenExchange(sequence, outgoing, incoming, then, time.monotonic() + self.limit_s)
+        deadline_s = time.monotonic() + self.limit_s + patience_s
+        exchange = OpenExchange(sequence, outgoing, incoming, then, deadline_s)
         wrong, waiting = dict[int, str](), set[int]()
         with self._lock:
             failure = self._reason or next(

@@ -8,6 +8,12 @@ stage_model        the own stage of it, with the names of the whole
 pipeline_training  what a worker keeps of a pipeline job, and its stage for a generation
 stage_message      a tensor on its way between stages: its form, and its values by a codec
 stage_links        tensors from stage to stage over the group's mesh, and numbers among all
+stage_change       what a step changes a stage by, as bytes
+stage_shadow       a copy of another stage's state, which follows it
+own_past           a stage's own state one step ago
+shadow_limits      whether shadows need too much memory, or too much of a step: pure
+state_transfer     a stage's state on its way from one worker to another
+shadowing          a generation's shadows: whose changes go where, and come from where
 stage_step         one step: forward and backward passes, and one commit of all stages
 stage_loop         a generation of a pipeline, from its first step to the job's end, or until it breaks
 stage_files        its checkpoints and its model, of all stages' parts

@@ -46,9 +46,12 @@ class PipelineBlueprint:
 
         Raises InvalidArgumentError for a tensor that two stages would share, and as `stage_starts`.
         """
-        starts = stage_starts(self.layers, self.plan, why_single, shares)
+        return self.cut_at(stage_starts(self.layers, self.plan, why_single, shares))
+
+    def cut_at(self, starts: Sequence[int]) -> "PipelineBlueprint":
+        """The same with stages that begin at these layers. Raises as `cut` does for a tensor."""
         owners = {name: self._owner(name, places, starts) for name, places in self.places.items()}
-        return replace(self, starts=starts, owners=owners)
+        return replace(self, starts=tuple(starts), owners=owners)
 
     def _owner(self, name: str, places: Sequence[int], starts: Sequence[int]) -> int:
         found = sorted({bisect(starts, layer) - 1 for layer in places})
@@ -93,7 +96,7 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     if not isinstance(inputs, Tensor):
         limit = f"data: {name} gives inputs {form_of(inputs)}, and a pipeline takes one tensor"
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
-    model = _without_memory(task)
+    model = without_values(task)
     chain, why_single = chain_of(model)
     flops = _flops(model, chain, inputs) if next(model.parameters()).is_meta else [0] * len(chain)
     layers = tuple(_facts(layer, count) for layer, count in zip(chain, flops, strict=True))
@@ -112,6 +115,17 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     return whole.cut((), why_single)
 
 
+def without_values(task: Task) -> nn.Module:
+    """The task's model without memory for its tensors, or as it is where its constructor asks for values."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                return task.model()
+        except Exception as error:  # the user's constructor may ask for values
+            _log.warning("model_built_whole", reason=f"{type(error).__name__}: {error}")
+            return task.model()
+
+
 def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], stage: int, task: Task) -> None:
     """Raises InvalidArgumentError unless a stage's optimiser has its part of each group of the whole's."""
     names = blueprint.names(stage)
@@ -123,16 +137,6 @@ def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], sta
             "plan data.",
             reason="OPTIMISER_NOT_DIVISIBLE",
         )
-
-
-def _without_memory(task: Task) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        try:
-            with torch.device("meta"):
-                return task.model()
-        except Exception as error:  # the user's constructor may ask for values
-            _log.warning("model_built_whole", reason=f"{type(error).__name__}: {error}")
-            return task.model()
 
 
 def _facts(layer: Layer, flops: int) -> LayerFacts:

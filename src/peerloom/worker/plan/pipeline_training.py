@@ -10,10 +10,13 @@ from torch import Tensor
 from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import ParallelPlan, parse_plan
-from peerloom.v1.trainer_pb2 import JobSpec, ModelStage
-from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data
+from peerloom.v1.trainer_pb2 import HeldState, JobSpec, ModelStage
+from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data, without_values
 from peerloom.worker.plan.chain import chain_of
+from peerloom.worker.plan.own_past import OwnPast
+from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
+from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.speed import slot_gflops
@@ -54,6 +57,8 @@ class PipelineTraining:
             _log.warning("normalised_by_micro_batch", micro_batches=self.plan.micro_batches)
         self.schedule = Schedule(len(self.train), spec.batch_size, spec.epochs, spec.seed)
         self.figures = TrainingFigures()
+        self.own_past: OwnPast | None = None
+        self.shadows: dict[int, Shadow] = {}  # of other stages' states, by stage
         self._order: tuple[int, Tensor] | None = None
 
     def enter(
@@ -61,17 +66,20 @@ class PipelineTraining:
         stage: int,
         shares: Sequence[int] = (),
         *,
+        starts: Sequence[int] = (),
         checkpoint: Path | None = None,
         initial: Path | None = None,
     ) -> None:
         """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
-        `shares` say how the model is divided (`PipelineBlueprint.cut`); it is cut evenly where layers with a
-        tensor in common would come apart. Raises DataLossError for a file of
-        another model, InvalidArgumentError for an optimiser that a stage can't have.
+        `shares` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its stages begin;
+        it is cut evenly where layers with a tensor in common would come apart. What was kept of earlier
+        generations is dropped. Raises DataLossError for a file of another model, InvalidArgumentError for an
+        optimiser that a stage can't have.
         """
+        self.own_past, self.shadows = None, {}
         try:
-            self.blueprint = self._even.cut(shares)
+            self.blueprint = self._even.cut_at(starts) if starts else self._even.cut(shares)
         except InvalidArgumentError as error:  # the same on all workers
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even
@@ -87,6 +95,33 @@ class PipelineTraining:
         elif initial is not None:
             self._load(initial, names)
         self.state.reopen_epoch(self.schedule.steps_per_epoch)
+
+    def stay(self, step: int) -> None:
+        """Goes on with its own stage from a step of `held`."""
+        assert self.own_past is not None, "a worker that is asked to stay said that it has the step"
+        self.own_past.go_to(step)
+        self.state.reopen_epoch(self.schedule.steps_per_epoch)
+
+    def begin_past(self) -> OwnPast:
+        """From now on the stage's own state of one step ago is kept."""
+        self.own_past = OwnPast(self.state, ChangeLayout(self.stage_model).buffers)
+        return self.own_past
+
+    def empty_shadow(self, stage: int) -> Shadow:
+        """A shadow of a stage's state, which lacks the state itself."""
+        names = self.blueprint.names(stage)
+        whole = with_empty_tensors(without_values(self.task), names)
+        model = StageModel(whole, names, [], [])
+        updater = updater_of(self.task, model, self._learning_rate, self.schedule.total_batches)
+        return Shadow(stage, model, updater)
+
+    def held(self) -> list[HeldState]:
+        """The states of stages that it can go on with, or give; none where no shadows are kept."""
+        if self.own_past is None:
+            return []
+        steps = {self.stage: self.own_past.steps()}
+        steps |= {stage: shadow.steps() for stage, shadow in self.shadows.items()}
+        return [HeldState(stage=stage, step=step) for stage, each in steps.items() for step in each]
 
     def described(self) -> ModelStage:
         """The stage, for the trainer."""

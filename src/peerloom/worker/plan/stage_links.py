@@ -22,6 +22,10 @@ from peerloom.worker.sync import SyncTraffic
 
 # A state on its way holds the training up, and one that never comes would for ever.
 POOR_LINK_BYTES_PER_S = 1 << 16
+# The same two stages have several ways between them, each with an order of its own. What goes by the later
+# ones is less urgent: it travels while nothing else does.
+STEPS, STATES, CHANGES = 0, 1, 2
+_CHANNELS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +68,26 @@ class StageLinks(Protocol):
         """Inside, messages may take as long as so many bytes take over a poor link."""
 
 
-class MeshLinks:
-    """Over the mesh of a group, whose limits and breaks end every wait."""
+class ChangeLinks(Protocol):
+    """Bytes from stage to stage, whose number the receiver knows, and which nobody waits for at once."""
 
-    def __init__(self, group: Group) -> None:
+    def begin_send(self, stage: int, content: Tensor) -> TensorFuture:
+        """Begins to send bytes, which nobody may change before the future is done."""
+
+    def begin_receive(self, stage: int, target: Tensor) -> TensorFuture:
+        """Begins to await the next bytes of that stage."""
+
+    def result(self, future: TensorFuture) -> Tensor:
+        """Waits for one of these. Raises what `Group.result` does."""
+
+
+class MeshLinks:
+    """Over the mesh of a group, whose limits and breaks end every wait. One thread uses a `channel`."""
+
+    def __init__(self, group: Group, channel: int = STEPS) -> None:
         assert group.mesh is not None, "the group of a pipeline has a mesh"
         self.traffic = SyncTraffic()
+        self._channel = channel
         self._group = group
         self._mesh = group.mesh
         self._sent: list[tuple[TensorFuture, Tensor]] = []
@@ -123,18 +141,32 @@ class MeshLinks:
         finally:
             self._mesh.limit_s = usual_s
 
-    def _send(self, stage: int, content: Tensor) -> None:
+    def begin_send(self, stage: int, content: Tensor) -> TensorFuture:
         self.traffic.bytes += content.nbytes
-        future = self._mesh.begin(self._number(self.stage, stage), {stage: content}, {})
-        self._sent.append((future, content))
+        number, patience_s = self._number(self.stage, stage), self._patience_s(content)
+        outgoing = {stage: content}
+        return self._mesh.begin(number, outgoing, {}, urgency=-self._channel, patience_s=patience_s)
+
+    def begin_receive(self, stage: int, target: Tensor) -> TensorFuture:
+        number, patience_s = self._number(stage, self.stage), self._patience_s(target)
+        return self._mesh.begin(number, {}, {0: {stage: target}}, patience_s=patience_s)
+
+    def result(self, future: TensorFuture) -> Tensor:
+        return self._group.result(future)
+
+    def _patience_s(self, content: Tensor) -> float:
+        return content.nbytes / POOR_LINK_BYTES_PER_S if self._channel != STEPS else 0.0
+
+    def _send(self, stage: int, content: Tensor) -> None:
+        self._sent.append((self.begin_send(stage, content), content))
 
     def _receive(self, stage: int, target: Tensor) -> Tensor:
-        future = self._mesh.begin(self._number(stage, self.stage), {}, {0: {stage: target}})
-        self._group.result(future)
+        self._group.result(self.begin_receive(stage, target))
         return target
 
     def _number(self, sender: int, receiver: int) -> int:
         # Both ends count the messages from one to the other, so each has a number of its own, from 1.
         count = self._messages.get((sender, receiver), 0)
         self._messages[sender, receiver] = count + 1
-        return (count * self.stages + sender) * self.stages + receiver + 1
+        number = (count * self.stages + sender) * self.stages + receiver
+        return number * _CHANNELS + self._channel + 1

@@ -13,6 +13,7 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.loop import Report, StepLimit
 from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.shadowing import Shadowing
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.stage_step import Committed, make_step, one_tensor
 from peerloom.worker.task import load_batch, sample_scores
@@ -36,7 +37,13 @@ class Hooks:
     keep: Callable[[int, bool], None]
 
 
-def train_stage(training: PipelineTraining, group: Group, links: StageLinks, hooks: Hooks) -> None:
+def train_stage(
+    training: PipelineTraining,
+    group: Group,
+    links: StageLinks,
+    hooks: Hooks,
+    shadowing: Shadowing | None = None,
+) -> None:
     """Trains until the job's last step and evaluation are done.
 
     Raises GenerationBrokenError when the group breaks, or all leave it at a step boundary.
@@ -47,12 +54,18 @@ def train_stage(training: PipelineTraining, group: Group, links: StageLinks, hoo
             group.check()
             if state.evaluated < state.step // schedule.steps_per_epoch:
                 group.expect(math.inf)  # how long the others evaluate isn't known
-                hooks.report(evaluate_stage(training, links, group.check))
+                measured = evaluate_stage(training, links, group.check)
+                if shadowing is not None:
+                    shadowing.closed_epoch(measured.epoch, measured.metric)
+                hooks.report(measured)
             elif state.step < schedule.total_steps:
                 group.expect(limit.limit_s())
                 began_s = time.perf_counter()
-                done = _step(training, group, links, hooks)
+                done = _step(training, group, links, hooks, shadowing)
                 limit.note(time.perf_counter() - began_s)
+                is_last = state.step == schedule.total_steps
+                if shadowing is not None and (is_last or done.leaves):
+                    shadowing.settle()
                 _keep_or_leave(training, done, hooks)
             else:
                 return
@@ -96,13 +109,15 @@ def _scores(training: PipelineTraining, links: StageLinks, check: Callable[[], N
     return total
 
 
-def _step(training: PipelineTraining, group: Group, links: StageLinks, hooks: Hooks) -> Committed:
+def _step(
+    training: PipelineTraining, group: Group, links: StageLinks, hooks: Hooks, shadowing: Shadowing | None
+) -> Committed:
     began_s, sent_bytes, state = time.perf_counter(), links.traffic.bytes, training.state
     first, end = training.schedule.bounds(state.step)
     epoch = training.schedule.epoch_of(state.step)
     leaves = group.leaves_after(state.step + 1)
     wishes = {"keeps": hooks.keeps(), "leaves": leaves, "departs": hooks.departs()}
-    done = make_step(training, links, group.check, **wishes)
+    done = make_step(training, links, group.check, **wishes, shadowing=shadowing)
     step_s, sent_bytes = time.perf_counter() - began_s, links.traffic.bytes - sent_bytes
     computed_s = min(done.computed_s, step_s)
     progress = StepProgress(

@@ -1,5 +1,6 @@
 """One worker's stage of a model: its own layers, whose tensors are called as in the whole."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -62,7 +63,10 @@ class StageModel(nn.Module):
         if strict and own != state_dict.keys():
             differing = ", ".join(sorted(own ^ state_dict.keys())[:5])
             raise RuntimeError(f"its tensors aren't those of this stage: {differing}")
-        return self.whole.load_state_dict(state_dict, strict=False, assign=assign)
+        told = OrderedDict(state_dict)
+        # Without the versions of its parts torch would add what old ones lack, to other stages' layers too.
+        told._metadata = self.whole.state_dict()._metadata  # type: ignore[attr-defined]  # it is there
+        return self.whole.load_state_dict(told, strict=False, assign=assign)
 
 
 def without_memory(model: nn.Module, kept: frozenset[str]) -> None:

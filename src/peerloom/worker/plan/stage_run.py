@@ -15,9 +15,11 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.shadowing import Shadowing
 from peerloom.worker.plan.stage_files import StageCheckpoints, write_model
-from peerloom.worker.plan.stage_links import MeshLinks, StageLinks
+from peerloom.worker.plan.stage_links import CHANGES, STATES, MeshLinks, StageLinks
 from peerloom.worker.plan.stage_loop import Hooks, train_stage
+from peerloom.worker.plan.state_transfer import take_over
 from peerloom.worker.result import PASSES, store_model
 from peerloom.worker.trainer_session import TrainerSession
 
@@ -27,8 +29,15 @@ def enter_stage(
 ) -> None:
     """Gives the worker its stage in a generation, with the state that it begins with.
 
-    Raises what `PipelineTraining.enter` raises, and NotFoundError when the agent lacks a file.
+    A state that another worker has comes when the group stands. Raises what `PipelineTraining.enter` raises,
+    and NotFoundError when the agent lacks a file.
     """
+    if config.state_sources:
+        if config.state_sources[config.rank] == config.rank:
+            training.stay(config.first_step)
+        else:
+            training.enter(config.rank, starts=list(config.stage_starts))  # its state comes with the group
+        return
     digest, shares = config.checkpoint_digest or spec.initial_model_digest, list(config.stage_shares)
     if not digest:
         training.enter(config.rank, shares)
@@ -53,29 +62,49 @@ def run_stage(
 ) -> None:
     """Trains this worker's stage in a group that stands, and tells of the model when the job is done.
 
-    Raises GenerationBrokenError when the group breaks. The next generation makes the steps since its
-    checkpoint again, so nothing is told any more of those of this one.
+    Raises GenerationBrokenError when the group breaks. The next generation may go on without rank 0, so all
+    tell then what the trainer hasn't heard yet of the steps that they made.
     """
-    links = MeshLinks(group)
+    links, states = MeshLinks(group), MeshLinks(group, STATES)
+    session.progress.forget_after(config.first_step, config.first_step // training.schedule.steps_per_epoch)
+    if config.state_sources:
+        with group.failures():
+            take_over(training, states, config.state_sources, config.first_step)
+        training.state.reopen_epoch(training.schedule.steps_per_epoch)
+    shadowing = None
+    if config.shadow_holders:
+        with group.failures():
+            ways = links, states, MeshLinks(group, CHANGES)
+            shadowing = Shadowing(training, *ways, list(config.shadow_holders), group.node_ids)
+        session.set_shadow(shadowing.told())
     ready = WorkerReady(generation=group.generation, stage=training.described())
     session.set_position(training.state.step, group.generation)
     session.say(WorkerSessionRequest(ready=ready))
     session.set_reporting(group.rank == 0)
     checkpoints = StageCheckpoints(assignment, links, checkpoint_interval_s, session.report_checkpoint)
 
+    def on_step() -> None:
+        session.set_position(training.state.step, group.generation)
+        if shadowing is not None:
+            session.set_shadow(shadowing.told())
+
     hooks = Hooks(
         session.report,
-        lambda: session.set_position(training.state.step, group.generation),
+        on_step,
         checkpoints.is_due,
         session.is_leaving,
         lambda writer, at_once: checkpoints.keep(training, writer, at_once=at_once),
     )
     try:
-        train_stage(training, group, links, hooks)
+        train_stage(training, group, links, hooks, shadowing)
         finished = _finish(training, links, group, spec, assignment)
     except GenerationBrokenError:
-        session.forget(training.schedule.total_steps, training.schedule.epochs)
+        session.tell_progress()
         raise
+    finally:
+        if shadowing is not None:
+            shadowing.close()
+    finished.held.extend(training.held())
     session.say(WorkerSessionRequest(finished=finished))
 
 

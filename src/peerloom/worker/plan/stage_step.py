@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,10 +13,13 @@ from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.kit.plan_model.pipeline_order import passes_of
 from peerloom.worker.batches import Nest, each_tensor, form_of
 from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.shadowing import Shadowing
 from peerloom.worker.plan.stage_links import StageLinks
+from peerloom.worker.plan.stage_shadow import CommittedStep
 from peerloom.worker.step_chance import seed_of, seed_torch
 from peerloom.worker.task import load_batch, sample_losses
 from peerloom.worker.task_checks import check_all_used
+from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
 
 
@@ -52,31 +55,54 @@ def make_step(
     keeps: bool = False,
     leaves: bool = False,
     departs: bool = False,
+    shadowing: Shadowing | None = None,
 ) -> Committed:
     """Makes the job's next step with the other stages, and commits it.
 
     Each stage says at its end whether all shall write a checkpoint (`keeps`), or leave the group (`leaves`),
-    and whether its own node wants its slot back (`departs`): all hear the same. Raises what
-    `StageLinks.receive` and `check` do; nothing is committed then.
+    and whether its own node wants its slot back (`departs`): all hear the same. With `shadowing` what the
+    step changes goes to who keeps the stage's shadow. Raises what `StageLinks.receive` and `check` do;
+    nothing is committed then.
     """
     state, began_s, waited_s = training.state, time.perf_counter(), links.traffic.exposed_s
     seed = seed_of(training.seed, state.step, 0)
     parts = _parts(training, links, seed)
+    if shadowing is not None:
+        shadowing.begin_step()
     seed_torch(training.device, seed_of(training.seed, state.step, links.stage))
     loss_sum = _compute(training, links, parts, check)
     links.flush()
     check_all_used(training.task, training.stage_model)
     computed_s = time.perf_counter() - began_s - (links.traffic.exposed_s - waited_s)
-    rows = links.gather([state.updater.squares(), loss_sum, keeps, leaves, departs])
+    figures: list[float] = []
+    if shadowing is not None:
+        shadowing.before_commit()
+        figures = shadowing.figures(time.perf_counter() - began_s)
+    rows = links.gather([state.updater.squares(), loss_sum, keeps, leaves, departs, *figures])
     check()
     # From here on this stage has made the step. One that dies before it has leaves the others ahead of it:
-    # they go back to a checkpoint together, for its parameters are lost anyway.
-    state.updater.step(math.sqrt(math.fsum(row[0] for row in rows)))
+    # all go back to a step that they have together.
     loss = rows[-1][1] / sum(parts.sizes)
-    state.step += 1
-    state.epoch_loss_sum += rows[-1][1]
+    _update(state, [row[0] for row in rows], rows[-1][1], shadowing, [row[5:] for row in rows])
     stays = next((stage for stage, row in enumerate(rows) if not row[4]), 0)
     return Committed(loss, any(row[2] for row in rows), any(row[3] for row in rows), stays, computed_s)
+
+
+def _update(
+    state: TrainingState,
+    squares: Sequence[float],
+    loss_sum: float,
+    shadowing: Shadowing | None,
+    figures: Sequence[Sequence[float]],
+) -> None:
+    if shadowing is not None:
+        shadowing.before_update()
+    norm = math.sqrt(math.fsum(squares))
+    state.updater.step(norm)
+    state.step += 1
+    state.epoch_loss_sum += loss_sum
+    if shadowing is not None:
+        shadowing.after_update(CommittedStep(state.step, norm, loss_sum), figures)
 
 
 def _parts(training: PipelineTraining, links: StageLinks, seed: int) -> _Parts:

@@ -1,0 +1,78 @@
+"""Whether shadows need more memory than there is, or more of a step than they may: pure, of what stages tell.
+
+All stages see the same figures, and so judge alike.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MOST_OF_MEMORY = 0.9  # of what is free: activations want some too
+MOST_OF_A_STEP = 0.15
+STEPS_JUDGED = 8
+_WARM_UP = 2  # the first ones wait for the whole state
+
+
+@dataclass(frozen=True)
+class StageRoom:
+    """Bytes of a stage's state and of a step's change to it; those free on its node, and of its accelerator.
+
+    `accelerator_bytes` are infinite where the state lies in the node's memory.
+    """
+
+    state_bytes: float
+    change_bytes: float
+    free_bytes: float
+    accelerator_bytes: float
+
+
+def why_no_room(rooms: Sequence[StageRoom], holders: Sequence[int], node_ids: Sequence[str]) -> str:
+    """Why shadows can't be kept; "": they fit. All three are by stage.
+
+    A worker keeps its own past where its state lies, a change that leaves, and of its ward the state and two
+    changes that wait.
+    """
+    needed: dict[str, float] = {}
+    for stage, (room, node_id) in enumerate(zip(rooms, node_ids, strict=True)):
+        ward = rooms[holders.index(stage)]
+        beside = ward.state_bytes + 2 * ward.change_bytes + room.change_bytes
+        if room.accelerator_bytes == float("inf"):
+            beside += room.state_bytes
+        elif room.state_bytes > MOST_OF_MEMORY * room.accelerator_bytes:
+            return _short(stage, room.state_bytes, room.accelerator_bytes, "its accelerator")
+        needed[node_id] = needed.get(node_id, 0.0) + beside
+        if needed[node_id] > MOST_OF_MEMORY * room.free_bytes:
+            return _short(stage, needed[node_id], room.free_bytes, "its node")
+    return ""
+
+
+def _short(stage: int, needed_bytes: float, free_bytes: float, where: str) -> str:
+    return (
+        f"the worker of stage {stage} has no room for it: {needed_bytes / 1e6:,.0f} MB are needed, and "
+        f"{free_bytes / 1e6:,.0f} MB are free on {where}"
+    )
+
+
+class ShadowPace:
+    """Adds up the steps of a generation."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._recent: deque[tuple[float, float]] = deque(maxlen=STEPS_JUDGED)
+
+    def why_not(self, waited_s: Sequence[float], step_s: Sequence[float]) -> str:
+        """Why shadows are to end after this step, in which each stage waited so long for them; "": they stay.
+
+        The stage that waits longest holds the others up for as long.
+        """
+        self._steps += 1
+        if self._steps <= _WARM_UP:
+            return ""
+        self._recent.append((max(waited_s), max(step_s)))
+        waited, whole = (sum(column) for column in zip(*self._recent, strict=True))
+        if len(self._recent) < STEPS_JUDGED or waited <= MOST_OF_A_STEP * whole:
+            return ""
+        return (
+            f"the ways between the workers are too slow for it: {waited / whole:.0%} of {STEPS_JUDGED} steps "
+            f"went by in waiting, over {MOST_OF_A_STEP:.0%}"
+        )

@@ -1,0 +1,88 @@
+"""What a step changes a stage by, as bytes: its gradients, and its buffers as they are after the step."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from peerloom.errors import InvalidArgumentError
+from peerloom.worker.plan.stage_model import StageModel
+
+_ALIGNED_BYTES = 16  # any type's values can be read where they lie
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor lies in the bytes."""
+
+    name: str
+    shape: torch.Size
+    dtype: torch.dtype
+    offset: int
+
+    def of(self, content: Tensor) -> Tensor:
+        """The tensor itself, in the bytes' memory."""
+        end = self.offset + self.shape.numel() * self.dtype.itemsize
+        return content[self.offset : end].view(self.dtype).view(self.shape)
+
+
+class ChangeLayout:
+    """How the changes of a stage's `model` lie in bytes, alike on all workers that have such a stage.
+
+    First a byte for each parameter that is trained, whether it has a gradient, then these, then buffers.
+    """
+
+    def __init__(self, model: StageModel) -> None:
+        self._model = model
+        self._parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        buffers = {name: t for name, t in model.state_dict().items() if name not in parameters}
+        self.buffers = tuple(sorted(buffers))
+        self.size_bytes = _aligned(len(self._parameters))
+        self._gradients = [self._placed(name, parameter) for name, parameter in self._parameters]
+        self._kept = [self._placed(name, buffers[name]) for name in self.buffers]
+
+    def packed(self) -> Tensor:
+        """What the step that was computed changes, uint8 [size_bytes], on the processor.
+
+        Raises InvalidArgumentError for a sparse gradient.
+        """
+        content = torch.zeros(self.size_bytes, dtype=torch.uint8)
+        for number, ((name, parameter), place) in enumerate(
+            zip(self._parameters, self._gradients, strict=True)
+        ):
+            if parameter.grad is not None:
+                _check_dense(name, parameter)
+                content[number] = 1
+                place.of(content).copy_(parameter.grad)
+        state = self._model.state_dict()
+        for place in self._kept:
+            place.of(content).copy_(state[place.name])
+        return content
+
+    def unpack(self, content: Tensor) -> None:
+        """Puts a change into the model: gradients, which use the same memory, and buffers."""
+        has_gradient = content[: len(self._parameters)].tolist()
+        for (_, parameter), place, has in zip(self._parameters, self._gradients, has_gradient, strict=True):
+            parameter.grad = place.of(content) if has else None
+        state = self._model.state_dict()
+        for place in self._kept:
+            state[place.name].copy_(place.of(content))
+
+    def _placed(self, name: str, tensor: Tensor) -> _Place:
+        place = _Place(name, tensor.shape, tensor.dtype, self.size_bytes)
+        self.size_bytes += _aligned(tensor.numel() * tensor.element_size())
+        return place
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
+
+
+def _check_dense(name: str, parameter: nn.Parameter) -> None:
+    if parameter.grad is not None and parameter.grad.is_sparse:
+        raise InvalidArgumentError(
+            f"The gradient of {name} is sparse, and a stage's shadow takes dense ones. Train with shadow=off "
+            "in the plan, or make the layer's gradients dense.",
+            reason="SPARSE_IN_SHADOW",
+        )

@@ -1,0 +1,110 @@
+"""With which states the stages of a pipeline go on after some were lost. What workers hold is invented."""
+
+import random
+
+from peerloom.kit.shadow_ring import shadow_holders
+from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
+from peerloom.services.trainer.jobs.stage_entries import (
+    enter_shadow,
+    enter_stage,
+    rank_workers,
+    stage_starts,
+)
+from peerloom.v1.trainer_pb2 import Job, ModelStage, StageShadow, Worker
+
+Held = set[tuple[int, int]]
+
+
+def test_with_its_shadow_a_lost_stage_goes_on_from_the_newest_step() -> None:
+    """Rank 2 is new; its shadow lies with rank 0, and has both of the newest steps."""
+    held: list[Held] = [{(0, 8), (0, 9), (2, 8), (2, 9)}, {(1, 8), (1, 9), (0, 8), (0, 9)}, set()]
+    reason = "from step 9, with the living states; stage 2 by that of 0, which kept its shadow"
+    assert newest_states(held) == GoOn(9, (0, 1, 0), reason)
+
+
+def test_where_a_shadow_lacks_the_last_step_all_go_back_by_one() -> None:
+    held: list[Held] = [{(0, 8), (0, 9), (2, 8)}, {(1, 7), (1, 8), (0, 8)}, set()]
+    went = newest_states(held, checkpoint_step=5)
+    assert isinstance(went, GoOn)
+    assert (went.step, went.sources) == (8, (0, 1, 0))
+
+
+def test_who_went_ahead_and_forgot_takes_the_step_back_from_its_own_shadow() -> None:
+    held: list[Held] = [{(0, 9), (2, 8)}, {(1, 8), (0, 8)}, set()]
+    went = newest_states(held)
+    assert isinstance(went, GoOn)
+    assert (went.step, went.sources) == (8, (1, 1, 0))
+
+
+def test_a_stage_that_is_lost_with_its_holder_sends_all_back_to_the_checkpoint() -> None:
+    held: list[Held] = [{(0, 9), (2, 9)}, set(), set()]
+    why = "the state of stage 1 is gone: it was lost with the worker that kept its shadow"
+    assert newest_states(held, 4) == GoBack(why)
+    assert newest_states([{(0, 9)}, {(1, 7)}]) == GoBack(
+        "no step is left whose state all stages have; the newest are, by stage, 0: 9, 1: 7"
+    )
+    assert newest_states([set(), set()]) == GoBack(""), "nobody kept any"
+
+
+def test_a_newer_checkpoint_counts_for_more() -> None:
+    assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], 6), GoBack)
+    assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], 5), GoOn)
+
+
+def test_shadows_lie_on_other_nodes_where_that_is_possible() -> None:
+    assert shadow_holders(["a"]) == ()
+    assert shadow_holders(["a", "b", "c"]) == (1, 2, 0)
+    assert shadow_holders(["a", "a", "b", "b"]) == (2, 3, 0, 1)
+    assert shadow_holders(["a", "a"]) == (1, 0)
+
+
+def test_no_step_is_lost_unless_a_stage_and_its_holder_are() -> None:
+    """Any stages are lost in any moment of a step; some others have committed it, and some changes came."""
+    chance = random.Random(7)
+    for _ in range(3000):
+        stages, step = chance.randint(2, 6), chance.randint(2, 50)
+        holders = shadow_holders([chance.choice("abc") for _ in range(stages)])
+        lost = {stage for stage in range(stages) if chance.random() < 0.35}
+        if len(lost) == stages:
+            continue
+        # Nobody commits a step before the changes of the step before have come to all.
+        own = [step - (chance.random() < 0.5) for _ in range(stages)]
+        held: list[Held] = [set() for _ in range(stages)]
+        for stage, newest in enumerate(own):
+            held[stage] |= {(stage, newest - 1), (stage, newest)}
+            holder = holders[stage]
+            kept = range(own[holder] - 1, own[holder] + 1)
+            came = max(own) - 1 + (chance.random() < 0.5)
+            held[holder] |= {(stage, each) for each in kept if each <= came}
+        for stage in lost:
+            held[stage] = set()
+        went = newest_states(held)
+        is_gone = any(stage in lost and holders[stage] in lost for stage in range(stages))
+        assert isinstance(went, GoBack) == is_gone
+        if isinstance(went, GoOn):
+            living = max(own[stage] for stage in range(stages) if stage not in lost)
+            assert went.step >= living - 1
+            assert all((stage, went.step) in held[rank] for stage, rank in enumerate(went.sources))
+
+
+def test_where_stages_begin_is_what_workers_held_last() -> None:
+    job = Job(workers=[Worker(worker_id=f"w{n}", rank=n, generation=1 + n // 2) for n in range(3)])
+    assert enter_stage(job, "w0", ModelStage(number=0, first_layer=0, end_layer=3))
+    assert not enter_stage(job, "w0", ModelStage(number=0, first_layer=0, end_layer=3))
+    enter_stage(job, "w1", ModelStage(number=1, first_layer=3, end_layer=8))
+    enter_stage(job, "w2", ModelStage(number=1, first_layer=3, end_layer=9))
+    assert stage_starts(job) == [0, 3]
+    enter_stage(job, "w2", ModelStage(number=1, first_layer=4, end_layer=9))
+    assert stage_starts(job) == [], "they don't fit together"
+
+
+def test_that_no_shadows_are_kept_is_news_once() -> None:
+    job = Job(workers=[Worker(worker_id="w0"), Worker(worker_id="w1", rank=1)])
+    assert enter_shadow(job, "w0", StageShadow(stage=1, step=4)) == ""
+    assert job.workers[0].shadow.step == 4
+    assert enter_shadow(job, "w1", StageShadow(why_not="too slow")) == "", "rank 0 says the same"
+    assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) == "too slow"
+    assert enter_shadow(job, "w0", StageShadow(why_not="too slow")) is None
+    rank_workers(job, ["w1"])
+    assert not job.workers[0].HasField("shadow")
+    assert job.workers[1].rank == 0
