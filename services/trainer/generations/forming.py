@@ -5,6 +5,7 @@ import math
 from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.jobs.federated_entries import beliefs_in
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
 from peerloom.services.trainer.jobs.specs import stages_of
@@ -112,6 +113,7 @@ class Former:
         self, form: Form, rank: int, shares: list[int], checkpoint: Checkpoint | None
     ) -> ConfigureGeneration:
         job = self._record.job
+        node_ids = [self._record.worker(worker_id).node_id for worker_id in form.worker_ids]
         # A newcomer that has met the others waits in its first collective for the end of their steps.
         waits_s = (POLITE_LEAD_STEPS + 1) * self._record.last_step_s if form.beside else 0.0
         return ConfigureGeneration(
@@ -131,5 +133,6 @@ class Former:
             beside=form.beside,
             sync=in_use(job),
             owners=[self._pool.owner_of(worker_id) for worker_id in form.worker_ids],
-            node_ids=[self._record.worker(worker_id).node_id for worker_id in form.worker_ids],
+            node_ids=node_ids,
+            beliefs=beliefs_in(job, node_ids),
         )
