@@ -241,6 +241,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "embedded",
         "experiments",
         "kit.codec_sizes",
+        "kit.federated_rounds",
         "kit.linux",
         "kit.listening",
         "kit.parallel_plan",

@@ -53,7 +53,7 @@ def may_end(rounds: FederatedRounds, at_work: int, answered: int, late_answers: 
 def numbers_for(claims: Sequence[int], shards: int) -> list[int]:
     """A client's number for each rank, of what it claims: the number it has, or -1 for any that is free.
 
-    A number that two claim stays with the lower rank. -1: none is left for it.
+    A number that two claim stays with the lower rank. -1: that of another, or none is left.
     """
     numbers: list[int] = []
     for claim in claims:
