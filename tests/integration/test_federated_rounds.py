@@ -40,7 +40,7 @@ def test_the_model_is_fedavg_of_the_updates_that_counted_though_a_client_dies(tm
         counted = [push for each in told for push in each.pushes if push.verdict == "accepted"]
         assert sum(total.samples for total in found.clients) == sum(push.samples for push in counted)
         assert {push.client for push in counted} == {0, 1, 2}
-        trained = load_file(client.download_model(job.job_id, tmp_path / "model.safetensors"))
+        trained = load_file(job.fetch_model(tmp_path / "model.safetensors"))
     for name, expected in fed_avg(told).items():
         torch.testing.assert_close(trained[name], expected, rtol=1e-4, atol=1e-5)
 

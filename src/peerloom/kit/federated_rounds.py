@@ -164,7 +164,8 @@ class _Pairs:
         return word, number
 
     def whole(self, key: str, most: int, default: int) -> int:
-        return self.whole_of(f"{key}={key.upper()}", self.given[key], most) if key in self.given else default
+        form = f"{key}={next(iter(FEDERATED_CHOICES[key]))}"
+        return self.whole_of(form, self.given[key], most) if key in self.given else default
 
     def whole_of(self, form: str, number: str, most: int) -> int:
         is_whole = number.isascii() and number.isdecimal() and len(number) <= len(str(most))

@@ -93,7 +93,7 @@ class FederatedRound:
     def __str__(self) -> str:
         counted = sum(push.verdict != "refused" for push in self.pushes)
         late = "".join(f"; {push}" for push in self.pushes if push.verdict != "accepted")
-        return f"drew {self.reason}; {counted} updates count{late}"
+        return f"drew {self.reason}; {f'{counted} updates count' if counted > 1 else '1 update counts'}{late}"
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def _draw(course: _Course, federation: Federation, seed: int, group: Group) -> N
     weights = weights_of(present, beliefs, rounds)
     chosen = drawn(idle, rounds.wanted(len(present)) - busy, seed, course.step, course.attempt, weights)
     late = len(present) - len(idle) - busy
-    by_belief = rounds.sampling == BELIEF and bool(beliefs)
+    by_belief = rounds.sampling == BELIEF and any(belief > 0 for belief in beliefs.values())
     course.reason = why_drawn(rounds, len(present), len(chosen) + busy, late, by_belief)
     course.attempt += 1
     if any(ranks[client] == group.rank for client in chosen):
