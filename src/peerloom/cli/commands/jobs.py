@@ -164,7 +164,7 @@ def _print_job(job: Job) -> None:
             *_chosen(job),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),
-            ("clients", _clients(job)),
+            ("clients", "; ".join(map(str, job.ledger.clients)) if job.ledger else ""),
             ("audits", _audits(job)),
             ("failed last", _failed_last(job)),
             ("files", f"peerloom artifacts get {job.files[:12]} FILE.tar" if job.files else ""),
@@ -175,15 +175,6 @@ def _print_job(job: Job) -> None:
             ("first step", _after(job.submit_time, first)),
             ("ended", _after(job.submit_time, end)),
         ]
-    )
-
-
-def _clients(job: Job) -> str:
-    """What counted of each, in a federated job."""
-    return "; ".join(
-        f"{one.client}: {plural(one.updates, 'update')} with {one.samples:,} samples"
-        + f", {one.refused_updates} refused" * bool(one.refused_updates)
-        for one in (job.ledger.clients if job.ledger else ())
     )
 
 

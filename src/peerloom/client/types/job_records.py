@@ -38,6 +38,11 @@ class ClientTotals:
     refused_updates: int
     refused_samples: int
 
+    def __str__(self) -> str:
+        counted = "1 update" if self.updates == 1 else f"{self.updates} updates"
+        refused = f", {self.refused_updates} refused" if self.refused_updates else ""
+        return f"{self.client}: {counted} with {self.samples:,} samples{refused}"
+
 
 @dataclass(frozen=True)
 class Ledger:
