@@ -215,6 +215,25 @@ def test_a_late_client_is_refused_or_merged(stale: str, verdict: str) -> None:
     commit(workers)
 
 
+def test_an_older_update_that_has_come_already_is_no_round_by_itself() -> None:
+    """It was complete just when the round before it ended: the other client is drawn all the same."""
+    workers = [begin("shards=2,quorum=0.5,stale=bound:3,h=2", batch=5) for _ in range(2)]
+    make(workers, places(2), slow=(1,))
+    commit(workers)
+    late = workers[1].federation.work
+    assert late is not None
+    late.enter_model()
+    while not late.is_done:
+        late.make_batch()
+    late.leave_model()
+    told = make(workers, places(2))[0].told
+    assert [(push.client, push.version, push.verdict) for push in told.pushes] == [
+        (0, 1, "accepted"),
+        (1, 0, "merged"),
+    ]
+    assert told.reason == "1 of 2 clients, drawn with equal chances; 1 still at work for an older version"
+
+
 def test_a_break_costs_only_the_update_of_who_died() -> None:
     """Two have answered, the third is lost: the others push what they have, and nobody trains anew."""
     workers = [begin("shards=3") for _ in range(3)]

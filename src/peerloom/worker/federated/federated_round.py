@@ -90,7 +90,8 @@ def make_federated_round(
         federation.generation = group.generation
     course = _Course(step, begin(federation.row()).result())
     try:
-        while not _is_over(course, federation, group.rank):
+        # An older update that has come already isn't a round by itself: others are drawn beside it.
+        while not (_is_over(course, federation, group.rank) and course.attempt):
             _draw(course, federation, training.seed, group)
             _train_on(course, federation, group, sync, begin)
     finally:
@@ -127,6 +128,8 @@ def _draw(course: _Course, federation: Federation, seed: int, group: Group) -> N
         for client in present
         if ranks[client] in course.refused_now or course.rows[ranks[client]].version == IDLE
     ]
+    if course.attempt and not idle:
+        return
     beliefs = {client: group.beliefs[ranks[client]] for client in present} if group.beliefs else {}
     weights = weights_of(present, beliefs, rounds)
     chosen = drawn(idle, rounds.wanted(len(present)) - busy, seed, course.step, course.attempt, weights)
