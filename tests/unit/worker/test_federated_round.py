@@ -1,8 +1,9 @@
 """Federated rounds without a network: each worker is a thread, and what they tell meets in memory."""
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
@@ -92,14 +93,18 @@ class TableRows:
 class Place:
     """A worker's place in a group."""
 
-    def __init__(self, rank: int, ranks: int, generation: int = 1, breaks: bool = False) -> None:
+    def __init__(self, rank: int, ranks: int, generation: int = 1) -> None:
         self.rank, self.generation = rank, generation
         self.node_ids = [f"node-{number}" for number in range(ranks)]
         self.beliefs: list[float] = []
-        self._breaks = breaks
+        self.is_broken: Callable[[], bool] = lambda: False
+        self.leaves = False
+
+    def leaves_after(self, step: int) -> bool:
+        return self.leaves
 
     def check(self, step: int | None = None) -> None:
-        if self._breaks and step is None:
+        if self.is_broken():
             raise GenerationBrokenError("a worker is lost")
 
 
@@ -234,11 +239,17 @@ def test_an_older_update_that_has_come_already_is_no_round_by_itself() -> None:
     assert told.reason == "1 of 2 clients, drawn with equal chances; 1 still at work for an older version"
 
 
+def has_answered(worker: FederatedTraining) -> bool:
+    return worker.federation.work is not None and worker.federation.work.is_done
+
+
 def test_a_break_costs_only_the_update_of_who_died() -> None:
     """Two have answered, the third is lost: the others push what they have, and nobody trains anew."""
     workers = [begin("shards=3") for _ in range(3)]
     data = data_of(workers[0])
-    broken = [Place(rank, 3, breaks=True) for rank in range(3)]
+    broken = places(3)
+    for place, worker in zip(broken, workers, strict=True):
+        place.is_broken = partial(has_answered, worker)
     with pytest.raises(GenerationBrokenError):
         make(workers, broken)
     assert [weight_of(worker) for worker in workers] == [0.0] * 3
@@ -248,6 +259,16 @@ def test_a_break_costs_only_the_update_of_who_died() -> None:
     samples = data[0] + data[1]
     assert commit(left) == pytest.approx(sum(samples) / len(samples) / 2)
     assert made[0].counts == [len(data[0]), len(data[1])]
+
+
+def test_who_is_asked_to_leave_takes_the_others_along_and_all_keep_their_work() -> None:
+    workers, asked = [begin("shards=2") for _ in range(2)], places(2)
+    asked[1].leaves = True
+    with pytest.raises(GenerationBrokenError, match="asked to leave"):
+        make(workers, asked)
+    assert all(worker.federation.work is not None for worker in workers)
+    make(workers, places(2, generation=2))
+    commit(workers)
 
 
 def test_an_update_that_counted_unheard_is_not_counted_again() -> None:

@@ -21,7 +21,8 @@ NOBODY, IDLE = -1, -1
 class ClientRow:
     """One worker's client by its number, NOBODY without data; the `version` that it works from, or IDLE.
 
-    The rest is of its update once it `is_done`, as in `versions.Push`, with its mean `loss`.
+    The rest is of its update once it `is_done`, as in `versions.Push`, with its mean `loss`; and whether the
+    worker was asked to leave the group (`leaves`), which all do together then.
     """
 
     client: int
@@ -31,6 +32,7 @@ class ClientRow:
     flaw: int = SOUND
     likeness: float = 1.0
     loss: float = 0.0
+    leaves: bool = False
 
     @property
     def push(self) -> Push:
@@ -40,8 +42,9 @@ class ClientRow:
     @classmethod
     def of(cls, numbers: Sequence[float]) -> "ClientRow":
         """The row of its numbers."""
-        client, version, is_done, samples, flaw, likeness, loss = numbers
-        return cls(int(client), int(version), bool(is_done), int(samples), int(flaw), likeness, loss)
+        client, version, is_done, samples, flaw, likeness, loss, leaves = numbers
+        update = (bool(is_done), int(samples), int(flaw), likeness, loss)
+        return cls(int(client), int(version), *update, bool(leaves))
 
 
 class RowsUnderWay(Protocol):

@@ -7,7 +7,7 @@ where the group breaks, and is pushed in the next generation.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -19,6 +19,7 @@ from peerloom.worker.federated.drawing import drawn, may_end, numbers_for, weigh
 from peerloom.worker.federated.federation import Federation
 from peerloom.worker.federated.versions import REFUSED, PushVerdict, Versions, judged, parts, pushed
 from peerloom.worker.group.process_group import Group
+from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.sync import Synchroniser
 from peerloom.worker.sync.local_steps import send_changes, trained
 from peerloom.worker.training import Training
@@ -163,15 +164,18 @@ def _train_on(
     work = federation.work
     if work is not None and work.is_done:
         work.leave_model()  # whose newest parameters its update is compared with
-    under_way = begin(federation.row())
+    # Nobody leaves with an exchange under way, in which others would wait for it.
+    under_way = begin(replace(federation.row(), leaves=group.leaves_after(course.step)))
     while work is not None and not work.is_done and not under_way.are_there():
-        group.check(course.step)
+        group.check()
         work.enter_model()
         course.trained += work.make_batch()
     begun_s = time.perf_counter()
     course.rows = under_way.result()
     sync.traffic.exposed_s += time.perf_counter() - begun_s
-    group.check(course.step)
+    group.check()
+    if any(row.leaves for row in course.rows):
+        raise GenerationBrokenError("a worker was asked to leave the group in this round")
 
 
 def _merge(
