@@ -6,6 +6,7 @@ from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.jobs.federated_entries import beliefs_in
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
 from peerloom.services.trainer.jobs.specs import has_shadows, stages_of
@@ -138,4 +139,5 @@ class Former:
             sync=in_use(job),
             owners=[self._pool.owner_of(worker_id) for worker_id in form.worker_ids],
             node_ids=node_ids,
+            beliefs=beliefs_in(job, node_ids),
         )

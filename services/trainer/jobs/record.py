@@ -183,7 +183,7 @@ class JobRecord(RecordedJob):
 
     def _go_back(self, step: int) -> None:
         job = self._job
-        sample_ledger.go_back(job.ledger, step, sample_ledger.step_samples(job))
+        sample_ledger.go_back_in(job, step)
         job.progress.step = step
         job.progress.epoch = min(job.progress.epoch, step // sample_ledger.steps_per_epoch(job))
 

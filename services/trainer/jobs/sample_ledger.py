@@ -7,8 +7,10 @@ when its intervals follow each other from 0 without a gap or an overlap.
 
 from functools import lru_cache
 
+from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
+from peerloom.services.trainer.jobs.federated_entries import enter_round, forget_rounds, judge_rounds
 from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepProgress
 
 # A job's record is written at every step, so it must not grow with the number of generations.
@@ -27,6 +29,8 @@ def step_samples(job: Job) -> int:
 
 def steps_per_epoch(job: Job) -> int:
     """Steps in one epoch; the last may be smaller than the others. 0 while no worker has loaded the task."""
+    if job.ledger.training_samples and is_federated(job.spec.sync):
+        return 1
     return -(-job.ledger.training_samples // step_samples(job)) if job.ledger.training_samples else 0
 
 
@@ -54,6 +58,11 @@ def why_trained(job: Job) -> str:
 
 def add_step(ledger: Ledger, step: StepProgress) -> None:
     """Enters a committed step; it lengthens the newest stretch if it follows it in the same generation."""
+    if step.HasField("federated"):
+        enter_round(ledger, step)
+        if len(ledger.stretches) > STRETCHES_KEPT:
+            _put_together(ledger)
+        return
     end = step.first_sample + step.samples
     newest = ledger.stretches[-1] if ledger.stretches else None
     if newest is not None and _follows(ledger, newest, step):
@@ -74,6 +83,14 @@ def add_step(ledger: Ledger, step: StepProgress) -> None:
     )
     if len(ledger.stretches) > STRETCHES_KEPT:
         _put_together(ledger)
+
+
+def go_back_in(job: Job, step: int) -> None:
+    """Takes out of the job's ledger what came after `step`: it was lost with all who had it."""
+    if is_federated(job.spec.sync):
+        forget_rounds(job.ledger, step)
+    else:
+        go_back(job.ledger, step, step_samples(job))
 
 
 def go_back(ledger: Ledger, step: int, step_samples: int) -> None:
@@ -124,8 +141,15 @@ def judge(ledger: Ledger, epochs: int | None = None) -> tuple[bool, str]:
 def show_verdict(job: Job) -> Job:
     """The job as it is shown: with what `judge` says of its ledger."""
     epochs = epochs_of(job) if job.state == JobState.JOB_STATE_SUCCEEDED else None
-    job.ledger.is_exact, job.ledger.verdict = judge(job.ledger, epochs)
+    job.ledger.is_exact, job.ledger.verdict = judge_in(job, epochs)
     return job
+
+
+def judge_in(job: Job, epochs: int | None) -> tuple[bool, str]:
+    """As `judge`, of a job; of a federated one, whether each update that counted did so once."""
+    if is_federated(job.spec.sync):
+        return judge_rounds(job.ledger, epochs)
+    return judge(job.ledger, epochs)
 
 
 @lru_cache(maxsize=256)  # it is asked at every step of every job

@@ -6,11 +6,13 @@ import re
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.checks import check_name, check_range, check_requirements, check_text
 from peerloom.kit.elastic_scripts import SCRIPT_TASK
+from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JOB_SPEC_BYTES
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF, check_robust
 from peerloom.kit.sync_auto import asked_sync
+from peerloom.services.trainer.jobs.federated_entries import with_shards
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
 from peerloom.worker.tasks import built_in
 
@@ -55,7 +57,7 @@ def complete_spec(spec: JobSpec) -> JobSpec:
     _check(full)
     backend = Backend.Name(full.backend).removeprefix("BACKEND_").lower()
     if not full.HasField("script"):
-        full.sync = str(asked_sync("spec.sync", full.sync, full.robust, backend))
+        full.sync = str(with_shards(asked_sync("spec.sync", full.sync, full.robust, backend), full))
     return full
 
 
@@ -136,7 +138,11 @@ def _check(spec: JobSpec) -> None:
         limit = f"at least min_workers, which is {spec.min_workers}"
         if spec.max_workers < spec.min_workers:
             raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
-    if spec.HasField("batch_size") and spec.batch_size < spec.min_workers:
+    each_has_own = is_federated(spec.sync)
+    if each_has_own and spec.equal_shares:
+        limit = "unset with federated rounds: a worker's share is its shard"
+        raise InvalidArgumentError.of_field("spec.equal_shares", spec.equal_shares, limit)
+    if spec.HasField("batch_size") and spec.batch_size < spec.min_workers and not each_has_own:
         limit = f"at least min_workers, which is {spec.min_workers}: each worker needs a sample"
         raise InvalidArgumentError.of_field("spec.batch_size", spec.batch_size, limit)
     check_text("spec.policy", spec.policy, high=128)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from peerloom.kit.audit_rules import MAX_DIFFERENCE, TOLERANCE
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST, SCRIPT_TASK
+from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.limits import (
     MAX_BATCH_SIZE,
     MAX_EPOCHS,
@@ -17,9 +18,10 @@ from peerloom.kit.limits import (
     MAX_SPEED_GFLOPS,
     MAX_TRAINING_SAMPLES,
 )
+from peerloom.services.trainer.jobs.federated_entries import why_not_round
 from peerloom.services.trainer.jobs.sample_ledger import (
     epochs_of,
-    judge,
+    judge_in,
     planned_steps,
     step_samples,
     steps_per_epoch,
@@ -151,7 +153,7 @@ def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:
 
 def why_not_complete(job: Job, workers: Sequence[WorkerState]) -> str:
     """Why a job whose workers have finished has no result that can be trusted."""
-    is_exact, verdict = judge(job.ledger, epochs_of(job))
+    is_exact, verdict = judge_in(job, epochs_of(job))
     if not is_exact:
         return f"the ledger of samples is not exact ({verdict}); no result can be trusted"
     if job.progress.step != total_steps(job):
@@ -177,7 +179,10 @@ def _why_not_step(job: Job, step: StepProgress) -> str:
     epoch, place = divmod(step.step - 1, per_epoch)
     first = place * whole
     expected = (epoch + 1, first, min(whole, samples - first))
-    if (step.epoch, step.first_sample, step.samples) != expected:
+    if is_federated(job.spec.sync):
+        if why_not := why_not_round(job, step):
+            return why_not
+    elif (step.epoch, step.first_sample, step.samples) != expected:
         return (
             f"it reports step {step.step} with {step.samples} samples from {step.first_sample} of epoch "
             f"{step.epoch}, but that step has {expected[2]} from {expected[1]} of epoch {expected[0]}"

@@ -13,6 +13,7 @@ from peerloom import (
     NodeAccused,
     NodeAnswered,
     StateChanged,
+    StepCommitted,
     SyncChanged,
     WorkerLost,
 )
@@ -40,6 +41,8 @@ def _describe(event: JobEvent) -> str:
         workers = plural(len(event.workers), "worker")
         method = f" by {event.sync}" if event.sync not in _USUAL_SYNC else ""
         return f"generation {event.generation}: {workers} over {event.backend}{method}{begin}"
+    if isinstance(event, StepCommitted) and event.federated is not None:
+        return f"round {event.step}: {event.federated}"
     if isinstance(event, EpochFinished):
         return f"epoch {event.epoch}: {event.metric_name} {event.metric:.4f}, loss {event.loss:.4f}"
     if isinstance(event, WorkerLost):

@@ -1,8 +1,8 @@
 """Local rounds: how many batches a rank trains on by itself, and what becomes of the ranks' changes.
 
 Local SGD is that of Stich (ICLR 2019), whose parameters are averaged; DiLoCo that of Douillard et al.
-(arXiv 2311.08105), where an outer optimiser with Nesterov momentum takes the mean change for a gradient. Pure
-functions.
+(arXiv 2311.08105), where an outer optimiser with Nesterov momentum takes the mean change for a gradient; with
+an outer Adam it is the FedAdam of Reddi et al. (ICLR 2021). Pure functions.
 """
 
 import math
@@ -11,30 +11,36 @@ from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError, nearest
 
-AVERAGE, NESTEROV = "average", "nesterov"
+AVERAGE, NESTEROV, ADAM = "average", "nesterov", "adam"
 PERIOD_CHOICES = {"H": "each rank makes H steps by itself, then the ranks' changes are exchanged"}
 OUTER_CHOICES = {
     AVERAGE: "the parameters become the ranks' mean, weighted by samples",
     f"{NESTEROV}:RATE:MOMENTUM": "an outer SGD with Nesterov momentum moves them by the ranks' mean change",
+    f"{ADAM}:RATE": "an outer Adam moves them by the ranks' mean change",
 }
 MAX_PERIOD, MAX_RATE = 10_000, 10.0
 
 
 @dataclass(frozen=True)
 class LocalRounds:
-    """`period` batches a round (1 or more), and an outer SGD of `rate` with Nesterov `momentum` (0: none)."""
+    """`period` batches a round (1 or more), and an outer SGD of `rate` with Nesterov `momentum` (0: none).
+
+    With `adam` the outer optimiser is Adam, of the same rate.
+    """
 
     period: int
     rate: float = 1.0
     momentum: float = 0.0
+    adam: bool = False
 
     @property
     def averages(self) -> bool:
         """The parameters become the mean of the ranks'."""
-        return (self.rate, self.momentum) == (1.0, 0.0)
+        return (self.rate, self.momentum, self.adam) == (1.0, 0.0, False)
 
     def __str__(self) -> str:
         outer = AVERAGE if self.averages else f"{NESTEROV}:{self.rate!r}:{self.momentum!r}"
+        outer = f"{ADAM}:{self.rate!r}" if self.adam else outer
         return f"period={self.period},outer={outer}"
 
 
@@ -53,26 +59,29 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
     if not 1 <= number <= MAX_PERIOD:
         limit = f"a period of 1 to {MAX_PERIOD:,} batches, a whole number, as in period=16"
         raise InvalidArgumentError.of_field(field, text, limit)
-    return LocalRounds(number, *_outer(field, text, given.get("outer", AVERAGE)))
+    return _outer(field, text, number, given.get("outer", AVERAGE))
 
 
-def _outer(field: str, text: str, value: str) -> tuple[float, float]:
+def _outer(field: str, text: str, period: int, value: str) -> LocalRounds:
     name, *numbers = value.split(":")
     if value == AVERAGE:
-        return 1.0, 0.0
-    if name != NESTEROV:
-        near = nearest(name, (AVERAGE, NESTEROV))
+        return LocalRounds(period)
+    if name not in (NESTEROV, ADAM):
+        near = nearest(name, (AVERAGE, NESTEROV, ADAM))
         limit = f"of an outer that is there ({', '.join(OUTER_CHOICES)})"
         raise InvalidArgumentError.of_field(
             field, text, f"{limit}{f', did you mean {near[0]}?' * bool(near)}"
         )
-    rate, momentum = (_number(number) for number in numbers) if len(numbers) == 2 else (math.nan, math.nan)
+    is_whole = len(numbers) == (1 if name == ADAM else 2)
+    rate, momentum = (_number(number) for number in [*numbers, "0"][:2]) if is_whole else (math.nan, math.nan)
     if not (0 < rate <= MAX_RATE and 0 <= momentum < 1):
-        limit = (
-            f"{NESTEROV}:RATE:MOMENTUM with a RATE above 0 and at most {MAX_RATE:g}, and a MOMENTUM from 0 "
-        )
-        raise InvalidArgumentError.of_field(field, text, f"{limit}and below 1, as in {NESTEROV}:0.7:0.9")
-    return rate, momentum
+        form, example = f"{ADAM}:RATE", f"{ADAM}:0.01"
+        if name == NESTEROV:
+            form, example = f"{NESTEROV}:RATE:MOMENTUM", f"{NESTEROV}:0.7:0.9"
+        limit = f"{form} with a RATE above 0 and at most {MAX_RATE:g}"
+        also = ", and a MOMENTUM from 0 and below 1" * (name == NESTEROV)
+        raise InvalidArgumentError.of_field(field, text, f"{limit}{also}, as in {example}")
+    return LocalRounds(period, rate, momentum, adam=name == ADAM)
 
 
 def _number(text: str) -> float:

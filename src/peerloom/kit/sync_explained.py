@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_bytes
-from peerloom.kit.local_rounds import AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
+from peerloom.kit.federated_rounds import BOUND, EVEN, FEDERATED_CHOICES, FederatedRounds
+from peerloom.kit.local_rounds import ADAM, AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
 from peerloom.kit.sync_auto import is_auto
 from peerloom.kit.sync_method import CHOICES, NONE, RING, SyncMethod, parse_sync
 
@@ -15,7 +16,8 @@ _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 class SyncExplanation:
     """`method` with all its pairs; `bytes_per_parameter` that a message has in a step with single-precision
     gradients, and `bytes_ratio`, the same as a part of what codec=none takes. A step has `batches`; `period`
-    and `outer` are empty where that is one, whose gradients travel."""
+    and `outer` are empty where that is one, whose gradients travel. `clients` and `stale` are of federated
+    rounds, and else empty."""
 
     method: str
     schedule: str
@@ -23,6 +25,8 @@ class SyncExplanation:
     codec: str
     period: str
     outer: str
+    clients: str
+    stale: str
     batches: int
     bytes_per_parameter: float
     bytes_ratio: float
@@ -48,7 +52,9 @@ def explained(method: SyncMethod) -> SyncExplanation:
         schedule=_schedule(method),
         topology=_described("topology", method.topology, has_number=method.servers > 0),
         codec=_described("codec", method.codec),
-        period=_period(method.rounds) if method.rounds is not None else "",
+        period=_period(method),
+        clients=_clients(method.federated) if method.federated is not None else "",
+        stale=_stale(method.federated) if method.federated is not None else "",
         outer=_outer(method.rounds) if method.rounds is not None else "",
         batches=method.batches,
         bytes_per_parameter=each,
@@ -87,14 +93,42 @@ def _is_decoded(method: SyncMethod) -> bool:
     return method.topology != RING and method.codec != NONE
 
 
-def _period(rounds: LocalRounds) -> str:
+def _period(method: SyncMethod) -> str:
+    rounds, federated = method.rounds, method.federated
+    if rounds is None:
+        return ""
+    if federated is not None:
+        work = f"{federated.batches} batches" if federated.batches else f"passes ({federated.epochs})"
+        prox = f", drawn to where it began by mu={federated.mu:g}" if federated.mu else ""
+        return (
+            f"a step is a round: each drawn client makes {work} over its own shard by the task's "
+            f"optimiser{prox}, and pushes what that changed"
+        )
     return (
         f"a step is a round of {rounds.period} batches, or of what is left of an epoch: each rank makes a "
         "step of the task's optimiser for its samples of each, then all exchange what that changed"
     )
 
 
+def _clients(federated: FederatedRounds) -> str:
+    part = f"{federated.count}" if federated.count else f"{federated.fraction:.0%}"
+    choices = FEDERATED_CHOICES["sampling"]
+    split = f"{federated.split}:ALPHA" if federated.split != EVEN else EVEN
+    return (
+        f"{part} of those there a round, which ends when {federated.quorum:.0%} of them have answered; "
+        f"{choices[federated.sampling]}; {FEDERATED_CHOICES['split'][split]}"
+    )
+
+
+def _stale(federated: FederatedRounds) -> str:
+    word = f"{federated.stale}:S" if federated.stale == BOUND else federated.stale
+    s = f" (S is {federated.bound})" if federated.stale == BOUND else ""
+    return f"{FEDERATED_CHOICES['stale'][word]}{s}; an update counts once, and one that isn't finite never"
+
+
 def _outer(rounds: LocalRounds) -> str:
+    if rounds.adam:
+        return f"{OUTER_CHOICES[f'{ADAM}:RATE']}; rate {rounds.rate:g}"
     if rounds.averages:
         return OUTER_CHOICES[AVERAGE]
     how = OUTER_CHOICES[f"{NESTEROV}:RATE:MOMENTUM"]

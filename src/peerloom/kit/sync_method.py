@@ -1,15 +1,23 @@
 """What a job's `sync` asks for: how the gradients of each step become their sum on all ranks. Pure functions.
 
 A schedule says when gradients travel, a topology which way, a codec as what; a period, how many batches each
-rank trains on before. BSP is the bulk-synchronous schedule, WFBP the wait-free one of Poseidon (Zhang et al.,
-USENIX ATC 2017). To merge is MG-WFBP's way (Shi, Chu, Li, INFOCOM 2019), with a threshold that is given; to
-cut and to send the first layers first is that of ByteScheduler (Peng et al., SOSP 2019), within a step.
+rank trains on before; federated rounds, that each has data of its own. BSP is the bulk-synchronous schedule,
+WFBP the wait-free one of Poseidon (Zhang et al., USENIX ATC 2017). To merge is MG-WFBP's way (Shi, Chu, Li,
+INFOCOM 2019), with a threshold that is given; to cut and to send the first layers first is that of
+ByteScheduler (Peng et al., SOSP 2019), within a step.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.federated_rounds import (
+    FEDERATED,
+    FEDERATED_CHOICES,
+    FederatedRounds,
+    federated_of,
+    is_federated,
+)
 from peerloom.kit.local_rounds import OUTER_CHOICES, PERIOD_CHOICES, LocalRounds, rounds_of
 from peerloom.kit.robust_rules import OFF
 
@@ -58,7 +66,7 @@ class SyncMethod:
 
     `ratio` is the part of the values that topk sends, else 0; `size_bytes` the BYTES of merged and cut, else
     0; `servers` the K of ps, 0: all ranks. With `rounds` a step is a round of local ones, and what travels is
-    what those have changed.
+    what those have changed; with `federated`, which has `rounds` too, the clients' own data decide how many.
     """
 
     schedule: str = WFBP
@@ -68,6 +76,7 @@ class SyncMethod:
     rounds: LocalRounds | None = None
     size_bytes: int = 0
     servers: int = 0
+    federated: FederatedRounds | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -76,8 +85,8 @@ class SyncMethod:
 
     @property
     def batches(self) -> int:
-        """Batches in a step, but for the last of an epoch."""
-        return self.rounds.period if self.rounds is not None else 1
+        """Batches in a step, but for the last of an epoch; a federated round counts as one."""
+        return self.rounds.period if self.rounds is not None and self.federated is None else 1
 
     @property
     def needs_mesh(self) -> bool:
@@ -93,6 +102,8 @@ class SyncMethod:
         schedule = f"{self.schedule}:{self.size_bytes}" if self.size_bytes else self.schedule
         topology = f"{self.topology}:{self.servers}" if self.servers else self.topology
         codec = f"{self.codec}:{self.ratio!r}" if self.codec == TOP_K else self.codec
+        if self.federated is not None:
+            return f"{self.federated},topology={topology},codec={codec}"
         rounds = f",{self.rounds}" if self.rounds is not None else ""
         return f"schedule={schedule},topology={topology},codec={codec}{rounds}"
 
@@ -124,11 +135,15 @@ def parse_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> S
         )
     if text in PRESETS:
         method = PRESETS[text]
+    elif is_federated(text):
+        method = _federated(field, text)
     elif text and "=" not in text:
-        limit = f"a preset ({', '.join(PRESETS)}) or KEY=VALUE pairs"
+        limit = f"a preset ({', '.join((*PRESETS, FEDERATED))}) or KEY=VALUE pairs"
         word = text.partition(":")[0]
         meant = [f"{key}={text}" for key, words in _WORDS.items() if word in words]
-        raise _refused(field, text, _hinted(limit, meant[0] if meant else text, (*PRESETS, *meant)))
+        raise _refused(
+            field, text, _hinted(limit, meant[0] if meant else word, (*PRESETS, FEDERATED, *meant))
+        )
     else:
         method = _of_pairs(field, text, robust)
     _check(field, text, method, robust, backend)
@@ -143,16 +158,7 @@ def why_not_nccl(method: SyncMethod, robust: str = OFF) -> str:
 
 
 def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
-    given: dict[str, str] = {}
-    for pair in text.split(",") if text else ():
-        key, equals, value = pair.partition("=")
-        if key not in CHOICES or not equals:
-            raise _refused(
-                field, text, _hinted(f"KEY=VALUE pairs of {', '.join(CHOICES)}", key, tuple(CHOICES))
-            )
-        if key in given:
-            raise InvalidArgumentError.of_field(field, text, f"without a second {key}: one of them counts")
-        given[key] = value
+    given = _given(field, text, text, tuple(CHOICES))
     codec, ratio = _codec(field, text, given.get("codec", NONE))
     rounds = rounds_of(field, text, given)
     given_schedule = given.get("schedule", WFBP if rounds is None else BSP)
@@ -165,6 +171,30 @@ def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
     topology, count = _word(field, text, "topology", given_topology)
     servers = _number(field, text, f"{SERVERS}:K", count, 1, MOST_SERVERS) if count else 0
     return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers)
+
+
+def _federated(field: str, text: str) -> SyncMethod:
+    keys = (*FEDERATED_CHOICES, "topology", "codec")
+    given = _given(field, text, text.partition(",")[2], keys)
+    federated = federated_of(field, text, given)
+    codec, ratio = _codec(field, text, given.get("codec", NONE))
+    needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K)
+    topology, count = _word(field, text, "topology", given.get("topology", DIRECT if needs_direct else RING))
+    servers = _number(field, text, f"{SERVERS}:K", count, 1, MOST_SERVERS) if count else 0
+    rounds = federated.outer()
+    return SyncMethod(BSP, topology, codec, ratio, rounds, servers=servers, federated=federated)
+
+
+def _given(field: str, text: str, pairs: str, keys: tuple[str, ...]) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for pair in pairs.split(",") if pairs else ():
+        key, equals, value = pair.partition("=")
+        if key not in keys or not equals:
+            raise _refused(field, text, _hinted(f"KEY=VALUE pairs of {', '.join(keys)}", key, keys))
+        if key in given:
+            raise InvalidArgumentError.of_field(field, text, f"without a second {key}: one of them counts")
+        given[key] = value
+    return given
 
 
 def _word(field: str, text: str, key: str, value: str) -> tuple[str, str]:
@@ -217,8 +247,8 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if backend == "nccl" and (why := why_not_nccl(method, robust)):
         codec = BF16 if method.has_feedback else method.codec
-        schedule, size_bytes = (MERGED if method.schedule == CUT else method.schedule), method.size_bytes
-        nearest_method = SyncMethod(schedule, RING, codec, rounds=method.rounds, size_bytes=size_bytes)
+        schedule = MERGED if method.schedule == CUT else method.schedule
+        nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0, servers=0)
         raise _cannot(field, text, why, nearest_method)
 
 

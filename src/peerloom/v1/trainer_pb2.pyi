@@ -221,8 +221,12 @@ class JobSpec(_message.Message):
     of schedule=wfbp|bsp|merged:BYTES|cut:BYTES, topology=ring|direct|ps|ps:K and
     codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 192 characters; empty: "wfbp-a2a", or what `robust` needs.
     With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
-    step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM says what becomes of the
-    workers' changes. In a job's record all pairs are there.
+    step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM|adam:RATE says what becomes
+    of the workers' changes. In a job's record all pairs are there.
+    Or "federated", perhaps with pairs behind it of algorithm=fedavg|fedprox|fedadam, epochs=E or h=H, mu=MU, rate=RATE,
+    clients=FRACTION or N, quorum=PART, sampling=even|belief, stale=refuse|bound:S|weighted,
+    split=even|dirichlet:ALPHA|size:ALPHA, shards=N, topology and codec: a step, and an epoch, is a round in which some
+    workers train on shards of data that only they read.
     Or "auto", perhaps with quality=exact|near|relaxed ("exact" where it isn't given): the trainer takes what is
     fastest by measurement and loses no more than that, and changes it while the job runs.
     """
@@ -1385,17 +1389,24 @@ class Ledger(_message.Message):
     DISCARDED_SAMPLES_FIELD_NUMBER: _builtins.int
     IS_EXACT_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
     """Samples in the training set; 0 while unknown."""
     discarded_samples: _builtins.int
     """Samples of steps that were lost with all who had made them, and were used again."""
     is_exact: _builtins.bool
-    """Every sample of every epoch until now was used exactly once, of all epochs if the job has succeeded."""
+    """Every sample of every epoch until now was used exactly once, of all epochs if the job has succeeded. In a federated
+    job: what the rounds counted is what the clients' updates brought that were counted, each update once.
+    """
     verdict: _builtins.str
     """The same in words, or what is missing or was used twice."""
     @_builtins.property
     def stretches(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerStretch]:
         """What was used, in order."""
+
+    @_builtins.property
+    def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTotals]:
+        """What counted of each client, in a federated job: in one, stretches count samples from the beginning of the job."""
 
     def __init__(
         self,
@@ -1405,14 +1416,53 @@ class Ledger(_message.Message):
         discarded_samples: _builtins.int = ...,
         is_exact: _builtins.bool = ...,
         verdict: _builtins.str = ...,
+        clients: _abc.Iterable[Global___ClientTotals] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["discarded_samples", b"discarded_samples", "is_exact", b"is_exact", "stretches", b"stretches", "training_samples", b"training_samples", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "discarded_samples", b"discarded_samples", "is_exact", b"is_exact", "stretches", b"stretches", "training_samples", b"training_samples", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
+
+@_typing.final
+class ClientTotals(_message.Message):
+    """What became of a client's updates in the rounds that are committed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    UPDATES_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    REFUSED_UPDATES_FIELD_NUMBER: _builtins.int
+    REFUSED_SAMPLES_FIELD_NUMBER: _builtins.int
+    client: _builtins.int
+    """Its number, from 0, which is that of its shard."""
+    updates: _builtins.int
+    """Updates that counted."""
+    samples: _builtins.int
+    """Samples that it had trained on for these; a sample counts each time."""
+    refused_updates: _builtins.int
+    """Updates that were refused."""
+    refused_samples: _builtins.int
+    """Samples that it had trained on for these."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.int = ...,
+        updates: _builtins.int = ...,
+        samples: _builtins.int = ...,
+        refused_updates: _builtins.int = ...,
+        refused_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "refused_samples", b"refused_samples", "refused_updates", b"refused_updates", "samples", b"samples", "updates", b"updates"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientTotals: _TypeAlias = ClientTotals  # noqa: Y015
 
 @_typing.final
 class LedgerStretch(_message.Message):
@@ -2094,6 +2144,7 @@ class StepProgress(_message.Message):
     WORKERS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     BATCH_SHARES_FIELD_NUMBER: _builtins.int
+    FEDERATED_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """From 1."""
     total_steps: _builtins.int
@@ -2130,6 +2181,10 @@ class StepProgress(_message.Message):
         in the generation, or, in a pipeline, not at all.
         """
 
+    @_builtins.property
+    def federated(self) -> Global___FederatedRound:
+        """Who took part, where the job is federated."""
+
     def __init__(
         self,
         *,
@@ -2148,14 +2203,101 @@ class StepProgress(_message.Message):
         workers: _builtins.int = ...,
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         batch_shares: _abc.Iterable[_builtins.int] | None = ...,
+        federated: Global___FederatedRound | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["federated", b"federated"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "federated", b"federated", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepProgress: _TypeAlias = StepProgress  # noqa: Y015
+
+@_typing.final
+class FederatedRound(_message.Message):
+    """Who trained for a federated round, and what became of the updates that came in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAWN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PUSHES_FIELD_NUMBER: _builtins.int
+    CLIENTS_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why these, a sentence."""
+    @_builtins.property
+    def drawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Clients that have trained for it or still do, by number."""
+
+    @_builtins.property
+    def pushes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientPush]:
+        """Updates that have come."""
+
+    @_builtins.property
+    def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTotals]:
+        """What counted of all clients until the end of this round."""
+
+    def __init__(
+        self,
+        *,
+        drawn: _abc.Iterable[_builtins.int] | None = ...,
+        reason: _builtins.str = ...,
+        pushes: _abc.Iterable[Global___ClientPush] | None = ...,
+        clients: _abc.Iterable[Global___ClientTotals] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "drawn", b"drawn", "pushes", b"pushes", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FederatedRound: _TypeAlias = FederatedRound  # noqa: Y015
+
+@_typing.final
+class ClientPush(_message.Message):
+    """A client's update, and what became of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    client: _builtins.int
+    """Its number, from 0."""
+    node_id: _builtins.str
+    """Its node."""
+    version: _builtins.int
+    """The version that it began with: rounds that were committed then."""
+    samples: _builtins.int
+    """Samples that it has trained on for it."""
+    verdict: _builtins.str
+    """"accepted", "merged" when it began with an older version, or "refused"."""
+    weight: _builtins.float
+    """Its part of the mean change, 0 to 1; 0 when it was refused."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    def __init__(
+        self,
+        *,
+        client: _builtins.int = ...,
+        node_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        samples: _builtins.int = ...,
+        verdict: _builtins.str = ...,
+        weight: _builtins.float = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "node_id", b"node_id", "reason", b"reason", "samples", b"samples", "verdict", b"verdict", "version", b"version", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientPush: _TypeAlias = ClientPush  # noqa: Y015
 
 @_typing.final
 class EpochProgress(_message.Message):
@@ -3341,6 +3483,7 @@ class ConfigureGeneration(_message.Message):
     STAGE_STARTS_FIELD_NUMBER: _builtins.int
     STATE_SOURCES_FIELD_NUMBER: _builtins.int
     SHADOW_HOLDERS_FIELD_NUMBER: _builtins.int
+    BELIEFS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -3397,6 +3540,10 @@ class ConfigureGeneration(_message.Message):
     def shadow_holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each stage the rank that keeps a shadow of its state; empty: none is kept."""
 
+    @_builtins.property
+    def beliefs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The belief in each rank's node when it was chosen, which the drawing of clients may go by. Empty: not known."""
+
     def __init__(
         self,
         *,
@@ -3419,10 +3566,11 @@ class ConfigureGeneration(_message.Message):
         stage_starts: _abc.Iterable[_builtins.int] | None = ...,
         state_sources: _abc.Iterable[_builtins.int] | None = ...,
         shadow_holders: _abc.Iterable[_builtins.int] | None = ...,
+        beliefs: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

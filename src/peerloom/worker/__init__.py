@@ -8,5 +8,6 @@ generation breaks the process stays, and joins the next one with the state it ha
     group/      the process group of a generation: meeting, waiting for collectives, breaking
     joining/    how a newcomer gets the state: a broadcast, or a catch-up while the others train on
     sync/       how local gradients become one update
+    federated/  rounds in which clients train on data of their own
     tasks/      the built-in tasks, and importing others
 """

@@ -3,6 +3,7 @@
 import torch
 
 from peerloom.kit.elastic_scripts import SCRIPT_TASK
+from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
@@ -12,6 +13,7 @@ from peerloom.worker.agent_artifacts import fetch_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.elastic.hosting import begin_script
 from peerloom.worker.elastic.script_training import ScriptTraining
+from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.step_chance import seed_all
@@ -34,7 +36,7 @@ def begin_training(
         spec = fill_in(spec, task)
         if parse_plan("spec.plan", spec.plan).is_pipeline:
             return spec, PipelineTraining(task, spec, device)
-        training = Training(task, spec, device)
+        training = (FederatedTraining if is_federated(spec.sync) else Training)(task, spec, device)
     if spec.initial_model_digest:
         training.state.load_model(fetch_artifact(assignment, spec.initial_model_digest))
     return spec, training

@@ -8,6 +8,8 @@ from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
 from peerloom.worker.auditing import Auditor, Audits
 from peerloom.worker.balance import Balance
 from peerloom.worker.evaluation import evaluate
+from peerloom.worker.federated.federated_round import RoundMade, make_federated_round
+from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.round_work import make_round
@@ -130,7 +132,11 @@ def _step(
     epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
     training.residuals.begin(step)
     training.begin_step(step, group.rank, shares)
-    if training.local_steps is None:
+    made: RoundMade | None = None
+    if isinstance(training, FederatedTraining):
+        made = make_federated_round(training, training.federation, group, sync, step)
+        loss, counts = made.loss, made.counts
+    elif training.local_steps is None:
         loss, counts = _make_batch(training, group, sync, joining, audits, shares)
         if not training.settle(step):
             training.state.updater.clear()
@@ -145,7 +151,7 @@ def _step(
     communication_s = min(sync.traffic.exposed_s - exposed_before_s, step_s)
     compute_s = step_s - communication_s - audit_s
     communicated = sync.traffic.bytes - bytes_before
-    samples = counts[group.rank]
+    samples = made.trained if made is not None else counts[group.rank]
     balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
     if samples:
         training.figures.note_speed(compute_s / samples)
@@ -155,17 +161,18 @@ def _step(
         total_steps=schedule.total_steps,
         epoch=epoch + 1,
         loss=loss,
-        samples=end - first,
-        samples_per_s=(end - first) / step_s,
+        samples=sum(counts),
+        samples_per_s=sum(counts) / step_s,
         step_s=step_s,
         compute_s=compute_s,
         communication_s=communication_s,
         communicated_bytes=communicated,
-        first_sample=first,
+        first_sample=first if made is None else made.first_sample,
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
-        batch_shares=balance.news(shares),
+        batch_shares=balance.news(shares) if made is None else [],
+        federated=made.told if made is not None else None,
     )
     training.figures.add(progress)
     return progress

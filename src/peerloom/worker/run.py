@@ -34,6 +34,7 @@ from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.beginning import begin_training, method_of, prepared_of
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
+from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.generation_spans import FirstStep, generation_span
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
@@ -165,7 +166,8 @@ class TrainingWorker:
 
     def _work(self, config: ConfigureGeneration) -> None:
         training = self._prepare(config.spec)
-        if config.world_size > training.schedule.batch_size:
+        own_batches = isinstance(training, FederatedTraining)
+        if config.world_size > training.schedule.batch_size and not own_batches:
             limit = f"at least the number of workers, {config.world_size}"
             raise InvalidArgumentError.of_field("batch_size", training.schedule.batch_size, limit)
         if self._relay is not None and config.backend == Backend.BACKEND_NCCL and config.world_size > 1:
@@ -250,7 +252,8 @@ class TrainingWorker:
             self._say_ready(group)
         session.set_reporting(group.rank == 0)
         shares = list(config.batch_shares) or [1] * config.world_size
-        balance = Balance(shares, self._spec.equal_shares)
+        is_fixed = self._spec.equal_shares or isinstance(training, FederatedTraining)
+        balance = Balance(shares, is_fixed)
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
         checkpoints = CheckpointWriter(self._assignment, interval_s, session.report_checkpoint)

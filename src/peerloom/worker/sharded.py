@@ -23,7 +23,11 @@ class Sharded(ABC):
 
     `shard_samples` says how many samples an epoch takes of each shard. All workers say the same, and a shard
     gives the same samples in the same order whoever reads it. Raises InvalidArgumentError for other numbers.
+
+    In federated rounds a worker reads one shard alone. Where its node has only one, `own_shard` is that.
     """
+
+    own_shard: int | None = None
 
     def __init__(self, shard_samples: Sequence[int]) -> None:
         if not shard_samples or any(not isinstance(each, int) or each < 1 for each in shard_samples):
@@ -37,6 +41,22 @@ class Sharded(ABC):
     @abstractmethod
     def read(self, shard: int, epoch: int, first: int) -> Iterator[Any]:
         """The samples of a shard (from 0) in an epoch (from 0), from number `first` on."""
+
+    def only(self, shard: int) -> "Sharded":
+        """One shard alone. Raises InvalidArgumentError for one that isn't there."""
+        if not 0 <= shard < len(self.shard_samples):
+            limit = f"a shard from 0 to {len(self.shard_samples) - 1}"
+            raise InvalidArgumentError.of_field("own_shard", shard, limit)
+        return _OneShard(self, shard)
+
+
+class _OneShard(Sharded):
+    def __init__(self, data: Sharded, shard: int) -> None:
+        super().__init__([data.shard_samples[shard]])
+        self._data, self._shard = data, shard
+
+    def read(self, shard: int, epoch: int, first: int) -> Iterator[Any]:
+        return self._data.read(self._shard, epoch, first)
 
 
 @dataclass

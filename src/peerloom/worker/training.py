@@ -38,18 +38,18 @@ class Training:
         self.task = task
         self.device = device
         train, self.test = load_data(task)
-        self.train: Samples = StreamedSamples(train, spec.batch_size) if isinstance(train, Sharded) else train
+        self.train = self.readable(train, spec.batch_size)
         torch.manual_seed(spec.seed)
         model = task.model().to(device)
         check_declaration(task, self.train, model, device)
         self.seed: int = spec.seed
+        self.learning_rate: float = spec.learning_rate
         self.robust: str = spec.robust or OFF
         self.sync = first_method(spec.sync, self.robust)  # each generation may have another
         check_method(task, self.sync, self.robust)
         self.residuals = Residuals()
         self.least_samples = least_samples(model)
-        samples = self.positions(spec.seed)
-        self.schedule = Schedule(samples, spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
+        self.schedule = self.scheduled(self.positions(spec.seed), spec)
         has_rounds, batches = self.sync.rounds is not None, self.schedule.total_batches
         new_updater = partial(updater_of, task, model, spec.learning_rate, batches, has_rounds)
         self.local_steps: LocalSteps | None = None  # with these the task's updater is this worker's own
@@ -75,6 +75,14 @@ class Training:
     def called(self) -> torch.nn.Module:
         """What the forward pass of a share calls: the model."""
         return self.state.model
+
+    def readable(self, train: Samples | Sharded, batch_size: int) -> Samples:
+        """The task's training data, by numbers."""
+        return StreamedSamples(train, batch_size) if isinstance(train, Sharded) else train
+
+    def scheduled(self, samples: int, spec: JobSpec) -> Schedule:
+        """Which samples belong to which step, of so many."""
+        return Schedule(samples, spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
 
     def seed_step(self, seed: int) -> None:
         """Seeds the chance of a rank's share of a step; `seed` has up to 63 bits."""

@@ -6,11 +6,19 @@ from dataclasses import replace
 from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble
 from click.testing import CliRunner, Result
 
-from peerloom import GenerationFormed, Job, PredictedStep, SyncInUse
+from peerloom import GenerationFormed, Job, PredictedStep, StepCommitted, SyncInUse
 from peerloom.cli.events import describe
 from peerloom.cli.main import cli
+from peerloom.client.conversions.events import event_of
 from peerloom.kit.sync_method import PRESETS
 from peerloom.kit.sync_model.sync_choice import candidates
+from peerloom.v1.trainer_pb2 import (
+    ClientPush,
+    ClientTotals,
+    FederatedRound,
+    StepProgress,
+    WatchJobResponse,
+)
 
 
 def run(*arguments: str, client: ClientDouble | None = None) -> Result:
@@ -160,3 +168,36 @@ def test_what_is_missing_or_wrong_for_a_prediction_is_named() -> None:
         result = run("sync", "list", *flags)
         assert result.exit_code == 2, flags
         assert told in result.stderr
+
+
+def test_federated_rounds_are_listed_and_explained_and_not_predicted() -> None:
+    listed = json.loads(run("sync", "list", "-o", "json").stdout)["federated"]
+    assert [row["value"] for row in listed if row["is_default"]] == ["fedavg", "even", "refuse", "even"]
+    assert "federated,algorithm=fedprox" in run("sync", "list").stdout
+    shown = run("sync", "explain", "federated,stale=bound:3").stdout
+    assert "4 for 4: 1 of codec=none; once a round\n" in shown
+    assert "(S is 3); an update counts once" in shown
+    setting = ("--workers", "3", "--rate", "10Mbps", "--parameters", "1M", "--compute", "1s")
+    refused = run("sync", "explain", "federated", *setting)
+    assert "a federated client's data decide how many" in " ".join(refused.stderr.split())
+
+
+def test_a_federated_step_is_told_as_a_round_with_its_late_updates() -> None:
+    """The worker's message, as the SDK and the command show it."""
+    pushes = [
+        ClientPush(client=0, node_id="a", version=4, samples=30, verdict="accepted", weight=1.0),
+        ClientPush(client=2, version=3, samples=9, verdict="refused", reason="it is late"),
+    ]
+    totals = [ClientTotals(client=0, updates=1, samples=30), ClientTotals(client=2, refused_updates=1)]
+    told = FederatedRound(drawn=[0], reason="1 of 3 clients", pushes=pushes, clients=totals)
+    event = event_of(WatchJobResponse(step=StepProgress(step=5, federated=told)))
+    assert isinstance(event, StepCommitted)
+    assert event.federated is not None
+    assert (
+        describe(event)
+        == "round 5: drew 1 of 3 clients; 1 update counts; client 2 from version 3 refused: it is late"
+    )
+    assert [str(each) for each in event.federated.clients] == [
+        "0: 1 update with 30 samples",
+        "2: 0 updates with 0 samples, 1 refused",
+    ]

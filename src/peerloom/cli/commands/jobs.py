@@ -160,6 +160,7 @@ def _print_job(job: Job) -> None:
             *_chosen(job),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),
+            ("clients", "; ".join(map(str, job.ledger.clients)) if job.ledger else ""),
             ("audits", _audits(job)),
             ("failed last", _failed_last(job)),
             ("files", f"peerloom artifacts get {job.files[:12]} FILE.tar" if job.files else ""),

@@ -1,5 +1,6 @@
 """`peerloom sync`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -9,7 +10,9 @@ from peerloom.cli.invocation import Invocation, output_option
 from peerloom.cli.output import print_document, print_fields, say, table_lines, to_plain
 from peerloom.cli.predicting import parts_of, setting_of, setting_options
 from peerloom.cli.units import human_bytes
+from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import VALUE_BYTES
+from peerloom.kit.federated_rounds import FEDERATED_CHOICES, FederatedRounds
 from peerloom.kit.printable import Column
 from peerloom.kit.sync_explained import explained, method_to_explain
 from peerloom.kit.sync_method import CHOICES, PRESETS, SyncMethod
@@ -88,22 +91,27 @@ def _list_choices(invocation: Invocation) -> None:
         {"preset": name, "method": str(method), "is_default": method == SyncMethod()}
         for name, method in PRESETS.items()
     ]
-    choices = _choices()
+    choices, defaults = _choices(CHOICES, SyncMethod()), FederatedRounds()
+    federated = _choices(FEDERATED_CHOICES, defaults)
     if invocation.output != "table":
-        print_document({"presets": presets, "choices": choices}, invocation.output)
+        listed = {"presets": presets, "choices": choices, "federated": federated}
+        print_document(listed, invocation.output)
         return
     for line in (*table_lines(presets, _PRESET_COLUMNS), "", *table_lines(choices, _CHOICE_COLUMNS)):
         say(line)
     say("\nint8, int4, 1bit, topk and cut need topology=direct or ps, and get direct where none is given.")
     say("'train --sync auto' measures and chooses; auto,quality=near has the codecs to choose from, too.")
-    say("outer needs a period; without a period gradients are exchanged at each batch.")
+    say("outer needs a period; without a period gradients are exchanged at each batch.\n")
+    for line in table_lines(federated, _CHOICE_COLUMNS):
+        say(line)
+    say("\nThese stand behind 'federated', as in 'federated,algorithm=fedprox,clients=0.5', with topology")
+    say("and codec: each worker trains on data that only it reads, and a step is a round of some of them.")
 
 
-def _choices() -> list[dict[str, Any]]:
-    defaults = SyncMethod()
+def _choices(choices: Mapping[str, Mapping[str, str]], defaults: object) -> list[dict[str, Any]]:
     return [
         {"key": key, "value": value, "does": does, "is_default": getattr(defaults, key, "") == value}
-        for key, values in CHOICES.items()
+        for key, values in choices.items()
         for value, does in values.items()
     ]
 
@@ -119,6 +127,9 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
     With --workers, --rate, --parameters and --compute also what a step would take, and of what parts.
     """
     parsed, setting = method_to_explain("METHOD", method), setting_of(chosen)
+    if setting is not None and parsed.federated is not None:
+        what = "a method whose rounds have as many batches on all: a federated client's data decide how many"
+        raise InvalidArgumentError.of_field("METHOD", method, what)
     found = explained(parsed)
     prediction = predict(scheme_of(parsed), setting) if setting else None
     if invocation.output != "table":
@@ -126,7 +137,9 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
         print_document({**to_plain(found), **predicted}, invocation.output)
         return
     size = f"{found.bytes_per_parameter:.3g} for {VALUE_BYTES}: {found.bytes_ratio:.3g} of codec=none"
-    if found.period:
+    if parsed.federated is not None:
+        size += "; once a round"
+    elif found.period:
         size += f"; once a round, so {found.bytes_per_parameter / found.batches:.3g} a batch"
     print_fields(
         [
@@ -136,6 +149,8 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
             ("codec", found.codec),
             ("period", found.period),
             ("outer", found.outer),
+            ("clients", found.clients),
+            ("older updates", found.stale),
             ("bytes a parameter", size),
             ("small messages", found.small_messages),
             ("sums", found.sums),

@@ -5,6 +5,7 @@ from typing import cast
 
 from peerloom.client.conversions.audits import audits_of
 from peerloom.client.conversions.evaluations import evaluation_of
+from peerloom.client.conversions.federated import totals_of
 from peerloom.client.conversions.syncs import sync_of
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
@@ -222,6 +223,7 @@ def _ledger(message: trainer_pb2.Ledger) -> Ledger:
             )
             for each in message.stretches
         ),
+        clients=totals_of(message.clients),
     )
 
 

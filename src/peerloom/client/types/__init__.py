@@ -14,7 +14,9 @@ from peerloom.client.types.beliefs import (
 )
 from peerloom.client.types.events import (
     AuditsOff,
+    ClientPush,
     EpochFinished,
+    FederatedRound,
     GenerationFormed,
     GradientsRefused,
     JobEvent,
@@ -30,6 +32,7 @@ from peerloom.client.types.events import (
 from peerloom.client.types.job_records import (
     Accusation,
     AuditReport,
+    ClientTotals,
     Dismissal,
     Evaluation,
     Ledger,
@@ -87,12 +90,15 @@ __all__ = [
     "Belief",
     "BeliefTerms",
     "BeliefWeights",
+    "ClientPush",
+    "ClientTotals",
     "Dismissal",
     "EpochFinished",
     "Evaluation",
     "Evidence",
     "EvidenceKind",
     "ExplainedBelief",
+    "FederatedRound",
     "GenerationFormed",
     "GpuLoad",
     "GradientsRefused",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from peerloom.client.types.job_records import Accusation, Dismissal, Evaluation
+from peerloom.client.types.job_records import Accusation, ClientTotals, Dismissal, Evaluation
 from peerloom.client.types.jobs import FINAL_STATES, Backend, JobState, NodeAnswer, Worker
 
 
@@ -62,12 +62,48 @@ class GenerationFormed(JobEvent):
 
 
 @dataclass(frozen=True)
+class ClientPush:
+    """A federated client's update: the `version` that it began with, and its `verdict`.
+
+    That is "accepted", "merged" (it began with an older version), or "refused"; `weight` is its part of the
+    mean change, 0 to 1.
+    """
+
+    client: int
+    node_id: str
+    version: int
+    samples: int
+    verdict: str
+    weight: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"client {self.client} from version {self.version} {self.verdict}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class FederatedRound:
+    """Which clients were `drawn` and why, the updates that came, and what has counted of all `clients`."""
+
+    drawn: tuple[int, ...]
+    reason: str
+    pushes: tuple[ClientPush, ...]
+    clients: tuple[ClientTotals, ...]
+
+    def __str__(self) -> str:
+        counted = sum(push.verdict != "refused" for push in self.pushes)
+        late = "".join(f"; {push}" for push in self.pushes if push.verdict != "accepted")
+        return f"drew {self.reason}; {f'{counted} updates count' if counted > 1 else '1 update counts'}{late}"
+
+
+@dataclass(frozen=True)
 class StepCommitted(JobEvent):
     """A step was committed: a batch, or a round of them where the job's `sync` has a period.
 
     `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
     step, `compute_s` and `communication_s` its parts, in seconds; `metrics` is what a script logged.
     `batch_shares` says how batches are divided from this step on, in proportion, by rank; empty: as before.
+    `federated` says who took part, where the job is federated.
     """
 
     step: int
@@ -82,6 +118,7 @@ class StepCommitted(JobEvent):
     communicated_bytes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     batch_shares: tuple[int, ...] = ()
+    federated: FederatedRound | None = None
 
     def __str__(self) -> str:
         total = f" of {self.total_steps}" if self.total_steps else ""

@@ -26,10 +26,31 @@ class LedgerStretch:
 
 
 @dataclass(frozen=True)
+class ClientTotals:
+    """What became of a federated client's updates: how many counted or were refused, with their samples.
+
+    A sample counts each time that the client has trained on it.
+    """
+
+    client: int
+    updates: int
+    samples: int
+    refused_updates: int
+    refused_samples: int
+
+    def __str__(self) -> str:
+        counted = "1 update" if self.updates == 1 else f"{self.updates} updates"
+        refused = f", {self.refused_updates} refused" if self.refused_updates else ""
+        return f"{self.client}: {counted} with {self.samples:,} samples{refused}"
+
+
+@dataclass(frozen=True)
 class Ledger:
     """Which samples the committed steps used. `is_exact`: each one once; else `verdict` says what is wrong.
 
-    `discarded_samples` were used in steps that were lost with all workers, and were used again.
+    `discarded_samples` were used in steps that were lost with all workers, and were used again. A federated
+    job has `clients`: its stretches count samples of updates from the job's beginning, and `is_exact` says
+    that each update counted once.
     """
 
     is_exact: bool
@@ -37,6 +58,7 @@ class Ledger:
     training_samples: int
     discarded_samples: int
     stretches: tuple[LedgerStretch, ...]
+    clients: tuple[ClientTotals, ...] = ()
 
 
 @dataclass(frozen=True)

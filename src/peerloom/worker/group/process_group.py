@@ -29,7 +29,7 @@ from peerloom.worker.store_entries import StoreEntries
 
 class Group:
     """Membership in one generation. `rank`, `world_size`, and by rank `owners` and `node_ids`, as the trainer
-    gave them; `audits`: it wants shares of others computed again.
+    gave them, and `beliefs` in these, if it knows them; `audits`: it wants shares of others computed again.
 
     Members find each other by their `entries`. Connections to the `spared_addresses` (host:port) survive a
     break. With a `relay` all that gloo sends travels by TLS; NCCL's can't. With a `mesh_host`, where to
@@ -50,6 +50,7 @@ class Group:
         self.generation: int = config.generation
         self.owners: Sequence[str] = list(config.owners) or [str(rank) for rank in range(config.world_size)]
         self.node_ids: Sequence[str] = list(config.node_ids) or [str(rank) for rank in range(self.world_size)]
+        self.beliefs: Sequence[float] = list(config.beliefs)
         self.audits: bool = config.audits
         self.device = device
         self._spared_ports = {_port(address) for address in spared_addresses}

@@ -21,10 +21,13 @@ from peerloom.worker.sync import Synchroniser
 from peerloom.worker.updating.updater import Updater
 
 NewUpdater = Callable[[], Updater]
+ADAM_BETAS, ADAM_EPS = (0.9, 0.99), 1e-3  # those of Reddi et al. for changes, which are larger than gradients
 
 
 def outer_optimiser(model: nn.Module, rounds: LocalRounds) -> torch.optim.Optimizer:
     """What moves the parameters at a round's end; with a rate of 1 and no momentum that is averaging."""
+    if rounds.adam:
+        return torch.optim.Adam(model.parameters(), lr=rounds.rate, betas=ADAM_BETAS, eps=ADAM_EPS)
     return torch.optim.SGD(
         model.parameters(), lr=rounds.rate, momentum=rounds.momentum, nesterov=rounds.momentum > 0
     )
@@ -99,7 +102,7 @@ class LocalSteps:
             self._put_back(start)
             raise
         finally:
-            self._start, self.changed.changes = None, []
+            self._start = None
         self._step = step + 1
 
     def make(self, loss: Tensor) -> None:
@@ -114,19 +117,13 @@ class LocalSteps:
         rank's part of it. Raises what `Collectives.result` does.
         """
         assert self._start is not None, "a round is under way"
-        begun_s, exposed_before_s = time.perf_counter(), sync.traffic.exposed_s
-        self._model.zero_grad()
         weight = counts[rank] / sum(counts)
-        parameters = trained(self._model)
+        parameters, changes = trained(self._model), []
         with torch.no_grad():
             for parameter, start in zip(parameters, self._start.parameters, strict=True):
-                self.changed.changes.append((start - parameter).mul_(weight))
+                changes.append((start - parameter).mul_(weight))
                 parameter.copy_(start)
-        part = torch.tensor(loss, device=parameters[0].device)
-        mean = sync.backward(sync.forward(part), counts)
-        # Nothing is computed beside it; waiting for rank 0's buffers, too, is waiting for others.
-        sync.traffic.exposed_s = exposed_before_s + time.perf_counter() - begun_s
-        return mean
+        return send_changes(self.changed, changes, sync, loss, counts)
 
     def _copied(self) -> _RoundStart:
         return _RoundStart(
@@ -141,6 +138,26 @@ class LocalSteps:
         for tensor, before in zip(now, [*start.parameters, *start.buffers], strict=True):
             tensor.copy_(before)
         self.updater.load(*start.updater)
+
+
+def send_changes(
+    changed: ChangedModel, changes: list[Tensor], sync: Synchroniser, loss: float, counts: Sequence[int]
+) -> float:
+    """Leaves the sum of all ranks' `changes` in `.grad`; returns the sum of their parts of a `loss`.
+
+    `counts` are the ranks' samples. Raises what `Collectives.result` does.
+    """
+    begun_s, exposed_before_s = time.perf_counter(), sync.traffic.exposed_s
+    changed.model.zero_grad()
+    changed.changes = changes
+    part = torch.tensor(loss, device=changes[0].device)
+    try:
+        total = sync.backward(sync.forward(part), counts)
+    finally:
+        changed.changes = []
+    # Nothing is computed beside it; waiting for rank 0's buffers, too, is waiting for others.
+    sync.traffic.exposed_s = exposed_before_s + time.perf_counter() - begun_s
+    return total
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:
