@@ -2,13 +2,14 @@
 
 import torch
 
+from peerloom.errors import PermissionDeniedError
 from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
 from peerloom.kit.sync_method import SyncMethod, parse_sync
-from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec, WorkerPrepared
+from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration, JobSpec, WorkerPrepared
 from peerloom.worker.agent_artifacts import fetch_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.elastic.hosting import begin_script
@@ -61,6 +62,16 @@ def fill_in(spec: JobSpec, task: object) -> JobSpec:
         if not filled.HasField(field):
             setattr(filled, field, getattr(task, field))
     return filled
+
+
+def refuse_plain(config: ConfigureGeneration) -> None:
+    """For a worker whose node wants all by TLS: raises PermissionDeniedError where that can't be."""
+    if config.backend == Backend.BACKEND_NCCL and config.world_size > 1:
+        raise PermissionDeniedError(
+            "NCCL sends gradients in the clear, and this node wants them sent by TLS: start the nodes of "
+            "this job with --plain-collectives, on a network that you trust, or with --accelerator cpu.",
+            reason="NCCL_IS_PLAIN",
+        )
 
 
 def method_of(config: ConfigureGeneration) -> SyncMethod:

@@ -14,7 +14,6 @@ from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync, is_auto
 from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
-    Backend,
     ConfigureGeneration,
     EndWorker,
     JobSpec,
@@ -32,7 +31,7 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.beginning import begin_training, method_of, prepared_of
+from peerloom.worker.beginning import begin_training, method_of, prepared_of, refuse_plain
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.generation_spans import FirstStep, generation_span
@@ -170,12 +169,8 @@ class TrainingWorker:
         if config.world_size > training.schedule.batch_size and not own_batches:
             limit = f"at least the number of workers, {config.world_size}"
             raise InvalidArgumentError.of_field("batch_size", training.schedule.batch_size, limit)
-        if self._relay is not None and config.backend == Backend.BACKEND_NCCL and config.world_size > 1:
-            raise PermissionDeniedError(
-                "NCCL sends gradients in the clear, and this node wants them sent by TLS: start the nodes of "
-                "this job with --plain-collectives, on a network that you trust, or with --accelerator cpu.",
-                reason="NCCL_IS_PLAIN",
-            )
+        if self._relay is not None:
+            refuse_plain(config)
         if not self._took_state(training, config):
             return
         if isinstance(training, Training):
