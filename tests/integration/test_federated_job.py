@@ -17,6 +17,9 @@ from peerloom.worker.task import load_data, load_task
 from peerloom.worker.tasks.built_in import resolve
 
 ROUNDS, PASSES, STRUCK_AT, SEED = 8, 1, 1, 7
+# At the task's own rate a last digit's difference grows to hundredths within some ten rounds. At this one it
+# stays below a millionth, and one update left out changes each tensor by thousandths.
+LEARNING_RATE = 0.005
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -24,7 +27,7 @@ def test_the_model_is_fedavg_of_the_updates_that_counted_though_a_client_dies(tm
     """Each update is computed again with plain torch, of its client's shard and its version."""
     with Embedded(tmp_path, (1, 1, 1)) as system, Client(system.address) as client:
         sync = f"federated,epochs={PASSES},split=dirichlet:1.0,shards=3"
-        job = client.train("digits", requests=3, epochs=ROUNDS, seed=SEED, sync=sync)
+        job = client.train("digits", requests=3, epochs=ROUNDS, seed=SEED, sync=sync, learning_rate=LEARNING_RATE)
         told: list[FederatedRound] = []
         lost = 0
         for event in job.watch():
@@ -44,7 +47,7 @@ def test_the_model_is_fedavg_of_the_updates_that_counted_though_a_client_dies(tm
         assert {push.client for push in counted} == {0, 1, 2}
         trained = load_file(job.fetch_model(tmp_path / "model.safetensors"))
     for name, expected in fed_avg(told).items():
-        torch.testing.assert_close(trained[name], expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(trained[name], expected, rtol=0, atol=1e-4)
 
 
 def fed_avg(told: list[FederatedRound]) -> dict[str, Tensor]:
@@ -72,7 +75,7 @@ def fed_avg(told: list[FederatedRound]) -> dict[str, Tensor]:
 
 def train_on(task, model: nn.Module, train, shard: Tensor, version: int, entry) -> None:  # type: ignore[no-untyped-def]  # a task, its data, its defaults
     """The passes of a client over its shard, each in an order of its own."""
-    optimiser = task.optimiser(model.parameters(), entry.learning_rate)
+    optimiser = task.optimiser(model.parameters(), LEARNING_RATE)
     for number in range(version * PASSES, (version + 1) * PASSES):
         for rows in shard[shuffled(len(shard), SEED, number)].split(entry.batch_size):
             inputs, targets = task.batch(train, rows)
