@@ -27,7 +27,9 @@ def test_the_model_is_fedavg_of_the_updates_that_counted_though_a_client_dies(tm
     """Each update is computed again with plain torch, of its client's shard and its version."""
     with Embedded(tmp_path, (1, 1, 1)) as system, Client(system.address) as client:
         sync = f"federated,epochs={PASSES},split=dirichlet:1.0,shards=3"
-        job = client.train("digits", requests=3, epochs=ROUNDS, seed=SEED, sync=sync, learning_rate=LEARNING_RATE)
+        job = client.train(
+            "digits", requests=3, epochs=ROUNDS, seed=SEED, sync=sync, learning_rate=LEARNING_RATE
+        )
         told: list[FederatedRound] = []
         lost = 0
         for event in job.watch():
