@@ -82,7 +82,7 @@ collect_packages() {
   rm -rf "$fresh" "$wheels"
   collect "$fresh/pip" "pip==$("$PYTHON" -c 'import pip; print(pip.__version__)')"
   # shellcheck disable=SC2046 # a word for each package
-  collect "$fresh/packages" $(pins postgresql metrics)
+  collect "$fresh/packages" $(pins postgresql metrics object-store)
   # shellcheck disable=SC2046
   collect "$fresh/torch" $(pins train) --find-links "$fresh/packages"
   (cd "$fresh/packages" && ls) | (cd "$fresh/torch" && xargs rm -f)

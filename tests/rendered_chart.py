@@ -14,10 +14,12 @@ Manifest = dict[str, Any]
 SETS = ("StatefulSet", "DaemonSet")
 TWO = {"replicas": 2}
 STANDBYS = {"database": {"url": URL}, "registry": TWO, "selector": TWO, "trainer": TWO}
+BUCKET = {"url": "s3://lab/peerloom", "secret": "bucket"}
 # Ways to use the chart that are told apart by its values.
 WAYS: dict[str, Manifest] = {
     "default": {},
     "standbys": STANDBYS,
+    "bucket": {**STANDBYS, "objectStore": BUCKET},
     "a Secret of ours": {
         "database": {"secret": {"name": "ours", "key": "dsn"}},
         "registry": {"storage": {"size": ""}},

@@ -51,7 +51,7 @@ TASKS = {
     | {"jobs", "commit queue", "event retention", "evaluator", "evidence", "announcement"}
     | {"leading services"},
     "node_agent": OF_ALL
-    | {"artifact advertising", "artifact uses", "evidence", "leaving", "measuring", "owner policy"}
+    | {"artifact advertising", "artifact uses", "evidence", "leaving", "load", "measuring", "owner policy"}
     | {"registration", "worker pool", "worker starter", "worker certificates", "way in"},
 }
 ONCE = {"own system"}  # returns when it is done, whenever that is

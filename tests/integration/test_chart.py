@@ -33,8 +33,8 @@ from peerloom.services.trainer.config import TrainerConfig
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 # What the chart itself says, so that settings can't.
 OF_THE_CHART = {
-    "advertise", "allow_plain", "database", "join", "join_listen", "listen", "memory_limit_bytes", "metrics",
-    "name", "registry", "state",
+    "advertise", "allow_plain", "artifacts", "database", "join", "join_listen", "listen", "memory_limit_bytes",
+    "metrics", "name", "registry", "state",
 }  # fmt: skip
 
 
@@ -123,6 +123,8 @@ def test_every_value_has_a_default_and_the_schema_knows_no_other() -> None:
         ({"selector": {"storage": {"size": ""}}}, "selector has no database: give database.url"),
         ({"database": {"url": "sqlite:////x"}}, "database.url must be postgresql"),
         ({"database": {"url": URL, "secret": {"name": "ours"}}}, "are two databases"),
+        ({"objectStore": {"url": "/models"}}, 'objectStore.url is "/models", but must be s3://'),
+        ({"objectStore": {"secret": "bucket"}}, "objectStore.secret is given without objectStore.url"),
         ({**STANDBYS, "door": {"enabled": True}}, "registry.replicas is 2, but door.enabled allows one"),
         ({"door": {"enabled": True}, "pools": {"cpu": {"kind": "DaemonSet"}}}, "pools.cpu keeps no identity"),
         ({"pools": {"cpu": {"kind": "DaemonSet", "kueue": {"queue": "q"}}}}, "Kueue queues no DaemonSet"),

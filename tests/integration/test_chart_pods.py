@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from rendered_chart import (
+    BUCKET,
     CHART,
     NAMESPACE,
     RELEASE,
@@ -89,7 +90,7 @@ def test_probes_ask_a_port_and_a_name_that_are_there(way: str) -> None:
             else:
                 assert probe["grpc"]["port"] == port, name
                 health = probe["grpc"]["service"]
-            stands_by = kind == "readiness" and way == "standbys" and "node" not in name
+            stands_by = kind == "readiness" and way in ("standbys", "bucket") and "node" not in name
             assert health == (server.LIVE if kind != "readiness" or stands_by else ""), (name, kind)
         assert ("exec" in probe) == (way == "door"), "a kubelet asks without a certificate"
 
@@ -192,3 +193,12 @@ def test_memory_and_settings_reach_the_agent_as_they_were_given() -> None:
         10**9,
         True,
     )
+
+
+def test_trainers_alone_are_given_the_bucket_and_what_opens_it() -> None:
+    for name, pod in pods(render(WAYS["bucket"])).items():
+        is_trainer = container(pod)["name"] == "trainer"
+        given = (told(pod).get("PEERLOOM_TRAINER_ARTIFACTS"), container(pod).get("envFrom"))
+        expected = (BUCKET["url"], [{"secretRef": {"name": BUCKET["secret"]}}])
+        assert given == (expected if is_trainer else (None, None)), name
+        assert not is_trainer or settings(pod).artifacts == BUCKET["url"]

@@ -43,8 +43,14 @@ from peerloom.integrations.epoch_batches import EpochBatches
 make_step, fit = EpochBatches.make_step, pl.Trainer.fit
 
 
+alone_s = 0.2  # a step of who is alone: longer each time, so that somebody joins before the last one
+
+
 def make_step_later(batches, loss):
-    threading.Event().wait(0.02 if batches._run.size == 2 else 0.4)
+    global alone_s
+    if batches._run.size != 2:
+        alone_s = min(1.2 * alone_s, 10.0)
+    threading.Event().wait(0.02 if batches._run.size == 2 else alone_s)
     return make_step(batches, loss)
 
 

@@ -27,8 +27,8 @@ def test_a_pipe_gets_one_snapshot_also_with_a_service_away(tmp_path: Path) -> No
         lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
         assert lines[0] == "1 of 1 nodes alive, 0 of 2 slots in use, 1 job going on"
         assert lines[2:4] == [
-            "NODE STATE USED BELIEF JOBS GFLOPS DEVICE OWNER ADDRESS",
-            "anna alive -/2 1.500 - - - - 127.0.0.1:1",
+            "NODE STATE USED BELIEF JOBS CPU MEM GPU GFLOPS DEVICE OWNER ADDRESS",
+            "anna alive -/2 1.500 - - - - - - - 127.0.0.1:1",
         ]
         assert lines[6].startswith("job-1 running")
         system.stop("trainer")

@@ -10,6 +10,12 @@
 {{- if and .Values.database.url (not (hasPrefix "postgresql+psycopg://" .Values.database.url)) -}}
 {{- fail "database.url must be postgresql+psycopg://USER:PASSWORD@HOST/NAME: the images speak to no other server, and SQLite lies on a service's own volume, without database.url." -}}
 {{- end -}}
+{{- if and .Values.objectStore.url (not (hasPrefix "s3://" .Values.objectStore.url)) -}}
+{{- fail (printf "objectStore.url is %q, but must be s3://BUCKET/PREFIX: the images speak to no other store." .Values.objectStore.url) -}}
+{{- end -}}
+{{- if and .Values.objectStore.secret (not .Values.objectStore.url) -}}
+{{- fail "objectStore.secret is given without objectStore.url: say which bucket." -}}
+{{- end -}}
 {{- range $name := list "registry" "selector" "trainer" -}}
 {{- $service := index $.Values $name -}}
 {{- if and (gt (int $service.replicas) 1) (not $database) -}}

@@ -70,6 +70,10 @@ spec:
         {{- end }}
       env:
         {{- include "peerloom.env" . | nindent 8 }}
+      {{- if and $root.Values.objectStore.secret (eq .service "trainer") }}
+      envFrom:
+        - secretRef: {name: {{ $root.Values.objectStore.secret }}}
+      {{- end }}
       # A standby is alive, and so is a service that waits for its database or for the registry.
       startupProbe:
         {{- include "peerloom.probe" (list $door .port "live") | nindent 8 }}
@@ -153,6 +157,9 @@ grpc: {port: {{ index . 1 }}, service: {{ index . 2 | quote }}}
       name: {{ $root.Values.database.secret.name }}
       key: {{ $root.Values.database.secret.key }}
       {{- end }}
+{{- end }}
+{{- if and $root.Values.objectStore.url (eq .service "trainer") }}
+- {name: PEERLOOM_TRAINER_ARTIFACTS, value: {{ $root.Values.objectStore.url | quote }}}
 {{- end }}
 {{- if $root.Values.metrics.enabled }}
 - {name: {{ $prefix }}METRICS, value: "0.0.0.0:9400"}
