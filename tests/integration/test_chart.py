@@ -33,8 +33,8 @@ from peerloom.services.trainer.config import TrainerConfig
 VERSIONS = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 # What the chart itself says, so that settings can't.
 OF_THE_CHART = {
-    "advertise", "allow_plain", "artifacts", "database", "join", "join_listen", "listen", "memory_limit_bytes",
-    "metrics", "name", "registry", "state",
+    "advertise", "allow_plain", "artifacts", "database", "join", "join_listen", "listen",
+    "memory_limit_bytes", "metrics", "name", "registry", "state",
 }  # fmt: skip
 
 
