@@ -22,9 +22,13 @@ PLAIN = ""
 EXACT = [
     *("schedule=bsp", "topology=direct", "schedule=bsp,topology=direct", "schedule=merged:16384"),
     *("wfbp-ps", "schedule=bsp,topology=ps:2", "topology=ps:9", "schedule=merged:16384,topology=ps"),
-    *("schedule=cut:16384", "schedule=cut:16384,topology=ps"),
+    *("schedule=cut:16384", "schedule=cut:16384,topology=ps", "topology=doubling"),
+    *("schedule=bsp,topology=doubling", "schedule=cut:16384,topology=doubling"),
 ]
-HALVES = ["codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"]
+HALVES = [
+    *("codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"),
+    "topology=doubling,codec=fp16",
+]
 LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
     *("topology=ps,codec=int8", "schedule=cut:16384,topology=ps,codec=int4"),

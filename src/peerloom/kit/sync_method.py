@@ -22,7 +22,7 @@ from peerloom.kit.local_rounds import OUTER_CHOICES, PERIOD_CHOICES, LocalRounds
 from peerloom.kit.robust_rules import OFF
 
 BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
-RING, DIRECT, SERVERS = "ring", "direct", "ps"
+RING, DIRECT, SERVERS, DOUBLING = "ring", "direct", "ps", "doubling"
 NONE, FP16, BF16 = "none", "fp16", "bf16"
 INT8, INT4, ONE_BIT, TOP_K = "int8", "int4", "1bit", "topk"
 CHOICES: dict[str, dict[str, str]] = {
@@ -37,6 +37,7 @@ CHOICES: dict[str, dict[str, str]] = {
         DIRECT: "each rank gets everybody's values for its part, adds them up, and gives the sum to all",
         SERVERS: "each bucket has one rank that gets everybody's, adds them up, and gives the sum to all",
         f"{SERVERS}:K": "the same, by the first K ranks alone, or by all where there are fewer",
+        DOUBLING: "each rank swaps its sum with one other, then with one twice as far, until all have all",
     },
     "codec": {
         NONE: "as they are",
@@ -241,6 +242,9 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
         raise _cannot(field, text, why, replace(method, schedule=BSP, size_bytes=0))
     if method.topology == RING and method.has_feedback:
         why = f"a ring adds up what arrives, and {method.codec} has to be decoded before it is added"
+        raise _cannot(field, text, why, replace(method, topology=DIRECT))
+    if method.topology == DOUBLING and method.has_feedback:
+        why = f"all pass on sums, and what {method.codec} leaves out of a sum is no rank's to keep"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if method.topology == RING and method.schedule == CUT:
         why = "a library's all-reduces don't overtake each other, and pieces of the first layers have to"

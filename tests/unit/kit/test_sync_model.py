@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.sync_method import DIRECT, SERVERS, SyncMethod, parse_sync
+from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, SERVERS, SyncMethod, parse_sync
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.buckets import GradientBucket, buckets_of
 from peerloom.kit.sync_model.layer_times import LayerTimes, even_layers
@@ -50,6 +50,37 @@ def test_a_direct_exchange_takes_two_rounds_whatever_the_ranks() -> None:
     found = step(replace(BSP, topology=DIRECT), network(delay_s=0.01), 4)
     assert found.step_s == pytest.approx(2 * (3 + 0.01))
     assert found.sent_bytes == 6e6
+
+
+def test_recursive_doubling_takes_a_trip_for_each_time_that_the_ranks_double() -> None:
+    """Four swap 1 MB twice, each after 10 ms. Of six two give before, and get back after it.
+
+    Those who are given nothing swap at once, so only three of the four trips wait for each other.
+    """
+    found = step(replace(BSP, topology=DOUBLING), network(delay_s=0.01), 1)
+    assert found.step_s == pytest.approx(2 * 1.01)
+    assert found.sent_bytes == 2e6
+    six = step(replace(BSP, topology=DOUBLING), network(6, delay_s=0.01), 1)
+    assert six.step_s == pytest.approx(4 + 3 * 0.01)
+    assert six.sent_bytes == 3e6, "two swaps, and what it gives back"
+
+
+def test_recursive_doubling_waits_for_the_longest_chain_of_its_swaps() -> None:
+    """Ranks 0 to 3 are 1, 1, 1 and 50 ms from a switch. 2 and 3 swap first: 51 ms; then 1 and 3: 51 more.
+
+    Rank 1 waits for 3, which began its second swap after 51 ms; empty messages cost nothing else.
+    """
+    net = SyncNetwork.of_access(network(4).links, [0.001, 0.001, 0.001, 0.05])
+    assert step(replace(BSP, topology=DOUBLING), net, 1e-5).step_s == pytest.approx(0.102, abs=1e-4)
+
+
+def test_a_codec_of_recursive_doubling_works_before_each_swap() -> None:
+    """A second to encode a megabyte: before both swaps, and once more for what all have in the end."""
+    speeds = {FP16: CodecSpeed(1 / MEGABYTE, 0.0)}
+    setting = SyncSetting(network(), layers(1), speeds)
+    found = predict(replace(BSP, topology=DOUBLING, codec=FP16), setting)
+    assert found.compression_s == pytest.approx(3)
+    assert found.exposed_s == pytest.approx(2 * 0.5), "half a megabyte each time"
 
 
 def test_servers_that_are_workers_too_carry_both() -> None:

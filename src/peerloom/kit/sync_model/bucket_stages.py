@@ -1,6 +1,6 @@
 """What becomes of a bucket: rounds of messages, and the work of a codec around them."""
 
-from peerloom.kit.sync_method import RING, SERVERS
+from peerloom.kit.sync_method import DOUBLING, RING, SERVERS
 from peerloom.kit.sync_model.buckets import GradientBucket
 from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology
 from peerloom.kit.sync_model.scheme import SyncScheme
@@ -14,9 +14,9 @@ def bucket_plan(
     """A bucket's rounds, with the codec's work before, between and after them."""
     rounds = topology.rounds(bucket.values)
     encode, add, decode = _codec_work(scheme, setting, bucket.values)
-    stages: list[MessageRound | CodecWork] = [*rounds]
-    if len(rounds) == 2 and add.seconds:
-        stages = [rounds[0], add, rounds[1]]
+    stages: list[MessageRound | CodecWork] = [*rounds[:1]]
+    for one in rounds[1:]:
+        stages += [add, one] if add.seconds else [one]
     if rounds and encode.seconds:
         stages = [encode, *stages, decode]
     return BucketPlan(bucket, tuple(stages), 0 if scheme.after_backward else len(stages))
@@ -25,7 +25,9 @@ def bucket_plan(
 def _codec_work(
     scheme: SyncScheme, setting: SyncSetting, values: int
 ) -> tuple[CodecWork, CodecWork, CodecWork]:
-    """Encoding a bucket, adding up a part at its owner, and decoding the sum; 0 s where it isn't encoded."""
+    """Encoding a bucket, adding up between two rounds, and decoding the sum; 0 s where it isn't encoded."""
+    if scheme.topology == DOUBLING:
+        return _doubling_work(scheme, setting, values)
     network = setting.network_of(scheme.topology)
     ranks = network.ranks
     owners = (len(network.servers) or scheme.owners or ranks) if scheme.topology == SERVERS else ranks
@@ -36,4 +38,17 @@ def _codec_work(
         CodecWork("encode", values * speed.encode_s),
         CodecWork("add", added_s),
         CodecWork("decode", values * speed.decode_s),
+    )
+
+
+def _doubling_work(
+    scheme: SyncScheme, setting: SyncSetting, values: int
+) -> tuple[CodecWork, CodecWork, CodecWork]:
+    """After each swap both sums of a pair are decoded, and theirs is encoded."""
+    speed = setting.codec_speeds[scheme.codec] if scheme.encodes(values) else CodecSpeed(0.0, 0.0)
+    add_s = values * (2 * speed.decode_s + speed.encode_s)
+    return (
+        CodecWork("encode", values * speed.encode_s),
+        CodecWork("add", add_s),
+        CodecWork("decode", add_s + values * speed.decode_s),
     )

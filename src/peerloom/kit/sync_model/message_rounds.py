@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from peerloom.kit.sync_method import DIRECT, RING
+from peerloom.kit.sync_method import DIRECT, DOUBLING, RING
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
 
@@ -40,8 +40,12 @@ class SumTopology(Protocol):
 
 def topology_of(scheme: SyncScheme, network: SyncNetwork) -> SumTopology:
     """The scheme's topology over the network."""
+    from peerloom.kit.sync_model.doubling_rounds import DoublingTopology
+
     if scheme.topology == RING:
         return RingTopology(network, scheme.message_bytes)
+    if scheme.topology == DOUBLING:
+        return DoublingTopology(network, scheme.message_bytes)
     if scheme.topology == DIRECT:
         return OwnersTopology(network, scheme.message_bytes, network.ranks)
     return OwnersTopology(network, scheme.message_bytes, scheme.owners)

@@ -4,9 +4,20 @@ from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import VALUE_BYTES, encoded_bytes, is_worth_encoding
-from peerloom.kit.sync_method import BSP, CUT, DIRECT, KEY_BYTES, MERGED, NONE, RING, SERVERS, SyncMethod
+from peerloom.kit.sync_method import (
+    BSP,
+    CUT,
+    DIRECT,
+    DOUBLING,
+    KEY_BYTES,
+    MERGED,
+    NONE,
+    RING,
+    SERVERS,
+    SyncMethod,
+)
 
-TOPOLOGIES = (RING, DIRECT, SERVERS)
+TOPOLOGIES = (RING, DIRECT, SERVERS, DOUBLING)
 DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # torch's own
 
 
