@@ -26,6 +26,7 @@ SYNC_METHODS = (
     "schedule=cut:4096,topology=direct",
     "schedule=cut:4096,topology=ps",
     "schedule=wfbp,topology=doubling",
+    "schedule=wfbp,topology=hierarchy",
     "schedule=merged:4096,topology=doubling",
     "auto",
 )

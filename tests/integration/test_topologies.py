@@ -22,7 +22,7 @@ from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.sync.summing import Summing
 from peerloom.worker.sync.topologies import summing_of
 
-LENGTH = 3000
+LENGTH = 12_000
 Sent = Counter[tuple[int, int]]  # bytes by sender and receiver
 pytestmark = pytest.mark.timeout(120)
 
@@ -136,7 +136,56 @@ def test_halves_are_rounded_before_each_swap(ranks: int) -> None:
 def test_a_swap_has_the_whole_message_and_goes_to_one_other() -> None:
     """Of three ranks 1 is left over: it gives to 0, which swaps with 2, and gives the sum back.
 
-    3,000 values and a loss, 4 bytes each, in two steps.
+    12,000 values and a loss, 4 bytes each, in two steps.
     """
     found = summed("topology=doubling", 3)
     assert found.sent == dict.fromkeys([(1, 0), (0, 2), (2, 0), (0, 1)], 2 * 4 * (LENGTH + 1))
+
+
+SITES = ["a", "b", "a", "c", "b", "a", "d", "a", "c"]  # nodes by rank: sites of unequal size
+
+
+@pytest.mark.parametrize("ranks", range(2, 10))
+@pytest.mark.parametrize("text", ["topology=hierarchy", "schedule=cut:4096,topology=hierarchy:a+c/d"])
+def test_sums_by_site_are_the_sums_of_all(text: str, ranks: int) -> None:
+    found = summed(text, ranks, SITES[:ranks])
+    check_alike(found)
+    torch.testing.assert_close(found.sums[0], found.values.sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("codec", ["fp16", "int8", "int4", "1bit", "topk:0.05"])
+@pytest.mark.parametrize("ranks", [3, 5, 8])
+def test_what_leaders_leave_out_between_sites_is_theirs(codec: str, ranks: int) -> None:
+    """All that is missing in the sums of both steps is in the leaders' residuals, and nobody else has one."""
+    found = summed(f"topology=hierarchy,codec={codec}", ranks, SITES[:ranks])
+    check_alike(found)
+    missing = (found.values.sum(1) - found.sums[0]).sum(0)
+    assert missing.norm() > 1e-4 * found.values.norm()
+    if codec != "fp16":
+        torch.testing.assert_close(found.left_out.sum(0), missing, rtol=1e-4, atol=1e-4)
+    leaders = {SITES.index(node) for node in SITES[:ranks]}
+    with_residuals = {rank for rank, one in enumerate(found.left_out) if one.norm() > 0}
+    assert with_residuals == (set() if codec == "fp16" else leaders)
+
+
+def test_only_leaders_send_between_sites_and_each_value_once_a_way() -> None:
+    """Ranks 0 and 1 are at one site, 2 and 3 at the other; 12,000 values of 4 bytes in two steps.
+
+    A member sends all to its leader and gets all back; each leader sends the other half of them twice. The
+    losses, 4 bytes from each to each, are all that others send to the other site.
+    """
+    found = summed("topology=hierarchy", 4, ["a", "a", "b", "b"])
+    whole, loss = 2 * 4 * LENGTH, 2 * 4
+    ways = {(one, other): loss for one in range(4) for other in range(4) if one != other}
+    ways |= dict.fromkeys([(0, 1), (1, 0), (2, 3), (3, 2), (0, 2), (2, 0)], whole + loss)
+    assert found.sent == ways
+
+
+def test_the_direct_exchange_sends_more_between_the_sites() -> None:
+    """Of four ranks two are over there: each sends a quarter to both, twice. All four: 4 D, and not 2 D."""
+    between = [
+        sum(size for (one, other), size in found.sent.items() if one // 2 != other // 2)
+        for found in (summed(f"topology={name}", 4, ["a", "a", "b", "b"]) for name in ("direct", "hierarchy"))
+    ]
+    losses = 2 * 8 * 4
+    assert [size - losses for size in between] == [2 * 4 * 4 * LENGTH, 2 * 2 * 4 * LENGTH]

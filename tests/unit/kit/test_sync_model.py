@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, SERVERS, SyncMethod, parse_sync
+from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, HIERARCHY, SERVERS, SyncMethod, parse_sync
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.buckets import GradientBucket, buckets_of
 from peerloom.kit.sync_model.layer_times import LayerTimes, even_layers
@@ -81,6 +81,35 @@ def test_a_codec_of_recursive_doubling_works_before_each_swap() -> None:
     found = predict(replace(BSP, topology=DOUBLING, codec=FP16), setting)
     assert found.compression_s == pytest.approx(3)
     assert found.exposed_s == pytest.approx(2 * 0.5), "half a megabyte each time"
+
+
+def test_sums_by_site_go_up_across_and_down() -> None:
+    """Two sites of two: 1 MB up, half of one across twice, and 1 MB down; 1 ms inside and 10 ms between."""
+    rows = tuple(
+        tuple(0.0 if i == j else 0.001 if i // 2 == j // 2 else 0.01 for j in range(4)) for i in range(4)
+    )
+    net = replace(network(), delay_s=rows, nodes=("a", "a", "b", "b"))
+    found = step(replace(BSP, topology=HIERARCHY), net, 1)
+    assert found.step_s == pytest.approx(1.001 + 2 * 0.51 + 1.001)
+    assert found.sent_bytes == 2e6, "a leader: half of it twice, and all of it down"
+    named = replace(BSP, topology=HIERARCHY, sites=(("node-1", "node-2"), ("node-3", "node-4")))
+    assert step(named, replace(net, nodes=()), 1).step_s == pytest.approx(found.step_s)
+
+
+def test_without_company_sums_by_site_are_the_direct_exchange() -> None:
+    net = network(delay_s=0.01)
+    found = [step(replace(BSP, topology=one), net, 4).step_s for one in (HIERARCHY, DIRECT)]
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_only_leaders_encode_between_sites() -> None:
+    """A second to encode a megabyte, and none to decode: a leader's whole sum, and half of it again."""
+    setting = SyncSetting(
+        replace(network(), nodes=("a", "a", "b", "b")), layers(1), {FP16: CodecSpeed(1 / MEGABYTE, 0.0)}
+    )
+    found = predict(replace(BSP, topology=HIERARCHY, codec=FP16), setting)
+    assert found.compression_s == pytest.approx(1.5)
+    assert found.exposed_s == pytest.approx(1 + 2 * 0.25 + 0.5), "only what goes up is as it was"
 
 
 def test_servers_that_are_workers_too_carry_both() -> None:
