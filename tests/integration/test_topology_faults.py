@@ -1,6 +1,6 @@
 """Aim: who dies breaks a step by site or by swaps as any other, and the survivors make it again without it.
 
-Method: real workers, three on two nodes; of node-1's two, who lead and follow at its site, the leader is killed.
+Method: real workers, two on node-1 and one on node-2; the first of the two, which leads its site, is killed.
 """
 
 import os

@@ -40,7 +40,7 @@ CHOICES: dict[str, dict[str, str]] = {
         f"{SERVERS}:K": "the same, by the first K ranks alone, or by all where there are fewer",
         DOUBLING: "each rank swaps its sum with one other, then with one twice as far, until all have all",
         HIERARCHY: "values are added up inside each site first; a site is a node with all of its workers",
-        f"{HIERARCHY}:SITES": "the same with named sites, as in node-1+node-2/node-3+node-4",
+        f"{HIERARCHY}:SITES": "likewise, by sites of named nodes, as in node-1+node-2/node-3+node-4",
     },
     "codec": {
         NONE: "as they are",
@@ -70,8 +70,8 @@ class SyncMethod:
     """One way to synchronise each step.
 
     `ratio` is the part of the values that topk sends, else 0; `size_bytes` the BYTES of merged and cut, else
-    0; `servers` the K of ps, 0: all ranks; `sites` the nodes of each site of a hierarchy. With `rounds` a step
-    is a round of local ones, and what travels is what those have changed; with `federated`, which has
+    0; `servers` the K of ps, 0: all ranks; `sites` the nodes of each site of a hierarchy. With `rounds` a
+    step is a round of local ones, and what travels is what those have changed; with `federated`, which has
     `rounds` too, the clients' own data decide how many.
     """
 

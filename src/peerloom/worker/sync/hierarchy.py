@@ -40,7 +40,9 @@ class HierarchySumming:
         self._exchange = DirectExchange(collectives, traffic)
         self._losses: RowExchange | None = None
         self._under_way: list[_Bucket] = []
-        _log.info("sites_found", leaders=self._leaders, leads=self._leaders[collectives.rank])
+        named = {node for site in method.sites for node in site}
+        absent = sorted(named.difference(collectives.node_ids))
+        _log.info("sites_found", leaders=self._leaders, rank=collectives.rank, absent=absent)
 
     def begin_loss(self, own: torch.Tensor) -> None:
         self._losses = self._exchange.begin_to_all(own)
