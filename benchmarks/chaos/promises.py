@@ -25,6 +25,9 @@ SYNC_METHODS = (
     "schedule=merged:4096,topology=direct",
     "schedule=cut:4096,topology=direct",
     "schedule=cut:4096,topology=ps",
+    "schedule=wfbp,topology=doubling",
+    "schedule=wfbp,topology=hierarchy",
+    "schedule=merged:4096,topology=doubling",
     "auto",
 )
 # What a round of local steps makes of the parameters depends on who trains, so faults do move its losses;

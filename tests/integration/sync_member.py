@@ -84,7 +84,11 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
 def main() -> None:
     told = json.loads(sys.stdin.readline())
     config = ConfigureGeneration(
-        generation=1, rank=told["rank"], world_size=told["ranks"], collective_timeout_s=60
+        generation=1,
+        rank=told["rank"],
+        world_size=told["ranks"],
+        collective_timeout_s=60,
+        node_ids=["a", "a", *"bcdefgh"][: told["ranks"]],
     )
     entries = HubEntries(told["hub"])
     group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")

@@ -82,11 +82,11 @@ def test_a_delay_is_half_of_the_shortest_trip_and_a_rate_is_that_of_the_rest(ope
     now_s, sizes = 0.0, list[int]()
 
     class Timed(Mesh):
-        def begin(self, sequence, outgoing, incoming, then=None, urgency=0):  # type: ignore[no-untyped-def]
+        def begin(self, sequence, outgoing, incoming, thens=(), urgency=0):  # type: ignore[no-untyped-def]
             lengths = [len(one) for one in outgoing.values()]
             lengths += [len(one) for by_rank in incoming.values() for one in by_rank.values()]
             sizes.append(sum(lengths) - 2 * link_probe.SHORT_BYTES)
-            return Mesh.begin(self, sequence, outgoing, incoming, then, urgency)
+            return Mesh.begin(self, sequence, outgoing, incoming, thens, urgency)
 
     def clock() -> float:
         """It is asked before a trip, after it, and between trips; only trips take time."""

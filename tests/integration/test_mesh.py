@@ -120,12 +120,31 @@ def test_what_is_due_in_the_second_phase_follows_by_itself(start: Start) -> None
         sums[0] = parts.sum(0)
         meshes[0].send(Tag(1, 1), {1: sums[0], 2: sums[0]})
 
-    futures = [meshes[0].begin(1, {}, {0: {1: parts[0], 2: parts[1]}}, give)]
+    futures = [meshes[0].begin(1, {}, {0: {1: parts[0], 2: parts[1]}}, [give])]
     for rank in (1, 2):
         own = torch.full([4], float(rank))
         futures.append(meshes[rank].begin(1, {0: own}, {1: {0: sums[rank]}}))
     assert all(isinstance(heard(future), torch.Tensor) for future in futures)
     assert sums.tolist() == [[3.0] * 4] * 3
+
+
+def test_phases_follow_each_other_however_early_their_messages_come(start: Start) -> None:
+    """Rank 0 sends two phases at once, in the wrong order; rank 1 has something to do after each."""
+    meshes, done = start(2), list[int]()
+    came = torch.zeros(2, 1)
+    first = meshes[0].begin(1, {}, {2: {1: torch.zeros(1)}})
+    meshes[0].send(Tag(1, 1), {1: torch.full([1], 7.0)})
+    meshes[0].send(Tag(1, 0), {1: torch.full([1], 6.0)})
+
+    def end() -> None:
+        done.append(2)
+        meshes[1].send(Tag(1, 2), {0: torch.zeros(1)})
+
+    steps = [lambda: done.append(int(came[0])), lambda: done.append(int(came[1])), end]
+    second = meshes[1].begin(1, {}, {0: {0: came[0]}, 1: {0: came[1]}}, steps)
+    assert isinstance(heard(first), torch.Tensor)
+    assert isinstance(heard(second), torch.Tensor)
+    assert done == [6, 7, 2]
 
 
 def test_what_the_second_phase_raises_is_heard_and_is_no_lost_peer(start: Start) -> None:
@@ -135,7 +154,7 @@ def test_what_the_second_phase_raises_is_heard_and_is_no_lost_peer(start: Start)
         raise ValueError("not so many values")
 
     came = torch.zeros(1)
-    future = meshes[0].begin(1, {}, {0: {1: came}}, fail)
+    future = meshes[0].begin(1, {}, {0: {1: came}}, [fail])
     meshes[1].begin(1, {0: torch.ones(1)}, {})
     assert failure(future) == "ValueError: not so many values"
     assert not is_collective_failure(RuntimeError(failure(future)))

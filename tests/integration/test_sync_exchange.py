@@ -22,17 +22,25 @@ PLAIN = ""
 EXACT = [
     *("schedule=bsp", "topology=direct", "schedule=bsp,topology=direct", "schedule=merged:16384"),
     *("wfbp-ps", "schedule=bsp,topology=ps:2", "topology=ps:9", "schedule=merged:16384,topology=ps"),
-    *("schedule=cut:16384", "schedule=cut:16384,topology=ps"),
+    *("schedule=cut:16384", "schedule=cut:16384,topology=ps", "topology=doubling"),
+    *("schedule=bsp,topology=doubling", "schedule=cut:16384,topology=doubling"),
+    *("topology=hierarchy", "schedule=cut:16384,topology=hierarchy:a/c+b"),
 ]
-HALVES = ["codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"]
+HALVES = [
+    *("codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"),
+    "topology=doubling,codec=fp16",
+]
 LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
     *("topology=ps,codec=int8", "schedule=cut:16384,topology=ps,codec=int4"),
+    *("topology=hierarchy,codec=int8", "schedule=cut:16384,topology=hierarchy,codec=topk:0.05"),
 ]
 # From a codec with error feedback to methods that keep nothing back: the sums get what it had left out.
 SETTLED = ["codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"]
 CHANGED = [*SETTLED, "codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"]
-METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY, *CHANGED]
+# Rank 1 leads no site: what it had left out goes into its leader's sum.
+LED = "codec=int4>topology=hierarchy,codec=int4"
+METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY, *CHANGED, LED]
 WRONG = "not finite"
 
 
@@ -92,6 +100,11 @@ def test_what_lossy_methods_leave_out_is_in_the_residuals(said: Any, method: str
 def test_a_change_of_method_loses_nothing_of_the_residuals(said: Any, method: str) -> None:
     assert all(one["missing"] < 1e-5 for one in said[method])
     assert all((one["left_out"] == 0) == (method in SETTLED) for one in said[method])
+
+
+def test_who_leads_no_site_gives_its_residual_to_the_leader(said: Any) -> None:
+    assert all(one["missing"] < 1e-5 for one in said[LED])
+    assert [one["left_out"] > 0 for one in said[LED]] == [True, False, True]
 
 
 def test_a_gradient_that_is_not_finite_comes_to_all(said: Any) -> None:

@@ -11,7 +11,7 @@ from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
 from peerloom.services.trainer.jobs.specs import has_shadows, stages_of
 from peerloom.services.trainer.jobs.stage_entries import stage_starts
-from peerloom.services.trainer.jobs.sync_entries import in_use
+from peerloom.services.trainer.jobs.sync_entries import for_workers
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.pool import WorkerPool
@@ -136,7 +136,7 @@ class Former:
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,
-            sync=in_use(job),
+            sync=for_workers(job),
             owners=[self._pool.owner_of(worker_id) for worker_id in form.worker_ids],
             node_ids=node_ids,
             beliefs=beliefs_in(job, node_ids),

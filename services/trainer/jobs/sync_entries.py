@@ -1,10 +1,12 @@
 """How a job is synchronised, as its record has it: pure functions that write into the job."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_auto import first_method, is_auto
-from peerloom.kit.sync_method import SyncMethod
+from peerloom.kit.sync_method import HIERARCHY, SyncMethod, parse_sync
+from peerloom.kit.sync_sites import renamed
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
 from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction, TriedSync
 
@@ -16,6 +18,16 @@ def in_use(job: Job) -> str:
     if not is_auto(job.spec.sync):
         return job.spec.sync
     return job.sync_in_use.method or str(first_method(job.spec.sync))
+
+
+def for_workers(job: Job) -> str:
+    """The same, but nodes have their ids in place of their names, as workers know them."""
+    method = in_use(job)
+    if f"={HIERARCHY}:" not in method:
+        return method
+    ids = {worker.node_name: worker.node_id for worker in job.workers}
+    parsed = parse_sync("sync", method)
+    return str(replace(parsed, sites=renamed(parsed.sites, ids)))
 
 
 def take(job: Job, method: str, reason: str) -> SyncChanged | None:

@@ -7,7 +7,7 @@ from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_byt
 from peerloom.kit.federated_rounds import BOUND, EVEN, FEDERATED_CHOICES, FederatedRounds
 from peerloom.kit.local_rounds import ADAM, AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
 from peerloom.kit.sync_auto import is_auto
-from peerloom.kit.sync_method import CHOICES, NONE, RING, SyncMethod, parse_sync
+from peerloom.kit.sync_method import CHOICES, DOUBLING, HIERARCHY, NONE, RING, SyncMethod, parse_sync
 
 _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 
@@ -50,7 +50,7 @@ def explained(method: SyncMethod) -> SyncExplanation:
     return SyncExplanation(
         method=str(method),
         schedule=_schedule(method),
-        topology=_described("topology", method.topology, has_number=method.servers > 0),
+        topology=_described("topology", method.topology, has_number=bool(method.servers or method.sites)),
         codec=_described("codec", method.codec),
         period=_period(method),
         clients=_clients(method.federated) if method.federated is not None else "",
@@ -84,6 +84,8 @@ def _ranks(method: SyncMethod) -> str:
     same = "the same bits on all ranks after each step"
     if method.rounds is not None:
         same = "the same bits on all ranks after each round; within it each has parameters of its own"
+    if method.topology == DOUBLING:
+        return f"{same}: the two of a pair add the same two sums, in the same order"
     if _is_decoded(method):
         return f"{same}: the owner of a part encodes its sum once, and all decode the same bytes"
     return same
@@ -142,11 +144,17 @@ def _outer(rounds: LocalRounds) -> str:
 def _sums(method: SyncMethod) -> str:
     if method.codec == NONE:
         return "exact, but for the rounding of the last bits, which the order of adding decides"
+    if method.topology == HIERARCHY and method.codec != NONE:
+        return "lossy between the sites, where alone values are encoded, and exact inside them" + (
+            "; what a leader leaves out of a step it adds to the next" if method.has_feedback else ""
+        )
     if method.has_feedback:
         return (
             "lossy; what a step leaves out is added to the next, so that only the last residuals of the "
             "ranks are missing in the sum of all steps"
         )
+    if method.topology == DOUBLING:
+        return "lossy: each sum rounded to 16 bits before it goes on; added in single precision"
     if method.topology != RING:
         return "lossy: rounded to 16 bits before and after adding; added in single precision"
     return "lossy: rounded to 16 bits, and added in 16 bits from rank to rank"

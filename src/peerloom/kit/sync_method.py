@@ -20,9 +20,10 @@ from peerloom.kit.federated_rounds import (
 )
 from peerloom.kit.local_rounds import OUTER_CHOICES, PERIOD_CHOICES, LocalRounds, rounds_of
 from peerloom.kit.robust_rules import OFF
+from peerloom.kit.sync_sites import Sites, shown_sites, sites_of
 
 BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
-RING, DIRECT, SERVERS = "ring", "direct", "ps"
+RING, DIRECT, SERVERS, DOUBLING, HIERARCHY = "ring", "direct", "ps", "doubling", "hierarchy"
 NONE, FP16, BF16 = "none", "fp16", "bf16"
 INT8, INT4, ONE_BIT, TOP_K = "int8", "int4", "1bit", "topk"
 CHOICES: dict[str, dict[str, str]] = {
@@ -37,6 +38,9 @@ CHOICES: dict[str, dict[str, str]] = {
         DIRECT: "each rank gets everybody's values for its part, adds them up, and gives the sum to all",
         SERVERS: "each bucket has one rank that gets everybody's, adds them up, and gives the sum to all",
         f"{SERVERS}:K": "the same, by the first K ranks alone, or by all where there are fewer",
+        DOUBLING: "each rank swaps its sum with one other, then with one twice as far, until all have all",
+        HIERARCHY: "values are added up inside each site first; a site is a node with all of its workers",
+        f"{HIERARCHY}:SITES": "likewise, by sites of named nodes, as in node-1+node-2/node-3+node-4",
     },
     "codec": {
         NONE: "as they are",
@@ -57,7 +61,8 @@ MOST_RATIO = 0.5  # beyond it the places cost more than the values save
 LEAST_SIZE_BYTES, MOST_SIZE_BYTES = 1 << 10, 1 << 30  # less is header and trip, more is no cut
 MOST_SERVERS = 1 << 16
 KEY_BYTES = 1 << 20  # of a bucket that one server owns, where the schedule says no size: more would be uneven
-MAX_SYNC_CHARACTERS = 192
+MAX_SYNC_CHARACTERS = 1024
+MOST_SITED_NODES = 48  # more nodes' ids have no room in a method
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,9 @@ class SyncMethod:
     """One way to synchronise each step.
 
     `ratio` is the part of the values that topk sends, else 0; `size_bytes` the BYTES of merged and cut, else
-    0; `servers` the K of ps, 0: all ranks. With `rounds` a step is a round of local ones, and what travels is
-    what those have changed; with `federated`, which has `rounds` too, the clients' own data decide how many.
+    0; `servers` the K of ps, 0: all ranks; `sites` the nodes of each site of a hierarchy. With `rounds` a
+    step is a round of local ones, and what travels is what those have changed; with `federated`, which has
+    `rounds` too, the clients' own data decide how many.
     """
 
     schedule: str = WFBP
@@ -77,6 +83,7 @@ class SyncMethod:
     size_bytes: int = 0
     servers: int = 0
     federated: FederatedRounds | None = None
+    sites: Sites = ()
 
     @property
     def is_exact(self) -> bool:
@@ -100,7 +107,8 @@ class SyncMethod:
 
     def __str__(self) -> str:
         schedule = f"{self.schedule}:{self.size_bytes}" if self.size_bytes else self.schedule
-        topology = f"{self.topology}:{self.servers}" if self.servers else self.topology
+        detail = shown_sites(self.sites) or (self.servers or "")
+        topology = f"{self.topology}:{detail}" if detail else self.topology
         codec = f"{self.codec}:{self.ratio!r}" if self.codec == TOP_K else self.codec
         if self.federated is not None:
             return f"{self.federated},topology={topology},codec={codec}"
@@ -169,8 +177,8 @@ def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
     needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K) or robust != OFF or schedule == CUT
     given_topology = given.get("topology", DIRECT if needs_direct else RING)
     topology, count = _word(field, text, "topology", given_topology)
-    servers = _number(field, text, f"{SERVERS}:K", count, 1, MOST_SERVERS) if count else 0
-    return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers)
+    servers, sites = _places(field, text, topology, count)
+    return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers, sites=sites)
 
 
 def _federated(field: str, text: str) -> SyncMethod:
@@ -180,9 +188,9 @@ def _federated(field: str, text: str) -> SyncMethod:
     codec, ratio = _codec(field, text, given.get("codec", NONE))
     needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K)
     topology, count = _word(field, text, "topology", given.get("topology", DIRECT if needs_direct else RING))
-    servers = _number(field, text, f"{SERVERS}:K", count, 1, MOST_SERVERS) if count else 0
+    servers, sites = _places(field, text, topology, count)
     rounds = federated.outer()
-    return SyncMethod(BSP, topology, codec, ratio, rounds, servers=servers, federated=federated)
+    return SyncMethod(BSP, topology, codec, ratio, rounds, 0, servers, federated, sites)
 
 
 def _given(field: str, text: str, pairs: str, keys: tuple[str, ...]) -> dict[str, str]:
@@ -205,6 +213,20 @@ def _word(field: str, text: str, key: str, value: str) -> tuple[str, str]:
         limit = f"of a {key} that is there ({', '.join(CHOICES[key])})"
         raise _refused(field, text, _hinted(limit, name, _WORDS[key]))
     return name, number
+
+
+def _places(field: str, text: str, topology: str, told: str) -> tuple[int, Sites]:
+    """The servers and the sites behind a topology's colon."""
+    if not told:
+        return 0, ()
+    if topology == SERVERS:
+        return _number(field, text, f"{SERVERS}:K", told, 1, MOST_SERVERS), ()
+    sites = sites_of(told)
+    if sites is None or sum(map(len, sites)) > MOST_SITED_NODES:
+        example = "as in node-1+node-2/node-3+node-4"
+        limit = f"{HIERARCHY}:SITES with each node's name once, {example}, and {MOST_SITED_NODES} at most"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return 0, sites
 
 
 def _number(field: str, text: str, form: str, number: str, least: int, most: int) -> int:
@@ -242,13 +264,17 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
     if method.topology == RING and method.has_feedback:
         why = f"a ring adds up what arrives, and {method.codec} has to be decoded before it is added"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
+    if method.topology == DOUBLING and method.has_feedback:
+        why = f"all pass on sums, and what {method.codec} leaves out of a sum is no rank's to keep"
+        raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if method.topology == RING and method.schedule == CUT:
         why = "a library's all-reduces don't overtake each other, and pieces of the first layers have to"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if backend == "nccl" and (why := why_not_nccl(method, robust)):
         codec = BF16 if method.has_feedback else method.codec
         schedule = MERGED if method.schedule == CUT else method.schedule
-        nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0, servers=0)
+        nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0)
+        nearest_method = replace(nearest_method, servers=0, sites=())
         raise _cannot(field, text, why, nearest_method)
 
 

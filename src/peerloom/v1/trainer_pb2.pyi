@@ -218,8 +218,8 @@ class JobSpec(_message.Message):
     """
     sync: _builtins.str
     """How the gradients of a step become their sum: a preset ("wfbp-a2a", "bsp-ps", "diloco"), or pairs between commas
-    of schedule=wfbp|bsp|merged:BYTES|cut:BYTES, topology=ring|direct|ps|ps:K and
-    codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 192 characters; empty: "wfbp-a2a", or what `robust` needs.
+    of schedule=wfbp|bsp|merged:BYTES|cut:BYTES, topology=ring|direct|ps|ps:K|doubling|hierarchy|hierarchy:SITES and
+    codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 1,024 characters; empty: "wfbp-a2a", or what `robust` needs.
     With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
     step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM|adam:RATE says what becomes
     of the workers' changes. In a job's record all pairs are there.

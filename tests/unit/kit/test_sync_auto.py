@@ -39,7 +39,7 @@ def test_whatever_is_not_auto_is_a_method() -> None:
         ("auto,quality=near,quality=near", "chooses all else by itself"),
         ("auto,", "chooses all else by itself"),
         ("auto=near", "KEY=VALUE pairs"),
-        ("auto" + ",quality=near" * 50, "at most 192 characters"),
+        ("auto" + ",quality=near" * 80, "at most 1024 characters"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_the_reason(text: str, why: str) -> None:

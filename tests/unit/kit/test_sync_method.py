@@ -42,6 +42,13 @@ ROUNDS = "schedule=bsp,topology=ring,codec=none"
         ("bytescheduler-ps", "schedule=cut:524288,topology=ps,codec=none"),
         ("bytescheduler-a2a", "schedule=cut:524288,topology=direct,codec=none"),
         ("topology=ps:2,codec=int8", "schedule=wfbp,topology=ps:2,codec=int8"),
+        ("topology=doubling,codec=bf16", "schedule=wfbp,topology=doubling,codec=bf16"),
+        (
+            "codec=int4,topology=hierarchy:node-1+b/3",
+            "schedule=wfbp,topology=hierarchy:node-1+b/3,codec=int4",
+        ),
+        ("period=2,topology=hierarchy", f"{ROUNDS.replace('ring', 'hierarchy')},period=2,outer=average"),
+        ("schedule=cut:1024,topology=doubling", "schedule=cut:1024,topology=doubling,codec=none"),
         ("schedule=cut:1024", "schedule=cut:1024,topology=direct,codec=none"),
         ("schedule=merged:65536,codec=int4", "schedule=merged:65536,topology=direct,codec=int4"),
     ],
@@ -86,9 +93,16 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("codec=topk:many", "above 0 and at most 0.5"),
         ("codec=none,codec=none", "without a second codec"),
         ("codec=none,", "KEY=VALUE pairs"),
-        ("codec=none," + "x" * 200, "at most 192 characters"),
+        ("codec=none," + "x" * 1100, "at most 1024 characters"),
         ("topology=ring,codec=int4", f"{DIRECT}int4"),
         ("topology=ring,codec=topk:0.1", f"{DIRECT}topk:0.1"),
+        ("topology=doubling,codec=int4", f"no rank's to keep; {DIRECT}int4"),
+        ("topology=doubling:2", "did you mean doubling"),
+        ("topology=hierarchy:", "hierarchy:SITES"),
+        ("topology=hierarchy:" + "/".join(f"n{number}" for number in range(49)), "and 48 at most"),
+        ("topology=hierarchy:a+/b", "hierarchy:SITES with each node's name once"),
+        ("topology=hierarchy:a+b/a", "hierarchy:SITES with each node's name once"),
+        ("topology=hierarchy:A/b", "hierarchy:SITES with each node's name once"),
         ("period=0", "1 to 10,000 batches"),
         ("period=-1", "1 to 10,000 batches"),
         ("period=10001", "1 to 10,000 batches"),
@@ -128,6 +142,8 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
     assert parsed("local-sgd", backend="nccl") == f"{ROUNDS},period=16,outer=average"
     with pytest.raises(InvalidArgumentError, match=r"nearest is .*codec=bf16,period=4,outer=average"):
         parsed("codec=int8,period=4", backend="nccl")
+    with pytest.raises(InvalidArgumentError, match="nearest is schedule=wfbp,topology=ring,codec=none"):
+        parsed("topology=hierarchy:a+b/c", backend="nccl")
     with pytest.raises(InvalidArgumentError, match="nearest is schedule=merged:524288,topology=ring"):
         parsed("bytescheduler-ps", backend="nccl")
     assert why_not_nccl(SyncMethod()) == ""

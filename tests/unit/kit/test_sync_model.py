@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.sync_method import DIRECT, SERVERS, SyncMethod, parse_sync
+from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, HIERARCHY, SERVERS, SyncMethod, parse_sync
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.buckets import GradientBucket, buckets_of
 from peerloom.kit.sync_model.layer_times import LayerTimes, even_layers
@@ -50,6 +50,66 @@ def test_a_direct_exchange_takes_two_rounds_whatever_the_ranks() -> None:
     found = step(replace(BSP, topology=DIRECT), network(delay_s=0.01), 4)
     assert found.step_s == pytest.approx(2 * (3 + 0.01))
     assert found.sent_bytes == 6e6
+
+
+def test_recursive_doubling_takes_a_trip_for_each_time_that_the_ranks_double() -> None:
+    """Four swap 1 MB twice, each after 10 ms. Of six two give before, and get back after it.
+
+    Those who are given nothing swap at once, so only three of the four trips wait for each other.
+    """
+    found = step(replace(BSP, topology=DOUBLING), network(delay_s=0.01), 1)
+    assert found.step_s == pytest.approx(2 * 1.01)
+    assert found.sent_bytes == 2e6
+    six = step(replace(BSP, topology=DOUBLING), network(6, delay_s=0.01), 1)
+    assert six.step_s == pytest.approx(4 + 3 * 0.01)
+    assert six.sent_bytes == 3e6, "two swaps, and what it gives back"
+
+
+def test_recursive_doubling_waits_for_the_longest_chain_of_its_swaps() -> None:
+    """Ranks 0 to 3 are 1, 1, 1 and 50 ms from a switch. 2 and 3 swap first: 51 ms; then 1 and 3: 51 more.
+
+    Rank 1 waits for 3, which began its second swap after 51 ms; empty messages cost nothing else.
+    """
+    net = SyncNetwork.of_access(network(4).links, [0.001, 0.001, 0.001, 0.05])
+    assert step(replace(BSP, topology=DOUBLING), net, 1e-5).step_s == pytest.approx(0.102, abs=1e-4)
+
+
+def test_a_codec_of_recursive_doubling_works_before_each_swap() -> None:
+    """A second to encode a megabyte: before both swaps, and once more for what all have in the end."""
+    speeds = {FP16: CodecSpeed(1 / MEGABYTE, 0.0)}
+    setting = SyncSetting(network(), layers(1), speeds)
+    found = predict(replace(BSP, topology=DOUBLING, codec=FP16), setting)
+    assert found.compression_s == pytest.approx(3)
+    assert found.exposed_s == pytest.approx(2 * 0.5), "half a megabyte each time"
+
+
+def test_sums_by_site_go_up_across_and_down() -> None:
+    """Two sites of two: 1 MB up, half of one across twice, and 1 MB down; 1 ms inside and 10 ms between."""
+    rows = tuple(
+        tuple(0.0 if i == j else 0.001 if i // 2 == j // 2 else 0.01 for j in range(4)) for i in range(4)
+    )
+    net = replace(network(), delay_s=rows, nodes=("a", "a", "b", "b"))
+    found = step(replace(BSP, topology=HIERARCHY), net, 1)
+    assert found.step_s == pytest.approx(1.001 + 2 * 0.51 + 1.001)
+    assert found.sent_bytes == 2e6, "a leader: half of it twice, and all of it down"
+    named = replace(BSP, topology=HIERARCHY, sites=(("node-1", "node-2"), ("node-3", "node-4")))
+    assert step(named, replace(net, nodes=()), 1).step_s == pytest.approx(found.step_s)
+
+
+def test_without_company_sums_by_site_are_the_direct_exchange() -> None:
+    net = network(delay_s=0.01)
+    found = [step(replace(BSP, topology=one), net, 4).step_s for one in (HIERARCHY, DIRECT)]
+    assert found[0] == pytest.approx(found[1])
+
+
+def test_only_leaders_encode_between_sites() -> None:
+    """A second to encode a megabyte, and none to decode: a leader's whole sum, and half of it again."""
+    setting = SyncSetting(
+        replace(network(), nodes=("a", "a", "b", "b")), layers(1), {FP16: CodecSpeed(1 / MEGABYTE, 0.0)}
+    )
+    found = predict(replace(BSP, topology=HIERARCHY, codec=FP16), setting)
+    assert found.compression_s == pytest.approx(1.5)
+    assert found.exposed_s == pytest.approx(1 + 2 * 0.25 + 0.5), "only what goes up is as it was"
 
 
 def test_servers_that_are_workers_too_carry_both() -> None:

@@ -30,7 +30,7 @@ class SyncNetwork:
     what a message costs its sender besides. `servers` are links of machines that only keep parameters (none:
     ranks do). Without `is_full_duplex` a link carries both directions in turn. `library_waits`: a message of
     the library's collectives waits for its receiver's word, as gloo's do, so that each round costs a whole
-    round trip. Raises InvalidArgumentError.
+    round trip. `nodes` names each rank's; empty: "node-1" and so on, one a rank. Raises InvalidArgumentError.
     """
 
     links: tuple[AccessLink, ...]
@@ -39,6 +39,7 @@ class SyncNetwork:
     servers: tuple[AccessLink, ...] = ()
     is_full_duplex: bool = True
     library_waits: bool = True
+    nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.links) <= MOST_RANKS:
@@ -54,6 +55,11 @@ class SyncNetwork:
     def ranks(self) -> int:
         """How many there are."""
         return len(self.links)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The node of each rank."""
+        return self.nodes or tuple(f"node-{rank + 1}" for rank in range(self.ranks))
 
     @property
     def farthest_s(self) -> float:

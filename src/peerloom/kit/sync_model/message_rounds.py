@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from peerloom.kit.sync_method import DIRECT, RING
+from peerloom.kit.sync_method import DIRECT, DOUBLING, HIERARCHY, RING
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
+from peerloom.kit.sync_sites import leaders_of
 
 MessageBytes = Callable[[int], int]
 SENDS, RECEIVES = "sends", "receives"
@@ -40,8 +41,16 @@ class SumTopology(Protocol):
 
 def topology_of(scheme: SyncScheme, network: SyncNetwork) -> SumTopology:
     """The scheme's topology over the network."""
+    from peerloom.kit.sync_model.doubling_rounds import DoublingTopology
+    from peerloom.kit.sync_model.site_rounds import SiteTopology
+
     if scheme.topology == RING:
         return RingTopology(network, scheme.message_bytes)
+    if scheme.topology == DOUBLING:
+        return DoublingTopology(network, scheme.message_bytes)
+    if scheme.topology == HIERARCHY:
+        leaders = leaders_of(scheme.sites, network.node_names)
+        return SiteTopology(network, scheme.message_bytes, leaders)
     if scheme.topology == DIRECT:
         return OwnersTopology(network, scheme.message_bytes, network.ranks)
     return OwnersTopology(network, scheme.message_bytes, scheme.owners)

@@ -4,9 +4,22 @@ from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_sizes import VALUE_BYTES, encoded_bytes, is_worth_encoding
-from peerloom.kit.sync_method import BSP, CUT, DIRECT, KEY_BYTES, MERGED, NONE, RING, SERVERS, SyncMethod
+from peerloom.kit.sync_method import (
+    BSP,
+    CUT,
+    DIRECT,
+    DOUBLING,
+    HIERARCHY,
+    KEY_BYTES,
+    MERGED,
+    NONE,
+    RING,
+    SERVERS,
+    SyncMethod,
+)
+from peerloom.kit.sync_sites import Sites
 
-TOPOLOGIES = (RING, DIRECT, SERVERS)
+TOPOLOGIES = (RING, DIRECT, SERVERS, DOUBLING, HIERARCHY)
 DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES = 25 * 2**20, 2**20  # torch's own
 
 
@@ -20,7 +33,7 @@ class SyncScheme:
     et al., SOSP 2019), unless `is_within_step`: then it waits for all. `after_backward`: nothing leaves
     before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
     network's servers where there are such. `period` is the steps from one exchange to the next; beyond 1 it
-    is of parameters, after the last. Raises InvalidArgumentError.
+    is of parameters, after the last. `sites` are those of topology hierarchy. Raises InvalidArgumentError.
     """
 
     topology: str = RING
@@ -33,6 +46,7 @@ class SyncScheme:
     ratio: float = 0.0
     period: int = 1
     is_within_step: bool = False
+    sites: Sites = ()
 
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
@@ -80,4 +94,5 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         ratio=method.ratio,
         period=method.batches,
         is_within_step=True,
+        sites=method.sites,
     )

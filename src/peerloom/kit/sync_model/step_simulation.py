@@ -169,6 +169,8 @@ class _Simulation:
             if left == 0:
                 self._events.after(messages.delay_s, arrived)
 
+        if not left:
+            arrived()
         for link, busy_s in messages.busy:
             self._links[link].serve(urgency, busy_s, what, gone)
 

@@ -9,6 +9,7 @@ from peerloom.kit.sync_method import (
     BSP,
     CUT,
     DIRECT,
+    DOUBLING,
     FP16,
     INT4,
     INT8,
@@ -74,16 +75,18 @@ def candidates(quality: str) -> tuple[SyncMethod, ...]:
     methods = [
         SyncMethod(schedule, topology, codec, ratio, size_bytes=size_bytes)
         for codec, ratio in codecs
-        for topology in (RING, DIRECT, SERVERS)
+        for topology in (RING, DIRECT, SERVERS, DOUBLING)
         for schedule, size_bytes in _SCHEDULES
     ]
     if quality == RELAXED:
         methods += [replace(one, topology=DIRECT, codec=codec) for one in _ROUNDS for codec in (NONE, INT4)]
-    return tuple(one for one in methods if one.topology != RING or _goes_around(one))
+    return tuple(one for one in methods if _can_be(one))
 
 
-def _goes_around(method: SyncMethod) -> bool:
-    return method.schedule != CUT and not method.has_feedback
+def _can_be(method: SyncMethod) -> bool:
+    if method.topology == DOUBLING:
+        return not method.has_feedback
+    return method.topology != RING or (method.schedule != CUT and not method.has_feedback)
 
 
 def ranked(methods: Sequence[SyncMethod], setting: SyncSetting) -> tuple[RankedMethod, ...]:

@@ -167,7 +167,7 @@ class _Answering:
             elif is_last:
                 self._over.set()
 
-        done = self._mesh.begin(sequence, {}, {0: {self._peer: ping}}, answer, _BEHIND)
+        done = self._mesh.begin(sequence, {}, {0: {self._peer: ping}}, [answer], _BEHIND)
         done.add_done_callback(lambda future: end(future.value()))
 
 

@@ -8,7 +8,7 @@ the kernel did not take at once, and completes the exchanges' futures.
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 
@@ -81,20 +81,21 @@ class Mesh:
         sequence: int,
         outgoing: Mapping[int, torch.Tensor],
         incoming: Mapping[int, Mapping[int, torch.Tensor]],
-        then: Callable[[], None] | None = None,
+        thens: Sequence[Callable[[], None]] = (),
         urgency: int = 0,
         patience_s: float = 0.0,
     ) -> TensorFuture:
         """Sends each rank its tensor in phase 0, and awaits those of some ranks in each phase.
 
         All are contiguous and on the processor, and nobody may change them before the exchange is over. More
-        urgent messages overtake others that don't travel yet. `then`, which sends what this rank owes in
-        phase 1, is called once, in any thread, when all of phase 0 has come; what it raises ends the
-        exchange. The future is complete, with a tensor or with the reason why there is none, when all has
-        come, `then` has ended, and the kernel has all that was sent. It may take `patience_s` longer.
+        urgent messages overtake others that don't travel yet. The first of `thens`, which sends what this
+        rank owes in phase 1, is called once, in any thread, when all of phase 0 has come, the second when
+        phase 1 has come too, and so on; what they raise ends the exchange. The future is complete, with a
+        tensor or the reason why there is none, when all has come, all `thens` have ended, and the kernel has
+        all that was sent. It may take `patience_s` longer.
         """
         deadline_s = time.monotonic() + self.limit_s + patience_s
-        exchange = OpenExchange(sequence, outgoing, incoming, then, deadline_s)
+        exchange = OpenExchange(sequence, outgoing, incoming, thens, deadline_s)
         wrong, waiting = dict[int, str](), set[int]()
         with self._lock:
             failure = self._reason or next(
@@ -114,7 +115,7 @@ class Mesh:
         return exchange.future
 
     def send(self, tag: Tag, outgoing: Mapping[int, torch.Tensor], urgency: int = 0) -> None:
-        """Sends each rank its tensor in a later phase: for `then`."""
+        """Sends each rank its tensor in a later phase: for `thens`."""
         with self._lock:
             exchange = self._open.get(tag.sequence)
             if exchange is None:
@@ -180,17 +181,17 @@ class Mesh:
                 exchange.note_came(rank, tag)
         self._go_on(exchange)
 
-    def _go_on(self, exchange: OpenExchange) -> None:
+    def _go_on(self, exchange: OpenExchange, done: Callable[[], None] | None = None) -> None:
         with self._lock:
-            then = exchange.take_then()
+            then = exchange.take_then(done)
         if then is not None:
             try:
                 then()
             except Exception as error:  # whoever waits for the exchange hears it
                 self._end([exchange], f"{type(error).__name__}: {error}")
                 return
-            exchange.note_gone_on()
-        if exchange.is_over:
+            self._go_on(exchange, then)
+        elif exchange.is_over:
             self._end([exchange], _DONE)
 
     def _end(self, exchanges: Iterable[OpenExchange], result: torch.Tensor | str) -> None:

@@ -1,7 +1,7 @@
 """What one exchange of a mesh still waits for: messages both ways, and its own next phase."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -22,7 +22,7 @@ class OpenExchange:
         sequence: int,
         outgoing: Iterable[int],
         incoming: Mapping[int, Mapping[int, torch.Tensor]],
-        then: Callable[[], None] | None,
+        thens: Sequence[Callable[[], None]],
         deadline_s: float,
     ) -> None:
         self.future: TensorFuture = torch.futures.Future()
@@ -34,13 +34,14 @@ class OpenExchange:
             for rank, tensor in by_rank.items()
         }
         self._awaited = set(self._targets)
-        self._then = then
-        self._has_gone_on = then is None
+        self._thens = deque(thens)
+        self._phase = 0  # whose messages the next of them waits for
+        self._goes_on = False
 
     @property
     def is_over(self) -> bool:
         """Whether nothing is left to come, to be done or to be sent."""
-        return self._has_gone_on and not self._awaited and not self._unsent
+        return not (self._thens or self._goes_on or self._awaited or self._unsent)
 
     def needed(self) -> list[int]:
         """The ranks without which it can't end."""
@@ -80,13 +81,13 @@ class OpenExchange:
         """The kernel has one of the messages."""
         self._unsent -= Counter([rank])
 
-    def take_then(self) -> Callable[[], None] | None:
-        """What has to be done now that all of phase 0 has come; once."""
-        if self._then is None or any(tag.phase == 0 for _, tag in self._awaited):
+    def take_then(self, done: Callable[[], None] | None) -> Callable[[], None] | None:
+        """What has to be done now that all phases until now have come, one at a time; `done`: what ended."""
+        if done is not None:
+            self._goes_on = False
+            self._phase += 1
+        is_missing = any(tag.phase <= self._phase for _, tag in self._awaited)
+        if not self._thens or self._goes_on or is_missing:
             return None
-        then, self._then = self._then, None
-        return then
-
-    def note_gone_on(self) -> None:
-        """It was done."""
-        self._has_gone_on = True
+        self._goes_on = True
+        return self._thens.popleft()

@@ -51,6 +51,10 @@ class Collectives(Protocol):
         """The owner of each rank's node."""
 
     @property
+    def node_ids(self) -> Sequence[str]:
+        """The node of each rank."""
+
+    @property
     def process_group(self) -> dist.ProcessGroup:
         """For DDP, which starts some collectives by itself; waits for those end with the group too."""
 

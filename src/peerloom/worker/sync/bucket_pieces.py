@@ -14,6 +14,12 @@ class BucketPiece:
     owners: tuple[int, ...]
 
 
+def piece_bounds(method: SyncMethod, length: int, value_bytes: int) -> list[tuple[int, int]]:
+    """Where the pieces of a bucket of so many values of so many bytes begin and end."""
+    most = max(1, method.size_bytes // value_bytes) if method.schedule == CUT else length
+    return [(start, min(length, start + most)) for start in range(0, length, most)]
+
+
 class BucketOwners:
     """Who owns what, in a group of so many `ranks`: the same on all, as long as all ask in the same order."""
 
@@ -33,8 +39,7 @@ class BucketOwners:
         With `direct` all ranks own a part of each piece; a parameter server owns the whole, the one that has
         the fewest bytes so far.
         """
-        most = max(1, self._method.size_bytes // value_bytes) if self._method.schedule == CUT else length
-        bounds = [(start, min(length, start + most)) for start in range(0, length, most)]
+        bounds = piece_bounds(self._method, length, value_bytes)
         return [BucketPiece(start, end, self._owned_by((end - start) * value_bytes)) for start, end in bounds]
 
     def _owned_by(self, size_bytes: int) -> tuple[int, ...]:

@@ -76,19 +76,21 @@ class DirectExchange:
         outgoing = {owner: rows[i] for i, owner in enumerate(owners) if owner != rank}
         incoming = {1: {owner: results[i] for i, owner in enumerate(owners) if owner != rank}}
         self._traffic.bytes += sum(row.nbytes for row in outgoing.values())
-        sequence, then = mesh.next_sequence(), None
+        sequence, thens = mesh.next_sequence(), []
         if rank in owners:
             own, came = owners.index(rank), rows.new_empty(self.ranks, rows.shape[1])
             came[rank] = rows[own]
             incoming[0] = self._of_others(came)
             self._traffic.bytes += rows[own].nbytes * (self.ranks - 1)
 
-            def then() -> None:
+            def give() -> None:
                 results[own] = make(came)
                 to_all = dict.fromkeys(incoming[0], results[own])
                 mesh.send(Tag(sequence, 1), to_all, urgency)
 
-        done = mesh.begin(sequence, outgoing, incoming, then, urgency)
+            thens = [give]
+
+        done = mesh.begin(sequence, outgoing, incoming, thens, urgency)
         return RowExchange(rows, results, sent.device, done)
 
     def rows(self, exchange: RowExchange) -> torch.Tensor:

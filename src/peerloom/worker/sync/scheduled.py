@@ -12,10 +12,9 @@ from peerloom.kit.sync_method import BSP, KEY_BYTES, SERVERS, SyncMethod
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Layout
-from peerloom.worker.sync.direct import DirectExchange
 from peerloom.worker.sync.distributed_model import distributed, unchanged
 from peerloom.worker.sync.residuals import Residuals
-from peerloom.worker.sync.summing import OwnerSumming, RingSumming, Summing
+from peerloom.worker.sync.topologies import summing_of
 
 _log = get_logger()
 
@@ -31,11 +30,7 @@ class ScheduledReduce:
             _log.info("servers_bounded", asked=method.servers, ranks=collectives.world_size)
         self._residuals = None if method.has_feedback else residuals
         self._is_eager = method.schedule != BSP
-        self._summing: Summing
-        if method.needs_mesh:
-            self._summing = OwnerSumming(DirectExchange(collectives, self.traffic), method, residuals)
-        else:
-            self._summing = RingSumming(collectives, self.traffic, method)
+        self._summing = summing_of(collectives, self.traffic, method, residuals)
         self._waiting: list[tuple[torch.Tensor, Layout]] = []
         key_bytes = KEY_BYTES if method.topology == SERVERS else 0
         self._ddp = distributed(model, collectives, self._take_bucket, method.size_bytes or key_bytes)
