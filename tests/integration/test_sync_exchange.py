@@ -28,10 +28,20 @@ HALVES = ["codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bs
 LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
     *("topology=ps,codec=int8", "schedule=cut:16384,topology=ps,codec=int4"),
+    *("codec=powersgd:2", "topology=direct,codec=powersgd:4", "schedule=bsp,topology=ps,codec=powersgd:1"),
+    *("schedule=merged:16384,codec=powersgd:2", "schedule=cut:16384,codec=powersgd:2"),
+    *("codec=int4,codec_from=16384", "schedule=bsp,topology=ps,codec=int8,codec_from=16384"),
 ]
 # From a codec with error feedback to methods that keep nothing back: the sums get what it had left out.
-SETTLED = ["codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"]
-CHANGED = [*SETTLED, "codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"]
+SETTLED = [
+    *("codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"),
+    "codec=powersgd:2>topology=direct",
+]
+CHANGED = [
+    *SETTLED,
+    *("codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"),
+    *("codec=int4>codec=powersgd:2", "codec=powersgd:1>codec=int8,codec_from=1024"),
+]
 METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY, *CHANGED]
 WRONG = "not finite"
 
