@@ -21,7 +21,14 @@ from peerloom.kit.codec_sizes import is_worth_factoring
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.codecs.casting import wide
-from peerloom.worker.sync.low_rank_factors import first_directions, orthonormal, product
+from peerloom.worker.sync.low_rank_factors import (
+    first_directions,
+    first_factor,
+    orthonormal,
+    product,
+    second_factor,
+    unspanned,
+)
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.sync.summing import Summing
 
@@ -56,7 +63,7 @@ class LowRankSumming:
                 exact.append(view)
                 bucket.exact.append(parameter)
         begun = orthonormal([self._directions(*one) for one in bucket.matrices.items()])
-        firsts = [one @ columns for one, columns in zip(bucket.matrices.values(), begun, strict=True)]
+        firsts = map(first_factor, bucket.matrices.values(), begun)
         bucket.message = self._begin_message([*exact, *firsts])
         self._under_way.append(bucket)
 
@@ -74,11 +81,11 @@ class LowRankSumming:
     def _sum_seconds(self, bases: Sequence[Tensor]) -> None:
         """The second factors of all buckets travel together, for few and small messages."""
         places = [(bucket, *one) for bucket in self._under_way for one in bucket.matrices.items()]
-        own = [matrix.T @ basis for (_, _, matrix), basis in zip(places, bases, strict=True)]
+        own = [second_factor(matrix, basis) for (_, _, matrix), basis in zip(places, bases, strict=True)]
         message = self._begin_message(own)
         for (bucket, parameter, matrix), basis, second in zip(places, bases, own, strict=True):
             left_out = bucket.layout.by_parameter(bucket.left_out)[parameter]
-            left_out.copy_((matrix - basis @ second.T).view(left_out.shape))
+            left_out.copy_(unspanned(matrix, basis, second).view(left_out.shape))
         self._plain.finish()
         for (bucket, parameter, _), basis, second in zip(places, bases, message.parts(), strict=True):
             sums = bucket.layout.by_parameter(bucket.sums)[parameter]

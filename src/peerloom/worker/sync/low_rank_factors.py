@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import linear, pad
 
 VANISHED = 1e-10  # what is left of a column that others span is the noise of double precision
 BLOCK_VALUES = 1 << 16  # of a product; these stay in the processor's cache from column to column
@@ -32,6 +32,22 @@ def orthonormal(matrices: Sequence[Tensor]) -> list[Tensor]:
         for one, basis in zip(numbers, bases, strict=True):
             found[one] = basis[:, : len(matrices[one])].T.to(matrices[one].dtype).contiguous()
     return [found[number] for number in range(len(matrices))]
+
+
+def first_factor(matrix: Tensor, directions: Tensor) -> Tensor:
+    """The matrix [n, m] times the directions [m, k]."""
+    # A library is several times slower with one of these operands than with the other's transpose.
+    return linear(matrix, directions.T.contiguous())
+
+
+def second_factor(matrix: Tensor, basis: Tensor) -> Tensor:
+    """[m, k]: the transpose of the matrix [n, m] times the basis [n, k]."""
+    return (basis.T @ matrix).T.contiguous()
+
+
+def unspanned(matrix: Tensor, basis: Tensor, second: Tensor) -> Tensor:
+    """What is left of the matrix [n, m] without the basis times its second factor."""
+    return torch.addmm(matrix, basis, second.T, alpha=-1)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:
