@@ -117,7 +117,7 @@ def test_a_gradient_that_is_not_finite_comes_to_all(said: Any) -> None:
 # 64*128 + 128 + 128*64 + 64 = 16,576 values, 5,526 in each of three parts; int8 makes 22 blocks of 260 bytes
 # of a part. Of a ring what is handed over counts; of a direct exchange what leaves the rank: two parts of
 # three in both rounds, and the loss of 4 bytes for each other rank. Both matrices have sides of 64 and 128:
-# their first factors' two columns are 384 values, which the 192 of the biases travel with, and so are those of
+# the first factors' two columns are 384 values, which the 192 of the biases travel with, and so are those of
 # the second. A third of the large parameters is 5,462 values, 22 blocks of 132 bytes; of the small ones 64.
 @pytest.mark.parametrize(
     ("method", "handed_over"),

@@ -68,7 +68,7 @@ def check_method(task: "Task", sync: SyncMethod, robust: str) -> None:
 
 
 def check_low_rank(task: "Task", model: nn.Module, sync: SyncMethod) -> None:
-    """Raises InvalidArgumentError for a rank of powersgd above the smaller side of all the model's matrices."""
+    """Raises InvalidArgumentError for a powersgd rank above the smaller side of each matrix of the model."""
     shapes = [one.shape for one in model.parameters() if one.requires_grad and one.dim() > 1 and one.numel()]
     sides = [min(shape[0], shape.numel() // shape[0]) for shape in shapes]
     most = max(sides, default=0)
