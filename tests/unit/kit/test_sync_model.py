@@ -307,7 +307,9 @@ schemes = st.builds(
     topology=st.sampled_from(["ring", DIRECT, SERVERS]),
     after_backward=st.booleans(),
     merge_bytes=st.integers(0, 4_000_000),
-    codec=st.sampled_from(["none", "fp16"]),
+    codec=st.sampled_from(["none", "fp16", "powersgd"]),
+    low_rank=st.integers(1, 8),
+    codec_from=st.sampled_from([0, 3_000_000]),
     period=st.integers(1, 3),
 ) | st.builds(
     SyncScheme, topology=st.sampled_from(["ring", SERVERS]), cut_bytes=st.integers(100_000, 4_000_000)
