@@ -1,4 +1,4 @@
-"""Factors have the same bits whatever the processor can: with no vector units, and with all that there are."""
+"""Factors have the same bits whatever the processor can: with no vector units, and with all it has."""
 
 import os
 import subprocess

@@ -4,12 +4,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_error_feedback import Memory, MemoryExchange
 from test_summing_by_size import Model, in_memory
 from torch import Tensor
 
 from peerloom.kit.sync_method import parse_sync
-from peerloom.worker.sync.low_rank import is_factored
+from peerloom.worker.sync.bucket_layout import Layout
+from peerloom.worker.sync.low_rank import LowRankSumming, is_factored
 from peerloom.worker.sync.low_rank_factors import first_directions, orthonormal, product
+from peerloom.worker.sync.residuals import Residuals
+from peerloom.worker.sync.summing import OwnerSumming
 
 SIZES = ((48, 40), (48,), (20, 6, 10), (3, 3))  # the last matrix is too small to be factored
 
@@ -150,13 +154,38 @@ def test_directions_that_found_nothing_are_looked_for_elsewhere() -> None:
     torch.testing.assert_close(came, 2 * one - 2 * other, rtol=1e-3, atol=1e-2)
 
 
-def test_a_gradient_that_is_not_finite_reaches_all_and_is_forgotten_after_its_step() -> None:
+@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("value", [torch.inf, torch.nan])
+def test_a_gradient_that_is_not_finite_reaches_all_and_is_forgotten_after_its_step(
+    value: float, rank: int
+) -> None:
     models = [Model(SIZES) for _ in range(2)]
     own = [[torch.ones(size) for size in SIZES] for _ in models]
-    own[1][0][5, 5] = torch.inf
-    came = in_memory(models, "codec=powersgd:2", 0, own)
+    own[1][0][5, 5] = value
+    came = in_memory(models, f"codec=powersgd:{rank}", 0, own)
     assert not bool(came[0].isfinite().any())
     assert bool(came[1].isfinite().all())
     assert models[0].parameters[0] not in models[0].residuals.directions
-    _, came = random_step(models, "codec=powersgd:2", 1)
+    _, came = random_step(models, f"codec=powersgd:{rank}", 1)
     assert all(bool(one.isfinite().all()) for one in came)
+
+
+def test_matrices_of_two_types_are_summed_each_in_its_own() -> None:
+    """Torch's DDP gives them to us in buckets of their own; their second factors travel together."""
+    chance = torch.Generator().manual_seed(4)
+    short, long = (torch.randn(48, 40, generator=chance, dtype=one) for one in (torch.float32, torch.float64))
+    parameters = [torch.nn.Parameter(torch.zeros_like(one)) for one in (short, long)]
+    residuals = Residuals()
+    exchange = MemoryExchange(Memory(1), 0)
+    method = parse_sync("sync", "topology=direct,codec=powersgd:2")
+    plain = OwnerSumming(exchange, method.without_codec(), residuals)
+    summing = LowRankSumming(plain, method, residuals, parameters)
+    for step in range(2):
+        residuals.begin(step)
+        summing.begin_loss(torch.ones(()))
+        for parameter, gradient in zip(parameters, (short, long), strict=True):
+            bucket = gradient.flatten()
+            summing.begin(bucket, Layout.packed([(parameter, parameter.size(), parameter.stride(), 0)]))
+        summing.finish()
+        residuals.commit()
+    assert [residuals.directions[one].dtype for one in parameters] == [torch.float32, torch.float64]

@@ -87,7 +87,8 @@ class LowRankSumming:
             left_out = bucket.layout.by_parameter(bucket.left_out)[parameter]
             left_out.copy_(unspanned(matrix, basis, second).view(left_out.shape))
         self._plain.finish()
-        for (bucket, parameter, _), basis, second in zip(places, bases, message.parts(), strict=True):
+        for (bucket, parameter, _), basis, summed in zip(places, bases, message.parts(), strict=True):
+            second = summed.to(basis.dtype)  # parameters of two types travel as the longer one
             sums = bucket.layout.by_parameter(bucket.sums)[parameter]
             sums.copy_(product(basis, second).view(sums.shape))
             self._residuals.set_directions_aside(parameter, second)

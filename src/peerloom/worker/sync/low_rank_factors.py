@@ -77,7 +77,8 @@ def _gram_schmidt(bases: Tensor) -> Tensor:
     for column in range(bases.shape[1]):
         one = bases[:, column]
         norm = _norms(one)
-        one = torch.where(norm <= VANISHED * before[:, column], 0.0, one / norm)
+        is_spanned = (norm <= VANISHED * before[:, column]) & norm.isfinite()
+        one = torch.where(is_spanned, 0.0, one / norm)
         bases[:, column] = one
         rest = bases[:, column + 1 :]
         rest -= _sums(rest * one[:, None]) * one[:, None]
