@@ -98,11 +98,19 @@ def _trials(folder: str) -> list[Trial]:
     mnist = (
         Way("codec=int4", 0.5),
         Way("codec=1bit"),
+        Way("codec=powersgd:4"),
+        Way("codec=powersgd:1"),
         Way(local[0], 0.5, 1 / 100),
         Way(local[1], 0.5, 1 / 100),
         Way(local[2], 1.0, 1 / 400),
     )
-    text = (Way("codec=int4", 1.0), Way(local[0], 1.0, 1 / 100), Way(local[1], 1.0, 1 / 100), Way(local[2]))
+    text = (
+        Way("codec=int4", 1.0),
+        Way("codec=powersgd:4"),
+        Way(local[0], 1.0, 1 / 100),
+        Way(local[1], 1.0, 1 / 100),
+        Way(local[2]),
+    )
     return [
         Trial("mnist", f"MNIST network{part}, 3 epochs", mnist, False, 3, arguments),
         Trial("text", "text transformer, 2 epochs of Python's reference", text, True, 2),

@@ -19,6 +19,7 @@ from benchmarks.chaos.faults import INTERRUPTING, Fault, Striker, draw
 from benchmarks.chaos.places import Place, open_place
 from benchmarks.chaos.promises import (
     LEARNING_RATE,
+    LOSSY_METHODS,
     ROUND_METHODS,
     SYNC_METHODS,
     check_job,
@@ -100,7 +101,7 @@ class Run:
     def _train(self, place: Place) -> None:
         seed = self._seed + len(self._memory)
         asked = ["--requests", "5", "--epochs", str(EPOCHS), "--max-workers", "6", "--seed", str(seed)]
-        method = random.Random(seed).choice(SYNC_METHODS + ROUND_METHODS)
+        method = random.Random(seed).choice(SYNC_METHODS + ROUND_METHODS + LOSSY_METHODS)
         asked += ["--learning-rate", str(LEARNING_RATE), "--sync", method]
         submitted = self._ask(place, ["train", TASK, *asked, "--detach", "-o", "json"])
         job_id = submitted["id"]

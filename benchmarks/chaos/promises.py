@@ -33,6 +33,8 @@ SYNC_METHODS = (
 # What a round of local steps makes of the parameters depends on who trains, so faults do move its losses;
 # all else must hold.
 ROUND_METHODS = ("period=4", "period=7,outer=nesterov:1.0:0.6,codec=int8")
+# Nor are losses compared of these, whose residuals a fault takes along.
+LOSSY_METHODS = ("codec=powersgd:2", "topology=direct,codec=powersgd:4", "codec=int8,codec_from=2048")
 
 
 def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epochs: int) -> list[str]:

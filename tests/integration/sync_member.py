@@ -13,6 +13,7 @@ import sys
 import torch
 import torch.distributed as dist
 from robust_member import sent_bytes
+from torch_power_sgd import TorchPowerSGD
 
 from benchmarks.entry_hub import HubEntries
 from peerloom.kit.logs import configure_logs
@@ -46,7 +47,9 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
     residuals = Residuals()
     first, _, then = text.partition(">")
     sync = synchroniser(model, group, parse_sync("sync", first), residuals)
-    asked, came = [], []
+    low_rank = parse_sync("sync", first).low_rank
+    by_torch = TorchPowerSGD(low_rank, parameters) if low_rank else None
+    asked, came, hooked = list[torch.Tensor](), list[torch.Tensor](), list[torch.Tensor]()
     before, counted, losses = 0, 0, []
     for step in range(STEPS):
         if then and step == STEPS // 2:
@@ -54,7 +57,9 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
             sync = synchroniser(model, group, parse_sync("sync", then), residuals)
         inputs = torch.randn(5, WIDTH, generator=chance)
         own = (model(inputs) ** 2).mean() * factor / group.world_size
-        asked.append(added_up(group, flat(list(torch.autograd.grad(own, parameters)))))
+        gradients = flat(list(torch.autograd.grad(own, parameters)))
+        asked.append(added_up(group, gradients))
+        hooked.append(asked[-1] if by_torch is None else by_torch.summed(gradients))
         dist.barrier()  # all have received what was sent, so it has been counted
         before, counted = sent_bytes(), sync.traffic.bytes
         residuals.begin(step)
@@ -75,6 +80,9 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
         "losses": losses,
         "first_off": float((asked[0] - came[0]).norm() / asked[0].norm()),
         "missing": float(missing.norm() / sum(asked).norm()),
+        "beside_torch": max(
+            float((one - other).norm() / one.norm()) for one, other in zip(hooked, came, strict=True)
+        ),
         "left_out": float(left_out.norm()),
         "sent": sent,
         "counted": counted,

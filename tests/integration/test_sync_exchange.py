@@ -34,10 +34,22 @@ LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
     *("topology=ps,codec=int8", "schedule=cut:16384,topology=ps,codec=int4"),
     *("topology=hierarchy,codec=int8", "schedule=cut:16384,topology=hierarchy,codec=topk:0.05"),
+    *("codec=powersgd:2", "topology=direct,codec=powersgd:4", "schedule=bsp,topology=ps,codec=powersgd:1"),
+    *("schedule=merged:16384,codec=powersgd:2", "schedule=cut:16384,codec=powersgd:2"),
+    *("topology=doubling,codec=powersgd:2", "topology=hierarchy,codec=powersgd:2"),
+    *("codec=int4,codec_from=16384", "schedule=bsp,topology=ps,codec=int8,codec_from=16384"),
+    *("topology=hierarchy,codec=int4,codec_from=16384", "topology=doubling,codec=bf16,codec_from=16384"),
 ]
 # From a codec with error feedback to methods that keep nothing back: the sums get what it had left out.
-SETTLED = ["codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"]
-CHANGED = [*SETTLED, "codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"]
+SETTLED = [
+    *("codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"),
+    "codec=powersgd:2>topology=direct",
+]
+CHANGED = [
+    *SETTLED,
+    *("codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"),
+    *("codec=int4>codec=powersgd:2", "codec=powersgd:1>codec=int8,codec_from=1024"),
+]
 # Rank 1 leads no site: what it had left out goes into its leader's sum.
 LED = "codec=int4>topology=hierarchy,codec=int4"
 METHODS = [PLAIN, *EXACT, *HALVES, *LOSSY, *CHANGED, LED]
@@ -96,6 +108,12 @@ def test_what_lossy_methods_leave_out_is_in_the_residuals(said: Any, method: str
     assert said[method][0]["missing"] < 1e-5
 
 
+@pytest.mark.parametrize("method", [method for method in LOSSY if "powersgd" in method])
+def test_powersgd_gives_what_torch_s_own_hook_gives(said: Any, method: str) -> None:
+    """In each of the steps, with its error feedback and its warm start, from the same first directions."""
+    assert all(one["beside_torch"] < 2e-5 for one in said[method])
+
+
 @pytest.mark.parametrize("method", CHANGED)
 def test_a_change_of_method_loses_nothing_of_the_residuals(said: Any, method: str) -> None:
     assert all(one["missing"] < 1e-5 for one in said[method])
@@ -113,7 +131,9 @@ def test_a_gradient_that_is_not_finite_comes_to_all(said: Any) -> None:
 
 # 64*128 + 128 + 128*64 + 64 = 16,576 values, 5,526 in each of three parts; int8 makes 22 blocks of 260 bytes
 # of a part. Of a ring what is handed over counts; of a direct exchange what leaves the rank: two parts of
-# three in both rounds, and the loss of 4 bytes for each other rank.
+# three in both rounds, and the loss of 4 bytes for each other rank. Both matrices have sides of 64 and 128:
+# the first factors' two columns are 384 values, which the 192 of the biases travel with, and so are those of
+# the second. A third of the large parameters is 5,462 values, 22 blocks of 132 bytes; of the small ones 64.
 @pytest.mark.parametrize(
     ("method", "handed_over"),
     [
@@ -122,6 +142,8 @@ def test_a_gradient_that_is_not_finite_comes_to_all(said: Any) -> None:
         ("topology=direct", 2 * 2 * 5526 * 4 + 2 * 4),
         ("codec=int8", 2 * 2 * 22 * 260 + 2 * 4),
         ("codec=topk:0.05", 2 * 2 * 277 * 8 + 2 * 4),
+        ("codec=powersgd:2", (192 + 384 + 384) * 4 + 4),
+        ("codec=int4,codec_from=16384", 2 * 2 * (22 * 132 + 64 * 4) + 2 * 4),
     ],
 )
 def test_bytes_are_counted_as_they_are_handed_over(said: Any, method: str, handed_over: int) -> None:

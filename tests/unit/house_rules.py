@@ -105,6 +105,7 @@ DECISIONS = (
     "src/peerloom/inference/trusted_modules.py",
     "src/peerloom/kit/allowance.py",
     "src/peerloom/kit/audit_rules.py",
+    "src/peerloom/kit/codec_choices.py",
     "src/peerloom/kit/codec_sizes.py",
     "src/peerloom/kit/federated_rounds.py",
     "src/peerloom/kit/ownership.py",

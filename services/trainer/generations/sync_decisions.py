@@ -9,6 +9,7 @@ others of its kind aren't tried after it, and noise below the margin moves nothi
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
@@ -17,7 +18,7 @@ from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 CHANGE_INTERVAL_S = 30.0
-_LOSES = (NONE, BF16, FP16, INT8, INT4, ONE_BIT, TOP_K)  # more and more
+_LOSES = (NONE, BF16, FP16, INT8, INT4, POWER_SGD, ONE_BIT, TOP_K)  # more and more
 
 
 @dataclass(frozen=True)

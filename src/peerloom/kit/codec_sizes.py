@@ -5,6 +5,7 @@ Both sides of an exchange know a message's length by these, so no message carrie
 
 import math
 
+from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
 
 BLOCK = 256  # values that share a scale; smaller ones fit their values better, and cost more scales
@@ -24,11 +25,16 @@ def block_count(values: int) -> int:
 
 
 def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> int:
-    """The length of a message of so many values, which take `value_bytes` each as they are."""
+    """The length of a message of so many values, which take `value_bytes` each as they are.
+
+    That of powersgd is of a square matrix of these values: both its factors together.
+    """
     if method.codec == NONE:
         return values * value_bytes
     if method.codec in (FP16, BF16):
         return values * 2
+    if method.codec == POWER_SGD:
+        return 2 * square_side(values) * method.low_rank * value_bytes
     if method.codec == TOP_K:
         return kept_values(method.ratio, values) * (VALUE_BYTES + PLACE_BYTES)
     return block_count(values) * (SCALE_BYTES + BLOCK * _BITS[method.codec] // 8)
@@ -38,3 +44,18 @@ def is_worth_encoding(method: SyncMethod, values: int, value_bytes: int = VALUE_
     """Whether a message is so much shorter that it takes a packet less; else it travels as it is."""
     plain = values * value_bytes
     return plain - encoded_bytes(method, values, value_bytes) >= LEAST_SAVED_BYTES
+
+
+def square_side(values: int) -> int:
+    """The side of the smallest square matrix that holds so many values."""
+    return math.isqrt(values - 1) + 1 if values else 0
+
+
+def is_worth_factoring(method: SyncMethod, rows: int, columns: int, value_bytes: int = VALUE_BYTES) -> bool:
+    """Whether powersgd's two factors of a matrix are so much shorter; else it travels as it is.
+
+    They never are where a side isn't longer than the rank. `codec_from` counts, too.
+    """
+    plain = rows * columns * value_bytes
+    factors = (rows + columns) * method.low_rank * value_bytes
+    return plain >= method.codec_from and plain - factors >= LEAST_SAVED_BYTES

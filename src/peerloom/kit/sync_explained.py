@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_bytes
 from peerloom.kit.federated_rounds import BOUND, EVEN, FEDERATED_CHOICES, FederatedRounds
 from peerloom.kit.local_rounds import ADAM, AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
@@ -15,7 +16,8 @@ _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 @dataclass(frozen=True)
 class SyncExplanation:
     """`method` with all its pairs; `bytes_per_parameter` that a message has in a step with single-precision
-    gradients, and `bytes_ratio`, the same as a part of what codec=none takes. A step has `batches`; `period`
+    gradients (of powersgd in a square matrix of a million values), and `bytes_ratio`, the same as a part of
+    what codec=none takes. A step has `batches`; `period`
     and `outer` are empty where that is one, whose gradients travel. `clients` and `stale` are of federated
     rounds, and else empty."""
 
@@ -59,9 +61,7 @@ def explained(method: SyncMethod) -> SyncExplanation:
         batches=method.batches,
         bytes_per_parameter=each,
         bytes_ratio=each / VALUE_BYTES,
-        small_messages=""
-        if method.codec == NONE
-        else f"a message that would be less than {LEAST_SAVED_BYTES} bytes shorter travels as it is",
+        small_messages=_small_messages(method),
         is_exact=method.is_exact,
         sums=_sums(method),
         ranks=_ranks(method),
@@ -74,6 +74,18 @@ def _described(key: str, word: str, *, has_number: bool = False) -> str:
     return found[-1 if has_number else 0]
 
 
+def _small_messages(method: SyncMethod) -> str:
+    if method.codec == NONE:
+        return ""
+    what = "a message that"
+    if method.codec == POWER_SGD:
+        what = "vectors travel as they are, and a matrix whose factors"
+    told = f"{what} would be less than {LEAST_SAVED_BYTES} bytes shorter travels as it is"
+    if method.codec_from:
+        told += f"; before that, all parameters of fewer than {method.codec_from} bytes do"
+    return told
+
+
 def _schedule(method: SyncMethod) -> str:
     if method.rounds is not None:
         return "what the local steps changed leaves after the round's last batch"
@@ -84,6 +96,8 @@ def _ranks(method: SyncMethod) -> str:
     same = "the same bits on all ranks after each step"
     if method.rounds is not None:
         same = "the same bits on all ranks after each round; within it each has parameters of its own"
+    if method.codec == POWER_SGD:
+        return f"{same}: from the same sums all compute the same, by operations that round alike everywhere"
     if method.topology == DOUBLING:
         return f"{same}: the two of a pair add the same two sums, in the same order"
     if _is_decoded(method):

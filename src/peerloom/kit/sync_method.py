@@ -7,10 +7,19 @@ INFOCOM 2019), with a threshold that is given; to cut and to send the first laye
 ByteScheduler (Peng et al., SOSP 2019), within a step.
 """
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.codec_choices import (
+    CODEC_FROM,
+    FROM_CHOICES,
+    POWER_SGD,
+    RANK_CHOICES,
+    codec_from_of,
+    low_rank_of,
+    ratio_of,
+)
 from peerloom.kit.federated_rounds import (
     FEDERATED,
     FEDERATED_CHOICES,
@@ -50,14 +59,15 @@ CHOICES: dict[str, dict[str, str]] = {
         INT4: "4 bits a value and a scale a block, with error feedback",
         ONE_BIT: "signs and a scale a block, with error feedback",
         f"{TOP_K}:RATIO": "the largest values of each part, with error feedback",
+        **RANK_CHOICES,
     },
+    CODEC_FROM: FROM_CHOICES,
     "period": PERIOD_CHOICES,
     "outer": OUTER_CHOICES,
 }
 _WORDS = {
     key: tuple(dict.fromkeys(value.partition(":")[0] for value in values)) for key, values in CHOICES.items()
 }
-MOST_RATIO = 0.5  # beyond it the places cost more than the values save
 LEAST_SIZE_BYTES, MOST_SIZE_BYTES = 1 << 10, 1 << 30  # less is header and trip, more is no cut
 MOST_SERVERS = 1 << 16
 KEY_BYTES = 1 << 20  # of a bucket that one server owns, where the schedule says no size: more would be uneven
@@ -69,10 +79,11 @@ MOST_SITED_NODES = 48  # more nodes' ids have no room in a method
 class SyncMethod:
     """One way to synchronise each step.
 
-    `ratio` is the part of the values that topk sends, else 0; `size_bytes` the BYTES of merged and cut, else
-    0; `servers` the K of ps, 0: all ranks; `sites` the nodes of each site of a hierarchy. With `rounds` a
-    step is a round of local ones, and what travels is what those have changed; with `federated`, which has
-    `rounds` too, the clients' own data decide how many.
+    `ratio` is the part of the values that topk sends, else 0; `low_rank` the RANK of powersgd, else 0;
+    `codec_from` the bytes from which on a parameter has the codec, 0: all; `size_bytes` the BYTES of merged
+    and cut, else 0; `servers` the K of ps, 0: all ranks; `sites` the nodes of each site of a hierarchy. With
+    `rounds` a step is a round of local ones, and what travels is what those have changed; with `federated`,
+    which has `rounds` too, the clients' own data decide how many.
     """
 
     schedule: str = WFBP
@@ -84,6 +95,8 @@ class SyncMethod:
     servers: int = 0
     federated: FederatedRounds | None = None
     sites: Sites = ()
+    low_rank: int = 0
+    codec_from: int = 0
 
     @property
     def is_exact(self) -> bool:
@@ -103,13 +116,24 @@ class SyncMethod:
     @property
     def has_feedback(self) -> bool:
         """What its codec leaves out in one step is added to the next one's gradients."""
+        return self.is_decoded or self.codec == POWER_SGD
+
+    @property
+    def is_decoded(self) -> bool:
+        """What its codec makes has to be decoded before it is added up, which a ring can't."""
         return self.codec in (INT8, INT4, ONE_BIT, TOP_K)
+
+    def without_codec(self) -> "SyncMethod":
+        """The same, with values as they are."""
+        return replace(self, codec=NONE, ratio=0.0, low_rank=0, codec_from=0)
 
     def __str__(self) -> str:
         schedule = f"{self.schedule}:{self.size_bytes}" if self.size_bytes else self.schedule
         detail = shown_sites(self.sites) or (self.servers or "")
         topology = f"{self.topology}:{detail}" if detail else self.topology
         codec = f"{self.codec}:{self.ratio!r}" if self.codec == TOP_K else self.codec
+        codec = f"{codec}:{self.low_rank}" if self.low_rank else codec
+        codec = f"{codec},{CODEC_FROM}={self.codec_from}" if self.codec_from else codec
         if self.federated is not None:
             return f"{self.federated},topology={topology},codec={codec}"
         rounds = f",{self.rounds}" if self.rounds is not None else ""
@@ -167,30 +191,31 @@ def why_not_nccl(method: SyncMethod, robust: str = OFF) -> str:
 
 def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
     given = _given(field, text, text, tuple(CHOICES))
-    codec, ratio = _codec(field, text, given.get("codec", NONE))
+    coded = _coded(field, text, given)
     rounds = rounds_of(field, text, given)
     given_schedule = given.get("schedule", WFBP if rounds is None else BSP)
     schedule, size = _word(field, text, "schedule", given_schedule)
     size_bytes = 0
     if schedule in (MERGED, CUT):
         size_bytes = _number(field, text, f"{schedule}:BYTES", size, LEAST_SIZE_BYTES, MOST_SIZE_BYTES)
-    needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K) or robust != OFF or schedule == CUT
+    needs_direct = coded.is_decoded or robust != OFF or schedule == CUT
     given_topology = given.get("topology", DIRECT if needs_direct else RING)
     topology, count = _word(field, text, "topology", given_topology)
     servers, sites = _places(field, text, topology, count)
-    return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers, sites=sites)
+    where = replace(coded, schedule=schedule, topology=topology, servers=servers, sites=sites)
+    return replace(where, size_bytes=size_bytes, rounds=rounds)
 
 
 def _federated(field: str, text: str) -> SyncMethod:
-    keys = (*FEDERATED_CHOICES, "topology", "codec")
+    keys = (*FEDERATED_CHOICES, "topology", "codec", CODEC_FROM)
     given = _given(field, text, text.partition(",")[2], keys)
     federated = federated_of(field, text, given)
-    codec, ratio = _codec(field, text, given.get("codec", NONE))
-    needs_direct = codec in (INT8, INT4, ONE_BIT, TOP_K)
-    topology, count = _word(field, text, "topology", given.get("topology", DIRECT if needs_direct else RING))
+    coded = _coded(field, text, given)
+    given_topology = given.get("topology", DIRECT if coded.is_decoded else RING)
+    topology, count = _word(field, text, "topology", given_topology)
     servers, sites = _places(field, text, topology, count)
-    rounds = federated.outer()
-    return SyncMethod(BSP, topology, codec, ratio, rounds, 0, servers, federated, sites)
+    where = replace(coded, schedule=BSP, topology=topology, servers=servers, sites=sites)
+    return replace(where, rounds=federated.outer(), federated=federated)
 
 
 def _given(field: str, text: str, pairs: str, keys: tuple[str, ...]) -> dict[str, str]:
@@ -237,18 +262,15 @@ def _number(field: str, text: str, form: str, number: str, least: int, most: int
     return value
 
 
-def _codec(field: str, text: str, value: str) -> tuple[str, float]:
-    name, number = _word(field, text, "codec", value)
-    if name != TOP_K:
-        return name, 0.0
-    try:
-        ratio = float(number)
-    except ValueError:
-        ratio = math.nan
-    if not 0 < ratio <= MOST_RATIO:
-        limit = f"{TOP_K}:RATIO with a RATIO above 0 and at most {MOST_RATIO}, as in {TOP_K}:0.01"
-        raise InvalidArgumentError.of_field(field, text, limit)
-    return name, ratio
+def _coded(field: str, text: str, given: Mapping[str, str]) -> SyncMethod:
+    """The plain method, with the codec that is asked for."""
+    codec, number = _word(field, text, "codec", given.get("codec", NONE))
+    return SyncMethod(
+        codec=codec,
+        ratio=ratio_of(field, text, number) if codec == TOP_K else 0.0,
+        low_rank=low_rank_of(field, text, number) if codec == POWER_SGD else 0,
+        codec_from=codec_from_of(field, text, given, has_codec=codec != NONE),
+    )
 
 
 def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str) -> None:
@@ -261,17 +283,17 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
     if method.rounds is not None and method.schedule != BSP:
         why = f"a round's changes are whole only after its last batch, too late for {method.schedule}"
         raise _cannot(field, text, why, replace(method, schedule=BSP, size_bytes=0))
-    if method.topology == RING and method.has_feedback:
+    if method.topology == RING and method.is_decoded:
         why = f"a ring adds up what arrives, and {method.codec} has to be decoded before it is added"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
-    if method.topology == DOUBLING and method.has_feedback:
+    if method.topology == DOUBLING and method.is_decoded:
         why = f"all pass on sums, and what {method.codec} leaves out of a sum is no rank's to keep"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if method.topology == RING and method.schedule == CUT:
         why = "a library's all-reduces don't overtake each other, and pieces of the first layers have to"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if backend == "nccl" and (why := why_not_nccl(method, robust)):
-        codec = BF16 if method.has_feedback else method.codec
+        codec = BF16 if method.is_decoded else method.codec
         schedule = MERGED if method.schedule == CUT else method.schedule
         nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0)
         nearest_method = replace(nearest_method, servers=0, sites=())

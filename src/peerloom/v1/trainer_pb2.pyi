@@ -219,14 +219,15 @@ class JobSpec(_message.Message):
     sync: _builtins.str
     """How the gradients of a step become their sum: a preset ("wfbp-a2a", "bsp-ps", "diloco"), or pairs between commas
     of schedule=wfbp|bsp|merged:BYTES|cut:BYTES, topology=ring|direct|ps|ps:K|doubling|hierarchy|hierarchy:SITES and
-    codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO, at most 1,024 characters; empty: "wfbp-a2a", or what `robust` needs.
+    codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO|powersgd:RANK, at most 1,024 characters; empty: "wfbp-a2a", or what
+    `robust` needs. With codec_from=BYTES, from 1, smaller parameters travel as they are.
     With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
     step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM|adam:RATE says what becomes
     of the workers' changes. In a job's record all pairs are there.
     Or "federated", perhaps with pairs behind it of algorithm=fedavg|fedprox|fedadam, epochs=E or h=H, mu=MU, rate=RATE,
     clients=FRACTION or N, quorum=PART, sampling=even|belief, stale=refuse|bound:S|weighted,
-    split=even|dirichlet:ALPHA|size:ALPHA, shards=N, topology and codec: a step, and an epoch, is a round in which some
-    workers train on shards of data that only they read.
+    split=even|dirichlet:ALPHA|size:ALPHA, shards=N, topology, codec and codec_from: a step, and an epoch, is a
+    round in which some workers train on shards of data that only they read.
     Or "auto", perhaps with quality=exact|near|relaxed ("exact" where it isn't given): the trainer takes what is
     fastest by measurement and loses no more than that, and changes it while the job runs.
     """
@@ -2757,7 +2758,7 @@ class MeasuredCodec(_message.Message):
     codec: _builtins.str
     """E.g. "int8"."""
     encode_s: _builtins.float
-    """Seconds to encode a value."""
+    """Seconds to encode a value; "powersgd": for each of its ranks."""
     decode_s: _builtins.float
     """Seconds to decode one."""
     def __init__(

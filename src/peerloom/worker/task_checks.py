@@ -67,6 +67,22 @@ def check_method(task: "Task", sync: SyncMethod, robust: str) -> None:
         )
 
 
+def check_low_rank(task: "Task", model: nn.Module, sync: SyncMethod) -> None:
+    """Raises InvalidArgumentError for a powersgd rank above the smaller side of each matrix of the model."""
+    shapes = [one.shape for one in model.parameters() if one.requires_grad and one.dim() > 1 and one.numel()]
+    sides = [min(shape[0], shape.numel() // shape[0]) for shape in shapes]
+    most = max(sides, default=0)
+    if sync.low_rank <= most:
+        return
+    found = f"smaller sides of at most {most}" if most else "no matrix at all"
+    instead = f"a RANK of at most {most}" if most else "another codec"
+    raise InvalidArgumentError(
+        f"The job's codec is 'powersgd:{sync.low_rank}', but the model of {type(task).__name__} has "
+        f"{found}: two factors of that rank would be longer than each. Submit the job with {instead}.",
+        reason="RANK_ABOVE_SIDES",
+    )
+
+
 def check_all_used(task: "Task", model: nn.Module) -> None:
     """Raises InvalidArgumentError when a backward pass left a trained parameter without a gradient.
 

@@ -19,7 +19,7 @@ from peerloom.worker.step_chance import seed_all, seed_torch
 from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Samples, Task, load_batch, load_data, sample_losses, sample_scores
-from peerloom.worker.task_checks import check_method
+from peerloom.worker.task_checks import check_low_rank, check_method
 from peerloom.worker.training_figures import TrainingFigures
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
@@ -47,6 +47,7 @@ class Training:
         self.robust: str = spec.robust or OFF
         self.sync = first_method(spec.sync, self.robust)  # each generation may have another
         check_method(task, self.sync, self.robust)
+        check_low_rank(task, model, self.sync)
         self.residuals = Residuals()
         self.least_samples = least_samples(model)
         self.schedule = self.scheduled(self.positions(spec.seed), spec)

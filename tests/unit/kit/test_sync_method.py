@@ -1,13 +1,19 @@
 """What `sync` may say, what is refused and why, and what a method costs in bytes."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.codec_sizes import encoded_bytes, is_worth_encoding
+from peerloom.kit.codec_sizes import (
+    encoded_bytes,
+    is_worth_encoding,
+    is_worth_factoring,
+    square_side,
+)
 from peerloom.kit.sync_explained import explained
 from peerloom.kit.sync_method import PRESETS, SyncMethod, parse_sync, why_not_nccl
 
@@ -51,6 +57,11 @@ ROUNDS = "schedule=bsp,topology=ring,codec=none"
         ("schedule=cut:1024,topology=doubling", "schedule=cut:1024,topology=doubling,codec=none"),
         ("schedule=cut:1024", "schedule=cut:1024,topology=direct,codec=none"),
         ("schedule=merged:65536,codec=int4", "schedule=merged:65536,topology=direct,codec=int4"),
+        ("codec=powersgd:4", "schedule=wfbp,topology=ring,codec=powersgd:4"),
+        ("codec=powersgd:8,topology=ps:2", "schedule=wfbp,topology=ps:2,codec=powersgd:8"),
+        ("codec_from=65536,codec=int4", "schedule=wfbp,topology=direct,codec=int4,codec_from=65536"),
+        ("codec=fp16,codec_from=01", "schedule=wfbp,topology=ring,codec=fp16,codec_from=1"),
+        ("period=4,codec=powersgd:1", "schedule=bsp,topology=ring,codec=powersgd:1,period=4,outer=average"),
     ],
 )
 def test_what_is_left_out_is_filled_in_so_that_it_fits(text: str, whole: str) -> None:
@@ -91,6 +102,17 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("codec=topk:2", "above 0 and at most 0.5"),
         ("codec=topk:nan", "above 0 and at most 0.5"),
         ("codec=topk:many", "above 0 and at most 0.5"),
+        ("powersgd:4", "did you mean codec=powersgd:4"),
+        ("codec=powersgd", "powersgd:RANK with a whole number from 1 to 8"),
+        ("codec=powersgd:0", "powersgd:RANK with a whole number from 1 to 8"),
+        ("codec=powersgd:9", "powersgd:RANK with a whole number from 1 to 8"),
+        ("codec=powersgd:-1", "powersgd:RANK with a whole number from 1 to 8"),
+        ("codec=powersgd:1.5", "powersgd:RANK with a whole number from 1 to 8"),
+        ("codec=int8,codec_from=0", "codec_from=BYTES with a whole number from 1 to 1073741824"),
+        ("codec=int8,codec_from=", "codec_from=BYTES with a whole number"),
+        ("codec=int8,codec_from=64KiB", "codec_from=BYTES with a whole number"),
+        ("codec=int8,codec_form=9999", "did you mean codec_from"),
+        ("codec_from=9999", "a codec too, as in codec=int8"),
         ("codec=none,codec=none", "without a second codec"),
         ("codec=none,", "KEY=VALUE pairs"),
         ("codec=none," + "x" * 1100, "at most 1024 characters"),
@@ -146,6 +168,11 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
         parsed("topology=hierarchy:a+b/c", backend="nccl")
     with pytest.raises(InvalidArgumentError, match="nearest is schedule=merged:524288,topology=ring"):
         parsed("bytescheduler-ps", backend="nccl")
+    assert parsed("codec=powersgd:2", backend="nccl") == "schedule=wfbp,topology=ring,codec=powersgd:2"
+    with pytest.raises(
+        InvalidArgumentError, match=r"nearest is .*topology=ring,codec=powersgd:2,codec_from=9"
+    ):
+        parsed("codec=powersgd:2,codec_from=9,topology=ps", backend="nccl")
     assert why_not_nccl(SyncMethod()) == ""
     assert "gloo" in why_not_nccl(SyncMethod(topology="direct"))
     assert why_not_nccl(SyncMethod(topology="direct"), robust="krum") == ""
@@ -164,6 +191,26 @@ def test_topk_sends_eight_bytes_for_each_value_that_it_keeps() -> None:
     """1 % of 950 values are 9.5, so 10; of three values it is one."""
     method = SyncMethod(codec="topk", ratio=0.01)
     assert (encoded_bytes(method, 950), encoded_bytes(method, 3)) == (80, 8)
+
+
+def test_powersgd_sends_two_factors_of_a_square() -> None:
+    """1,000 values fill a square with a side of 32: two factors of 32 by 3 values of 4 bytes."""
+    method = SyncMethod(codec="powersgd", low_rank=3)
+    assert encoded_bytes(method, 1000) == 2 * 32 * 3 * 4
+    assert (square_side(1024), square_side(1025), square_side(1), square_side(0)) == (32, 33, 1, 0)
+
+
+def test_factors_are_worth_it_where_they_save_a_packet_and_the_matrix_is_large_enough() -> None:
+    """20 x 20 at rank 1: 400 values, and 40 in both factors, 1,440 bytes saved; 20 x 19 saves 1,364."""
+    method = SyncMethod(codec="powersgd", low_rank=1)
+    assert is_worth_factoring(method, 20, 20)
+    assert not is_worth_factoring(method, 20, 19)
+    assert is_worth_factoring(method, 20, 19, value_bytes=8)
+    assert not is_worth_factoring(replace(method, codec_from=1601), 20, 20), "it has 1,600 bytes"
+    assert is_worth_factoring(replace(method, codec_from=1600), 20, 20)
+    assert not is_worth_factoring(replace(method, low_rank=8), 8, 10**6), (
+        "no side may be as short as the rank"
+    )
 
 
 def test_a_message_that_saves_less_than_a_packet_travels_as_it_is() -> None:
@@ -185,6 +232,16 @@ def test_an_explanation_has_the_bytes_and_the_promises() -> None:
         "local-sgd",
         "diloco",
     ]
+
+
+def test_a_low_rank_is_explained_with_its_sides_and_sizes() -> None:
+    """A side of 1,024: both factors of rank 4 have 8,192 values for 2^20, 1/32 of a byte each."""
+    found = explained(parse_sync("sync", "codec=powersgd:4,codec_from=4096"))
+    assert (found.bytes_per_parameter, found.bytes_ratio) == (1 / 32, 1 / 128)
+    assert found.codec.startswith("each matrix as a product of two")
+    assert "fewer than 4096 bytes" in found.small_messages
+    assert "residuals" in found.sums
+    assert "round alike everywhere" in found.ranks
 
 
 def test_rounds_are_explained_with_what_holds_and_when() -> None:

@@ -244,6 +244,52 @@ def test_a_codec_costs_processors_time_and_saves_bytes() -> None:
     assert found.compression_s == pytest.approx(0.75 + 0.5 + 0.125)
 
 
+def test_powersgd_sends_two_factors_one_after_the_other() -> None:
+    """A layer of 1,000 x 1,000 values: each factor of rank 2 has 2,000, 8 kB, 8 ms between two ranks.
+
+    Encoding takes 1 us a value and rank, half of it before each factor, and decoding 0.5 us: 2 + 1 s.
+    """
+    setting = SyncSetting(network(2, delay_s=0.01), layers(4), {"powersgd": CodecSpeed(1e-6, 0.5e-6)})
+    scheme = replace(BSP, topology=DIRECT, codec="powersgd", low_rank=2)
+    found = predict(scheme, setting)
+    assert found.compression_s == pytest.approx(3)
+    # Each exchange has two rounds, in which a rank sends half of the factor, and two trips.
+    assert found.exposed_s == pytest.approx(2 * (0.008 + 0.02))
+    assert found.sent_bytes == 2 * 8000
+    names = [one.what.rpartition(" ")[0] for one in found.timeline if one.resource != "receives"]
+    assert names[-7:] == ["factor", "push", "pull", "project", "push", "pull", "multiply"]
+    around = predict(replace(scheme, topology="ring"), setting)
+    assert around.sent_bytes == 2 * 8000
+    assert around.exposed_s == pytest.approx(2 * (0.008 + 2 * 0.02))
+
+
+def test_powersgd_s_second_factors_travel_together_behind_the_last_bucket() -> None:
+    """Two layers of 1 MB, sides of 500, rank 1: 500 values as each bucket's first, 1,000 as second ones.
+
+    100 values of a third layer travel as they are, with the first factors of its bucket.
+    """
+    speeds = {"powersgd": CodecSpeed(0.0, 0.0)}
+    three = (LayerTimes("", 100, 0, 0), *layers(1, 1))
+    scheme = SyncScheme(merge_bytes=1_000_000, codec="powersgd", low_rank=1)
+    found = predict(scheme, SyncSetting(network(2), three, speeds))
+    assert found.sent_bytes == 4 * (500 + 500 + 100 + 1000)
+    whole = predict(replace(scheme, codec_from=1_000_001), SyncSetting(network(2), three, speeds))
+    assert whole.sent_bytes == 4 * (500_000 + 100)
+    cut = replace(scheme, merge_bytes=0, cut_bytes=1_000_000, topology=DIRECT, is_within_step=True)
+    assert predict(cut, SyncSetting(network(2), three, speeds)).sent_bytes == found.sent_bytes
+
+
+def test_small_layers_travel_as_they_are_beside_the_encoded_ones() -> None:
+    """1 MB as 16 bits and 0.4 MB as it is: 0.9 MB around a ring of two; only the large one is encoded."""
+    setting = SyncSetting(network(2), layers(0.4, 1), {"fp16": CodecSpeed(1e-6, 2e-6)})
+    found = predict(replace(BSP, codec="fp16", codec_from=500_000), setting)
+    assert found.sent_bytes == 900_000
+    assert found.compression_s == pytest.approx(0.75)
+    assert found.exposed_s == pytest.approx(0.9 - 0.4, abs=0.4)
+    assert predict(replace(BSP, codec="fp16", codec_from=2_000_000), setting).sent_bytes == 1_400_000
+    assert predict(replace(BSP, codec="fp16", codec_from=1), setting).sent_bytes == 700_000
+
+
 def test_a_period_spreads_one_exchange_over_its_steps() -> None:
     """Two steps of 2 s compute, then 6 s of ring: 5 s a step, and half the bytes."""
     found = predict(SyncScheme(period=2, merge_bytes=ALL), SyncSetting(network(), layers(4, backward_s=2)))
@@ -308,6 +354,7 @@ def test_a_job_s_default_is_torch_s_buckets() -> None:
         ("mg-wfbp", {"merge_bytes": 2**20, "first_merge_bytes": 2**20}),
         ("bytescheduler-ps", {"cut_bytes": 2**19, "merge_bytes": 0, "waits_by_layer": False}),
         ("diloco", {"period": 32, "after_backward": True}),
+        ("codec=powersgd:3,codec_from=512", {"codec": "powersgd", "low_rank": 3, "codec_from": 512}),
     ],
 )
 def test_what_a_job_can_have_is_known_to_the_model(text: str, expected: dict[str, object]) -> None:
@@ -320,7 +367,9 @@ schemes = st.builds(
     topology=st.sampled_from(["ring", DIRECT, SERVERS]),
     after_backward=st.booleans(),
     merge_bytes=st.integers(0, 4_000_000),
-    codec=st.sampled_from(["none", "fp16"]),
+    codec=st.sampled_from(["none", "fp16", "powersgd"]),
+    low_rank=st.integers(1, 8),
+    codec_from=st.sampled_from([0, 3_000_000]),
     period=st.integers(1, 3),
 ) | st.builds(
     SyncScheme, topology=st.sampled_from(["ring", SERVERS]), cut_bytes=st.integers(100_000, 4_000_000)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from peerloom.kit.sync_model.sync_choice import EXACT, NEAR, candidates
+from peerloom.kit.sync_model.sync_choice import EXACT, NEAR, RELAXED, candidates
 from peerloom.v1.trainer_pb2 import MeasuredLayer
 from peerloom.worker.measuring import layer_clock
 from peerloom.worker.measuring.codec_speed import codec_speeds
@@ -92,5 +92,14 @@ def test_what_the_task_cannot_be_trained_with_is_not_timed() -> None:
     class Halved(Digits):
         autocast = "fp16"
 
-    assert {one.codec for one in usable(Halved(), NEAR)} == {"none", "fp16", "bf16"}
-    assert {one.codec for one in usable(Digits(), NEAR)} == {"none", "fp16", "bf16", "int8", "int4"}
+    assert {one.codec for one in usable(Halved(), model(), NEAR)} == {"none", "fp16", "bf16"}
+    assert {one.codec for one in usable(Digits(), model(), NEAR)} == {"none", "fp16", "bf16", "int8", "int4"}
+
+
+def test_a_rank_that_the_model_has_no_matrix_for_is_not_timed() -> None:
+    """4 by 3 and 3 by 2; those of the digits have sides of 9, 32 and 10."""
+    assert {one.codec for one in usable(Digits(), model(), RELAXED) if one.low_rank} == set()
+    found = [one for one in usable(Digits(), Digits().model(), RELAXED) if one.low_rank]
+    assert {one.codec for one in found} == {"powersgd"}
+    [speed] = codec_speeds(found, CPU)
+    assert (speed.codec, speed.encode_s > 0, speed.decode_s > 0) == ("powersgd", True, True)

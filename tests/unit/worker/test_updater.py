@@ -252,6 +252,13 @@ def test_fp16_is_refused_with_a_codec_that_adds_what_it_left_out() -> None:
     assert Training(Points(autocast="bf16"), spec, CPU).sync.has_feedback
 
 
+def test_a_rank_above_all_the_model_s_sides_is_refused() -> None:
+    spec = JobSpec(epochs=1, batch_size=5, learning_rate=0.1, sync="codec=powersgd:8")
+    with pytest.raises(InvalidArgumentError, match=r"'powersgd:8', but .*Points has.* at most 3") as caught:
+        Training(Points(), spec, CPU)
+    assert caught.value.reason == "RANK_ABOVE_SIDES"
+
+
 class Plateau(Points):
     """Its metric never improves, so a rate of 0.5 is halved each epoch but the first two."""
 

@@ -101,6 +101,7 @@ def _list_choices(invocation: Invocation) -> None:
         say(line)
     say("\nint8, int4, 1bit, topk and cut get topology=direct where none is given; a ring takes none.")
     say("'train --sync auto' measures and chooses; auto,quality=near has the codecs to choose from, too.")
+    say("powersgd goes around a ring, too. codec_from needs a codec: it is for parameters of that size on.")
     say("outer needs a period; without a period gradients are exchanged at each batch.\n")
     for line in table_lines(federated, _CHOICE_COLUMNS):
         say(line)
@@ -137,6 +138,8 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
         print_document({**to_plain(found), **predicted}, invocation.output)
         return
     size = f"{found.bytes_per_parameter:.3g} for {VALUE_BYTES}: {found.bytes_ratio:.3g} of codec=none"
+    if parsed.low_rank:
+        size += ", in a square matrix of a million"
     if parsed.federated is not None:
         size += "; once a round"
     elif found.period:

@@ -1,7 +1,7 @@
 """Which gradients travel together: layers merged into buckets, or cut into pieces."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_model.layer_times import LayerTimes
@@ -18,6 +18,7 @@ class GradientBucket:
     first_layer: int
     last_layer: int
     values: int
+    is_small: bool = False  # of layers that have no codec for their size
 
 
 def buckets_of(scheme: SyncScheme, layers: Sequence[LayerTimes]) -> tuple[GradientBucket, ...]:
@@ -25,6 +26,24 @@ def buckets_of(scheme: SyncScheme, layers: Sequence[LayerTimes]) -> tuple[Gradie
     if scheme.cut_bytes:
         return tuple(_pieces(layers, max(1, scheme.cut_bytes // VALUE_BYTES)))
     return tuple(_merged(layers, scheme.first_merge_bytes or scheme.merge_bytes, scheme.merge_bytes))
+
+
+def divided_by_size(
+    scheme: SyncScheme, layers: Sequence[LayerTimes], buckets: Sequence[GradientBucket]
+) -> tuple[GradientBucket, ...]:
+    """The same values, those of small layers by themselves."""
+    return tuple(part for bucket in buckets for part in _divided(scheme, layers, bucket))
+
+
+def _divided(
+    scheme: SyncScheme, layers: Sequence[LayerTimes], bucket: GradientBucket
+) -> Iterator[GradientBucket]:
+    sizes = [layer.parameters for layer in layers[bucket.first_layer : bucket.last_layer + 1]]
+    small = min(bucket.values, sum(size for size in sizes if scheme.is_small(size)))
+    if small:
+        yield replace(bucket, values=small, is_small=True)
+    if bucket.values > small:
+        yield replace(bucket, values=bucket.values - small)
 
 
 def _pieces(layers: Sequence[LayerTimes], most_values: int) -> Iterator[GradientBucket]:

@@ -5,13 +5,15 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import NONE
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
-from peerloom.kit.sync_model.buckets import buckets_of
+from peerloom.kit.sync_model.buckets import buckets_of, divided_by_size
 from peerloom.kit.sync_model.event_queue import Interval
+from peerloom.kit.sync_model.low_rank_plan import low_rank_plans
 from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology, topology_of
 from peerloom.kit.sync_model.scheme import SyncScheme
-from peerloom.kit.sync_model.step_simulation import CodecWork, StepPlan, simulate
+from peerloom.kit.sync_model.step_simulation import BucketPlan, CodecWork, StepPlan, simulate
 from peerloom.kit.sync_model.sync_setting import SyncSetting
 
 # The next step's forward pass runs into a step's last messages, so a step is from one backward pass's end to
@@ -74,8 +76,20 @@ def _busiest_bytes(rounds: Sequence[MessageRound]) -> int:
 
 
 def _plan(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> StepPlan:
-    buckets = tuple(bucket_plan(scheme, setting, topology, one) for one in buckets_of(scheme, setting.layers))
-    return StepPlan(setting.layers, buckets, topology.links, scheme.waits_by_layer)
+    plans = _bucket_plans(scheme, setting, topology)
+    return StepPlan(setting.layers, plans, topology.links, scheme.waits_by_layer)
+
+
+def _bucket_plans(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> tuple[BucketPlan, ...]:
+    if scheme.codec == POWER_SGD:
+        return low_rank_plans(scheme, setting, topology)
+    buckets = buckets_of(scheme, setting.layers)
+    if not scheme.codec_from:
+        return tuple(bucket_plan(scheme, setting, topology, one) for one in buckets)
+    plain = scheme.without_codec()
+    exact = plain, setting, topology_of(plain, setting.network_of(scheme.topology))
+    parts = divided_by_size(scheme, setting.layers, buckets)
+    return tuple(bucket_plan(*(exact if one.is_small else (scheme, setting, topology)), one) for one in parts)
 
 
 def _window(log: Sequence[Interval], begin_s: float, end_s: float) -> tuple[Interval, ...]:

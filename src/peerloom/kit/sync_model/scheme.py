@@ -1,9 +1,16 @@
 """A way to synchronise as the model describes it: four choices, any of which fit together."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.codec_sizes import VALUE_BYTES, encoded_bytes, is_worth_encoding
+from peerloom.kit.codec_choices import POWER_SGD
+from peerloom.kit.codec_sizes import (
+    VALUE_BYTES,
+    encoded_bytes,
+    is_worth_encoding,
+    is_worth_factoring,
+    square_side,
+)
 from peerloom.kit.sync_method import (
     BSP,
     CUT,
@@ -33,7 +40,8 @@ class SyncScheme:
     et al., SOSP 2019), unless `is_within_step`: then it waits for all. `after_backward`: nothing leaves
     before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
     network's servers where there are such. `period` is the steps from one exchange to the next; beyond 1 it
-    is of parameters, after the last. `sites` are those of topology hierarchy. Raises InvalidArgumentError.
+    is of parameters, after the last. `low_rank` is the RANK of powersgd; layers of fewer than `codec_from`
+    bytes travel as they are. `sites` are those of topology hierarchy. Raises InvalidArgumentError.
     """
 
     topology: str = RING
@@ -47,6 +55,8 @@ class SyncScheme:
     period: int = 1
     is_within_step: bool = False
     sites: Sites = ()
+    low_rank: int = 0
+    codec_from: int = 0
 
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
@@ -71,12 +81,29 @@ class SyncScheme:
         return encoded_bytes(self._wire, values) if self.encodes(values) else values * VALUE_BYTES
 
     def encodes(self, values: int) -> bool:
-        """Whether a message of so many values is worth encoding."""
-        return self.codec != NONE and is_worth_encoding(self._wire, values)
+        """Whether a message of so many values is worth encoding; of powersgd it has factors already."""
+        return self.codec not in (NONE, POWER_SGD) and is_worth_encoding(self._wire, values)
+
+    def factor_values(self, parameters: int) -> int:
+        """What each of a layer's two factors has; 0: it travels as it is. It counts as one square matrix."""
+        side = square_side(parameters)
+        if self.codec != POWER_SGD or self.is_small(parameters):
+            return 0
+        return side * self.low_rank if is_worth_factoring(self._wire, side, side) else 0
+
+    def is_small(self, parameters: int) -> bool:
+        """Whether a layer of so many parameters travels as it is, for its size."""
+        return parameters * VALUE_BYTES < self.codec_from
+
+    def without_codec(self) -> "SyncScheme":
+        """The same, with values as they are."""
+        return replace(self, codec=NONE, ratio=0.0, low_rank=0, codec_from=0)
 
     @property
     def _wire(self) -> SyncMethod:
-        return SyncMethod(codec=self.codec, ratio=self.ratio)
+        return SyncMethod(
+            codec=self.codec, ratio=self.ratio, low_rank=self.low_rank, codec_from=self.codec_from
+        )
 
 
 def scheme_of(method: SyncMethod) -> SyncScheme:
@@ -95,4 +122,6 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         period=method.batches,
         is_within_step=True,
         sites=method.sites,
+        low_rank=method.low_rank,
+        codec_from=method.codec_from,
     )

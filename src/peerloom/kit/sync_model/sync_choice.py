@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import (
     BF16,
     BSP,
@@ -31,10 +32,10 @@ EXACT, NEAR, RELAXED = "exact", "near", "relaxed"
 QUALITIES: Mapping[str, str] = {
     EXACT: "sums are exact but for the order of adding",
     NEAR: "16, 8 or 4 bits a value too: training loses next to nothing by them",
-    RELAXED: "1bit, topk and local rounds too: more steps to the same loss",
+    RELAXED: "powersgd, 1bit, topk and local rounds too: more steps to the same loss",
 }
 MARGIN = 0.05  # of an incumbent's step: less isn't worth a change, nor surer than a prediction
-RELAXED_RATIO = 0.01  # of topk
+RELAXED_RATIO, RELAXED_RANK = 0.01, 4  # of topk, and of powersgd
 _SCHEDULES = ((WFBP, 0), (BSP, 0), (MERGED, 1 << 18), (MERGED, 1 << 22), (CUT, 1 << 17), (CUT, 1 << 19))
 _ROUNDS = tuple(preset for preset in PRESETS.values() if preset.rounds is not None)
 _NEAR_CODECS = (FP16, BF16, INT8, INT4)
@@ -67,14 +68,15 @@ def candidates(quality: str) -> tuple[SyncMethod, ...]:
         near = nearest(quality, tuple(QUALITIES))
         hint = f", did you mean {near[0]}?" if near else ""
         raise InvalidArgumentError.of_field("quality", quality, f"one of {', '.join(QUALITIES)}{hint}")
-    codecs = [(NONE, 0.0)]
+    coded = [SyncMethod()]
     if quality in (NEAR, RELAXED):
-        codecs += [(codec, 0.0) for codec in _NEAR_CODECS]
+        coded += [SyncMethod(codec=codec) for codec in _NEAR_CODECS]
     if quality == RELAXED:
-        codecs += [(ONE_BIT, 0.0), (TOP_K, RELAXED_RATIO)]
+        coded += [SyncMethod(codec=POWER_SGD, low_rank=RELAXED_RANK)]
+        coded += [SyncMethod(codec=ONE_BIT), SyncMethod(codec=TOP_K, ratio=RELAXED_RATIO)]
     methods = [
-        SyncMethod(schedule, topology, codec, ratio, size_bytes=size_bytes)
-        for codec, ratio in codecs
+        replace(one, schedule=schedule, topology=topology, size_bytes=size_bytes)
+        for one in coded
         for topology in (RING, DIRECT, SERVERS, DOUBLING)
         for schedule, size_bytes in _SCHEDULES
     ]
@@ -85,8 +87,8 @@ def candidates(quality: str) -> tuple[SyncMethod, ...]:
 
 def _can_be(method: SyncMethod) -> bool:
     if method.topology == DOUBLING:
-        return not method.has_feedback
-    return method.topology != RING or (method.schedule != CUT and not method.has_feedback)
+        return not method.is_decoded
+    return method.topology != RING or (method.schedule != CUT and not method.is_decoded)
 
 
 def ranked(methods: Sequence[SyncMethod], setting: SyncSetting) -> tuple[RankedMethod, ...]:

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+from torch import nn
+
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_auto import AutoSync
@@ -14,7 +16,7 @@ from peerloom.worker.measuring.codec_speed import codec_speeds
 from peerloom.worker.measuring.layer_clock import LayerClock
 from peerloom.worker.measuring.link_probe import LinkProbe
 from peerloom.worker.task import Task
-from peerloom.worker.task_checks import check_method
+from peerloom.worker.task_checks import check_low_rank, check_method
 from peerloom.worker.training import Training
 
 Say = Callable[[WorkerMeasured], None]
@@ -105,7 +107,8 @@ class SyncMeasuring:
             _log.info("links_not_measured", generation=group.generation, reason=str(error))
             return
         if self._known.codecs is None:
-            methods = usable(self._training.task, self._asked.quality)
+            training = self._training
+            methods = usable(training.task, training.state.model, self._asked.quality)
             self._known.codecs = codec_speeds(methods, self._training.device)
         self._clocked.wait()
         if self._is_over:
@@ -117,12 +120,13 @@ class SyncMeasuring:
         _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))
 
 
-def usable(task: Task, quality: str) -> list[SyncMethod]:
-    """The methods of a quality that the task can be trained with."""
+def usable(task: Task, model: nn.Module, quality: str) -> list[SyncMethod]:
+    """The methods of a quality that the task's model can be trained with."""
     found = []
     for method in candidates(quality):
         try:
             check_method(task, method, "off")
+            check_low_rank(task, model, method)
         except InvalidArgumentError:
             continue
         found.append(method)

@@ -1,13 +1,15 @@
 """Where gradients stand in what DDP sends at once: the same values by bucket and by parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
 from torch.nn.functional import pad
 
 Gradients = Mapping[torch.Tensor, torch.Tensor]  # by parameter
+Place = tuple[torch.Tensor, torch.Size, tuple[int, ...], int]  # a parameter, size, stride and offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,7 +17,7 @@ class Layout:
     """Where the gradients of a bucket's parameters stand in it: size, stride and offset of each."""
 
     length: int
-    places: tuple[tuple[torch.Tensor, torch.Size, tuple[int, ...], int], ...]
+    places: tuple[Place, ...]
 
     @classmethod
     def of(cls, bucket: dist.GradBucket) -> "Layout":
@@ -28,6 +30,13 @@ class Layout:
         )
         return cls(buffer.numel(), places)
 
+    @classmethod
+    def packed(cls, places: Sequence[Place]) -> "Layout":
+        """Of some of a bucket's parameters, one behind the other."""
+        ends = list(accumulate(size.numel() for _, size, _, _ in places))
+        starts = zip(places, [0, *ends], strict=False)
+        return cls(ends[-1], tuple((*place[:3], start) for place, start in starts))
+
     def flat(self, gradients: Gradients) -> torch.Tensor:
         """The bucket [length], if the gradients were these; 0 where there is none."""
         first = self.places[0][0]
@@ -39,9 +48,10 @@ class Layout:
         return flat
 
     def by_parameter(self, flat: torch.Tensor) -> Gradients:
-        """Views of a bucket [length] with an offset of 0, by parameter."""
+        """Views of a bucket [length], by parameter."""
+        first = int(flat.storage_offset())
         return {
-            parameter: flat.as_strided(size, stride, offset)
+            parameter: flat.as_strided(size, stride, first + offset)
             for parameter, size, stride, offset in self.places
         }
 

@@ -17,6 +17,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import piece_bounds
 from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import Casting, wide
+from peerloom.worker.sync.summing import method_for
 
 
 class DoublingSumming:
@@ -33,10 +34,11 @@ class DoublingSumming:
         self._loss = self._begin(own.reshape(1), Casting(own.dtype), 0)
 
     def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
+        method = method_for(self._method, layout, gradients.element_size())
         is_cut = self._method.schedule == CUT
         urgency = len(self._under_way) if is_cut else 0  # as an owner's: the first layers come last
         for start, end in piece_bounds(self._method, len(gradients), gradients.element_size()):
-            codec, target = codec_of(self._method, end - start, gradients.dtype), gradients[start:end]
+            codec, target = codec_of(method, end - start, gradients.dtype), gradients[start:end]
             self._under_way.append(_Piece(target, self._begin(target, codec, urgency)))
 
     def finish(self) -> float:

@@ -21,6 +21,7 @@ from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
+from peerloom.worker.sync.summing import method_for
 
 _UP, _PUSH, _PULL, _DOWN = range(4)  # phases of an exchange
 _log = get_logger()
@@ -51,11 +52,12 @@ class HierarchySumming:
         values = wide(gradients)
         if self._method.has_feedback:
             values = values + self._residuals.of(layout)
+        method = method_for(self._method, layout, gradients.element_size())
         bucket = _Bucket(gradients, layout)
         urgency = len(self._under_way) if self._method.schedule == CUT else 0  # the first layers come last
         count = len(set(self._leaders))
         for start, end in piece_bounds(self._method, len(values), gradients.element_size()):
-            codec = codec_of(self._method, -(-(end - start) // count), gradients.dtype)
+            codec = codec_of(method, -(-(end - start) // count), gradients.dtype)
             piece = SiteSum(self._collectives, self._leaders, values[start:end].cpu(), codec, urgency)
             self._traffic.bytes += piece.sent_bytes
             bucket.pieces.append(piece)

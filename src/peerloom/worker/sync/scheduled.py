@@ -7,13 +7,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_method import BSP, KEY_BYTES, SERVERS, SyncMethod
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.distributed_model import distributed, unchanged
+from peerloom.worker.sync.low_rank import LowRankSumming
 from peerloom.worker.sync.residuals import Residuals
+from peerloom.worker.sync.summing import Summing
+from peerloom.worker.sync.summing_by_size import SummingBySize
 from peerloom.worker.sync.topologies import summing_of
 
 _log = get_logger()
@@ -30,7 +34,12 @@ class ScheduledReduce:
             _log.info("servers_bounded", asked=method.servers, ranks=collectives.world_size)
         self._residuals = None if method.has_feedback else residuals
         self._is_eager = method.schedule != BSP
-        self._summing = summing_of(collectives, self.traffic, method, residuals)
+        carried = method.without_codec() if method.codec == POWER_SGD else method
+        self._summing: Summing = summing_of(collectives, self.traffic, carried, residuals)
+        if method.codec == POWER_SGD:
+            self._summing = LowRankSumming(self._summing, method, residuals, list(model.parameters()))
+        elif method.codec_from:
+            self._summing = SummingBySize(self._summing, method)
         self._waiting: list[tuple[torch.Tensor, Layout]] = []
         key_bytes = KEY_BYTES if method.topology == SERVERS else 0
         self._ddp = distributed(model, collectives, self._take_bucket, method.size_bytes or key_bytes)

@@ -25,6 +25,12 @@ from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
 
 
+def method_for(method: SyncMethod, layout: Layout, value_bytes: int) -> SyncMethod:
+    """What encodes a bucket whose parameters are all of one side of `codec_from`."""
+    is_small = any(size.numel() * value_bytes < method.codec_from for _, size, _, _ in layout.places)
+    return method.without_codec() if is_small else method
+
+
 class Summing(Protocol):
     """Sums over the ranks: `begin_loss`, `begin` for each bucket in the same order on all, and `finish`."""
 
@@ -37,7 +43,8 @@ class Summing(Protocol):
     def finish(self) -> float:
         """Leaves the sums in the buckets, and returns that of the losses.
 
-        Raises what `Collectives.result` does.
+        More buckets may follow in the same step, and then `finish` again. Raises what `Collectives.result`
+        does.
         """
 
 
@@ -56,8 +63,9 @@ class RingSumming:
 
     def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
         in_part = gradients.numel() // self._collectives.world_size
-        is_shorter = is_worth_encoding(self._method, in_part, gradients.element_size())
-        sent = gradients.to(HALVES[self._method.codec]) if is_shorter else gradients
+        method = method_for(self._method, layout, gradients.element_size())
+        is_shorter = is_worth_encoding(method, in_part, gradients.element_size())
+        sent = gradients.to(HALVES[method.codec]) if is_shorter else gradients
         self._under_way.append((gradients, sent, self._begin(sent)))
 
     def finish(self) -> float:
@@ -97,7 +105,8 @@ class OwnerSumming:
         if self._method.has_feedback:
             values = values + self._residuals.of(layout)
             left_out = torch.empty_like(values)
-        bucket = _Bucket(gradients, layout, left_out)
+        method = method_for(self._method, layout, gradients.element_size())
+        bucket = _Bucket(gradients, layout, method, left_out)
         for piece in self._owners.pieces(len(values), gradients.element_size()):
             bucket.pieces.append(self._begin_piece(bucket, values, piece))
         self._under_way.append(bucket)
@@ -116,7 +125,7 @@ class OwnerSumming:
         start, end, owners = cut.start, cut.end, cut.owners
         parts = pad(values[start:end], (0, -(end - start) % len(owners))).view(len(owners), -1)
         length = parts.shape[1]
-        codec = codec_of(self._method, length, bucket.gradients.dtype)
+        codec = codec_of(bucket.method, length, bucket.gradients.dtype)
         encoded = codec.encode(parts)
         if bucket.left_out is not None:
             left_out = parts - codec.decode(encoded, length)
@@ -162,5 +171,6 @@ class _Piece:
 class _Bucket:
     gradients: torch.Tensor
     layout: Layout
+    method: SyncMethod  # that decides the codec
     left_out: torch.Tensor | None
     pieces: list[_Piece] = field(default_factory=list)
