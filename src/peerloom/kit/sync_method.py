@@ -1,7 +1,8 @@
 """What a job's `sync` asks for: how the gradients of each step become their sum on all ranks. Pure functions.
 
 A schedule says when gradients travel, a topology which way, a codec as what; a period, how many batches each
-rank trains on before; federated rounds, that each has data of its own. BSP is the bulk-synchronous schedule,
+rank trains on before; a staleness, how old their parameters may be; federated rounds, that each has data of
+its own. BSP is the bulk-synchronous schedule,
 WFBP the wait-free one of Poseidon (Zhang et al., USENIX ATC 2017). To merge is MG-WFBP's way (Shi, Chu, Li,
 INFOCOM 2019), with a threshold that is given; to cut and to send the first layers first is that of
 ByteScheduler (Peng et al., SOSP 2019), within a step.
@@ -20,6 +21,16 @@ from peerloom.kit.federated_rounds import (
 )
 from peerloom.kit.local_rounds import OUTER_CHOICES, PERIOD_CHOICES, LocalRounds, rounds_of
 from peerloom.kit.robust_rules import OFF
+from peerloom.kit.stale_steps import (
+    ASP,
+    BACKUP_CHOICES,
+    LATE_CHOICES,
+    SSP,
+    STALENESS_CHOICES,
+    StaleSteps,
+    expanded,
+    stale_of,
+)
 
 BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
 RING, DIRECT, SERVERS = "ring", "direct", "ps"
@@ -49,6 +60,9 @@ CHOICES: dict[str, dict[str, str]] = {
     },
     "period": PERIOD_CHOICES,
     "outer": OUTER_CHOICES,
+    "staleness": STALENESS_CHOICES,
+    "late": LATE_CHOICES,
+    "backup": BACKUP_CHOICES,
 }
 _WORDS = {
     key: tuple(dict.fromkeys(value.partition(":")[0] for value in values)) for key, values in CHOICES.items()
@@ -67,6 +81,7 @@ class SyncMethod:
     `ratio` is the part of the values that topk sends, else 0; `size_bytes` the BYTES of merged and cut, else
     0; `servers` the K of ps, 0: all ranks. With `rounds` a step is a round of local ones, and what travels is
     what those have changed; with `federated`, which has `rounds` too, the clients' own data decide how many.
+    With `stale` a step takes what gradients there are, also of older parameters.
     """
 
     schedule: str = WFBP
@@ -77,11 +92,12 @@ class SyncMethod:
     size_bytes: int = 0
     servers: int = 0
     federated: FederatedRounds | None = None
+    stale: StaleSteps | None = None
 
     @property
     def is_exact(self) -> bool:
         """Nothing but the order of adding separates its steps from those of one process."""
-        return self.codec == NONE and self.rounds is None
+        return self.codec == NONE and self.rounds is None and self.stale is None
 
     @property
     def batches(self) -> int:
@@ -105,7 +121,8 @@ class SyncMethod:
         if self.federated is not None:
             return f"{self.federated},topology={topology},codec={codec}"
         rounds = f",{self.rounds}" if self.rounds is not None else ""
-        return f"schedule={schedule},topology={topology},codec={codec}{rounds}"
+        stale = f",{self.stale}" if self.stale is not None else ""
+        return f"schedule={schedule},topology={topology},codec={codec}{rounds}{stale}"
 
 
 PRESETS = {
@@ -119,6 +136,7 @@ PRESETS = {
     "local-sgd": SyncMethod(BSP, rounds=LocalRounds(16)),
     # In short trainings this did better than the 0.7 and 0.9 of DiLoCo's authors, who trained far longer.
     "diloco": SyncMethod(BSP, rounds=LocalRounds(32, rate=1.0, momentum=0.6)),
+    ASP: SyncMethod(BSP, stale=StaleSteps(None)),
 }
 
 
@@ -133,19 +151,20 @@ def parse_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> S
         raise InvalidArgumentError.of_field(
             field, text[:77] + "...", f"at most {MAX_SYNC_CHARACTERS} characters"
         )
+    pairs = expanded(field, text)
     if text in PRESETS:
         method = PRESETS[text]
     elif is_federated(text):
         method = _federated(field, text)
-    elif text and "=" not in text:
-        limit = f"a preset ({', '.join((*PRESETS, FEDERATED))}) or KEY=VALUE pairs"
+    elif pairs and "=" not in pairs:
+        limit = f"a preset ({', '.join((*PRESETS, f'{SSP}:S', FEDERATED))}) or KEY=VALUE pairs"
         word = text.partition(":")[0]
         meant = [f"{key}={text}" for key, words in _WORDS.items() if word in words]
         raise _refused(
             field, text, _hinted(limit, meant[0] if meant else word, (*PRESETS, FEDERATED, *meant))
         )
     else:
-        method = _of_pairs(field, text, robust)
+        method = _of_pairs(field, text, pairs, robust)
     _check(field, text, method, robust, backend)
     return method
 
@@ -157,11 +176,12 @@ def why_not_nccl(method: SyncMethod, robust: str = OFF) -> str:
     return ""
 
 
-def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
-    given = _given(field, text, text, tuple(CHOICES))
+def _of_pairs(field: str, text: str, pairs: str, robust: str) -> SyncMethod:
+    given = _given(field, text, pairs, tuple(CHOICES))
     codec, ratio = _codec(field, text, given.get("codec", NONE))
     rounds = rounds_of(field, text, given)
-    given_schedule = given.get("schedule", WFBP if rounds is None else BSP)
+    stale = stale_of(field, text, given)
+    given_schedule = given.get("schedule", WFBP if rounds is None and stale is None else BSP)
     schedule, size = _word(field, text, "schedule", given_schedule)
     size_bytes = 0
     if schedule in (MERGED, CUT):
@@ -170,7 +190,7 @@ def _of_pairs(field: str, text: str, robust: str) -> SyncMethod:
     given_topology = given.get("topology", DIRECT if needs_direct else RING)
     topology, count = _word(field, text, "topology", given_topology)
     servers = _number(field, text, f"{SERVERS}:K", count, 1, MOST_SERVERS) if count else 0
-    return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers)
+    return SyncMethod(schedule, topology, codec, ratio, rounds, size_bytes, servers, stale=stale)
 
 
 def _federated(field: str, text: str) -> SyncMethod:
@@ -235,9 +255,21 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
         needs = "each rank's values as they are, from each to each"
         if method.rounds is not None:
             needs = "gradients that others can compute again, and nobody else has a rank's local steps"
+        if method.stale is not None:
+            needs = "gradients that others can compute again, and nobody keeps the older parameters"
         raise _cannot(field, text, f"robust is {robust}, whose rule needs {needs}", fitting)
     if method.rounds is not None and method.schedule != BSP:
         why = f"a round's changes are whole only after its last batch, too late for {method.schedule}"
+        raise _cannot(field, text, why, replace(method, schedule=BSP, size_bytes=0))
+    if method.rounds is not None and method.stale is not None:
+        why = (
+            "rounds of local steps and steps of older gradients are two ways to wait less: one of them counts"
+        )
+        raise _cannot(field, text, why, replace(method, rounds=None))
+    if method.stale is not None and method.schedule != BSP:
+        why = (
+            f"what a rank has computed is sent when a step's parts are there, too late for {method.schedule}"
+        )
         raise _cannot(field, text, why, replace(method, schedule=BSP, size_bytes=0))
     if method.topology == RING and method.has_feedback:
         why = f"a ring adds up what arrives, and {method.codec} has to be decoded before it is added"
