@@ -55,11 +55,20 @@ def run(quick: bool) -> list[Measurement]:
     for name, outcomes in found.items():
         for what, unit in (("samples_per_s", "samples/s"), ("accuracy", "%")):
             samples = [getattr(each, what) for each in outcomes]
-            rivals = [getattr(each, what) for each in found[RIVAL]] if name != RIVAL else []
+            is_rival = name == RIVAL
+            rivals = [] if is_rival else [getattr(each, what) for each in found[RIVAL]]
             title = f"{name}: {'throughput' if unit == 'samples/s' else 'accuracy'}"
-            beside = {"rival": RIVAL, "rival_samples": rivals} if rivals else {}
-            measurements.append(measurement(title, unit, samples, **beside))
+            rival = "" if is_rival else RIVAL
+            measurements.append(measurement(title, unit, samples, rival=rival, rival_samples=rivals))
     return measurements
+
+
+def profile(quick: bool) -> str:
+    """One job by SSP, step by step: how old the gradients are that it takes."""
+    with _system() as (client, system, slow):
+        committed, _ = _trained(client, system, slow, "ssp:2", False, 1, 1 if quick else 3)
+    lines = [f"step {one.step:4d}: {1000 * one.step_s:7.1f} ms, {one.stale}" for one in committed[::5]]
+    return "\n".join(["one job of 4 workers by ssp:2", "", *lines, ""])
 
 
 @contextmanager
@@ -79,6 +88,16 @@ def _system() -> Iterator[tuple[Client, Embedded, Path]]:
 def _train(
     client: Client, system: Embedded, slow: Path, sync: str, is_equal: bool, seed: int, epochs: int
 ) -> Outcome:
+    committed, accuracy = _trained(client, system, slow, sync, is_equal, seed, epochs)
+    half = len(committed) // 2
+    samples = sum(each.samples for each in committed[half:])
+    return Outcome(samples / seconds_between(committed[half - 1], committed[-1]), accuracy)
+
+
+def _trained(
+    client: Client, system: Embedded, slow: Path, sync: str, is_equal: bool, seed: int, epochs: int
+) -> tuple[list[StepCommitted], float]:
+    """The steps, and the accuracy after the last epoch, in per cent."""
     slow.write_text("")
     job = client.train(
         "benchmarks.staleness_task:SlowDigits",
@@ -107,6 +126,4 @@ def _train(
     result = job.result()
     if not result.succeeded:
         raise SystemExit(f"a job by {sync} ended as {result.state}: {result.reason}")
-    half = len(committed) // 2
-    samples = sum(each.samples for each in committed[half:])
-    return Outcome(samples / seconds_between(committed[half - 1], committed[-1]), accuracy)
+    return committed, accuracy

@@ -15,7 +15,7 @@ SAMPLE_S = 0.001
 
 
 class SlowDigits(Digits):
-    """A training sample takes 1 ms, or 3 ms in the processes that the file `slow` names; test samples none."""
+    """A training sample takes 1 ms, or 3 ms in processes that the file `slow` names; test samples none."""
 
     def __init__(self, slow: str) -> None:
         super().__init__()

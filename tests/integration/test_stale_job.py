@@ -1,6 +1,7 @@
 """Jobs of three workers, one at a third of the speed, one of which is killed: each sample counts once."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,26 @@ EPOCHS, SAMPLES, STEPS, STRUCK_AT = 2, 1437, 45, 20
 pytestmark = pytest.mark.timeout(240)
 
 
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded, Path]]:
+    """A system whose workers may read a folder."""
+    folder = tmp_path_factory.mktemp("stale")
+    (folder / "data").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        with Embedded(folder / "state", (1, 1, 1), data_roots=(folder / "data",)) as started:
+            yield started, folder / "data"
+
+
 @pytest.mark.parametrize(("sync", "bound"), [("ssp:2", 2), ("backup=0.6", 0)])
 def test_each_sample_counts_once_an_epoch_though_one_is_slow_and_one_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: str, bound: int
+    system: tuple[Embedded, Path], sync: str, bound: int
 ) -> None:
     """By the trainer's ledger, and by what its events say; parts are never older than the bound."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    slow = tmp_path / "data" / "slow"
-    slow.parent.mkdir()
+    started, folder = system
+    slow = folder / "slow"
     slow.write_text("")
-    roots = (slow.parent,)
-    with (
-        Embedded(tmp_path / "state", (1, 1, 1), data_roots=roots) as system,
-        Client(system.address) as client,
-    ):
+    with Client(started.address) as client:
         job = client.train(
             "slow_worker_task:SlowWorker",
             requests=3,
@@ -45,9 +52,9 @@ def test_each_sample_counts_once_an_epoch_though_one_is_slow_and_one_dies(
                 assert event.stale is not None
                 told.append(event.stale)
                 if event.step == 1:
-                    slow.write_text(str(workers_of(system.pids["node-2"])[0].pid))
+                    slow.write_text(str(workers_of(started.pids["node-2"])[0].pid))
                 if event.step == STRUCK_AT:
-                    workers_of(system.pids["node-1"])[0].kill()
+                    workers_of(started.pids["node-1"])[0].kill()
         result = job.result(120)
         found = job.status().ledger
     assert result.succeeded, result.reason  # that all workers have the same parameters is a condition of it
