@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean bench-pipeline-recovery
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean bench-pipeline-recovery bench-staleness
 
 setup: $(READY)
 
@@ -121,6 +121,11 @@ bench-recovery: $(READY)
 # How soon a pipeline goes on after a stage's worker was killed, and what shadows cost. Some 15 minutes.
 bench-pipeline-recovery: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline_recovery
+
+# One worker of four at a third of the speed: BSP, SSP, ASP and backup workers, throughput and accuracy. A quarter of
+# an hour.
+bench-staleness: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" staleness
 
 # From the loss of leading coordinators until a worker killed at that moment is replaced; PEERLOOM_TEST_DATABASE names
 # a PostgreSQL. Some 10 minutes.

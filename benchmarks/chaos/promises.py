@@ -30,9 +30,15 @@ SYNC_METHODS = (
     "schedule=merged:4096,topology=doubling",
     "auto",
 )
-# What a round of local steps makes of the parameters depends on who trains, so faults do move its losses;
-# all else must hold.
-ROUND_METHODS = ("period=4", "period=7,outer=nesterov:1.0:0.6,codec=int8")
+# What a round of local steps makes of the parameters depends on who trains, and which parts a step takes on
+# who is there first, so faults do move these losses; all else must hold.
+ROUND_METHODS = (
+    "period=4",
+    "period=7,outer=nesterov:1.0:0.6,codec=int8",
+    "ssp:2",
+    "asp,late=weighted",
+    "backup=0.7",
+)
 # Nor are losses compared of these, whose residuals a fault takes along.
 LOSSY_METHODS = ("codec=powersgd:2", "topology=direct,codec=powersgd:4", "codec=int8,codec_from=2048")
 

@@ -17,7 +17,7 @@ from torch_power_sgd import TorchPowerSGD
 
 from benchmarks.entry_hub import HubEntries
 from peerloom.kit.logs import configure_logs
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.sync import synchroniser

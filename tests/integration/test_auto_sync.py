@@ -13,7 +13,8 @@ from worker_processes import workers_of
 
 from peerloom import Client, Embedded
 from peerloom.client.types import GenerationFormed, JobEvent, StepCommitted, SyncChanged, WorkerLost
-from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import SyncMethod
 
 LIMIT_S = 150.0
 EPOCHS, STEPS_PER_EPOCH = 6, 45

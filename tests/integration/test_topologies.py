@@ -13,7 +13,7 @@ import pytest
 import torch
 from mesh_ranks import LIMIT_S, Ranks
 
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.sync import SyncTraffic

@@ -78,6 +78,7 @@ DECISIONS = (
     "services/trainer/jobs/script_runs.py",
     "services/trainer/jobs/specs.py",
     "services/trainer/jobs/stage_entries.py",
+    "services/trainer/jobs/stale_entries.py",
     "services/trainer/jobs/sync_entries.py",
     "services/trainer/models/evaluation_rules.py",
     "services/trainer/nodes/offers.py",
@@ -113,8 +114,11 @@ DECISIONS = (
     "src/peerloom/kit/parallel_plan.py",
     "src/peerloom/kit/principal.py",
     "src/peerloom/kit/roles.py",
+    "src/peerloom/kit/sample_ranges.py",
+    "src/peerloom/kit/stale_steps.py",
     "src/peerloom/kit/sync_auto.py",
     "src/peerloom/kit/sync_explained.py",
+    "src/peerloom/kit/sync_grammar.py",
     "src/peerloom/kit/sync_method.py",
     "src/peerloom/kit/sync_model/",
     "src/peerloom/sandbox/grant.py",
@@ -125,6 +129,7 @@ DECISIONS = (
     "src/peerloom/worker/plan/balancing.py",
     "src/peerloom/worker/plan/shadow_limits.py",
     "src/peerloom/worker/script/environment.py",
+    "src/peerloom/worker/stale/handing_out.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.
 IMPURE = (
@@ -253,6 +258,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "kit.plan_model",
         "kit.printable",
         "kit.sync_explained",
+        "kit.sync_grammar",
         "kit.sync_method",
         "kit.sync_model",
         "sandbox.bubblewrap",

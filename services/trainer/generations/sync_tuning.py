@@ -16,7 +16,8 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync
-from peerloom.kit.sync_method import NONE, SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import NONE, SyncMethod
 from peerloom.kit.sync_model.sync_choice import RankedMethod, ranked
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.generations.sync_decisions import (

@@ -11,6 +11,7 @@ from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
 from peerloom.services.trainer.jobs.federated_entries import enter_round, forget_rounds, judge_rounds
+from peerloom.services.trainer.jobs.stale_entries import enter_parts, forget_parts, words_of
 from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepProgress
 
 # A job's record is written at every step, so it must not grow with the number of generations.
@@ -63,6 +64,8 @@ def add_step(ledger: Ledger, step: StepProgress) -> None:
         if len(ledger.stretches) > STRETCHES_KEPT:
             _put_together(ledger)
         return
+    if step.HasField("stale"):
+        enter_parts(ledger, step)
     end = step.first_sample + step.samples
     newest = ledger.stretches[-1] if ledger.stretches else None
     if newest is not None and _follows(ledger, newest, step):
@@ -91,6 +94,7 @@ def go_back_in(job: Job, step: int) -> None:
         forget_rounds(job.ledger, step)
     else:
         go_back(job.ledger, step, step_samples(job))
+        forget_parts(job.ledger)
 
 
 def go_back(ledger: Ledger, step: int, step_samples: int) -> None:
@@ -135,7 +139,7 @@ def judge(ledger: Ledger, epochs: int | None = None) -> tuple[bool, str]:
     done, rest = divmod(expected, samples)
     parts = [f"{done} epoch{'s' if done > 1 else ''} of {samples} samples"] if done else []
     parts += [f"{rest} samples of epoch {done + 1}"] if rest or not done else []
-    return True, f"exact: {' and '.join(parts)}, each used once"
+    return True, f"exact: {' and '.join(parts)}, each used once{words_of(ledger)}"
 
 
 def show_verdict(job: Job) -> Job:

@@ -12,6 +12,7 @@ from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JO
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF, check_robust
 from peerloom.kit.sync_auto import asked_sync
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.jobs.federated_entries import with_shards
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
 from peerloom.worker.tasks import built_in
@@ -57,7 +58,13 @@ def complete_spec(spec: JobSpec) -> JobSpec:
     _check(full)
     backend = Backend.Name(full.backend).removeprefix("BACKEND_").lower()
     if not full.HasField("script"):
-        full.sync = str(with_shards(asked_sync("spec.sync", full.sync, full.robust, backend), full))
+        asked = with_shards(asked_sync("spec.sync", full.sync, full.robust, backend), full)
+        if full.equal_shares and isinstance(asked, SyncMethod) and asked.stale is not None:
+            limit = (
+                "unset with a staleness or a backup: parts are equal, and who is faster takes more of them"
+            )
+            raise InvalidArgumentError.of_field("spec.equal_shares", full.equal_shares, limit)
+        full.sync = str(asked)
     return full
 
 

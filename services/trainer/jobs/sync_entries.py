@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_auto import first_method, is_auto
-from peerloom.kit.sync_method import HIERARCHY, SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import HIERARCHY, SyncMethod
 from peerloom.kit.sync_sites import renamed
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
 from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction, TriedSync

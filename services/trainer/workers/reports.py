@@ -27,6 +27,7 @@ from peerloom.services.trainer.jobs.sample_ledger import (
     steps_per_epoch,
     total_steps,
 )
+from peerloom.services.trainer.jobs.stale_entries import is_stale, why_not_parts
 from peerloom.services.trainer.workers.stage_reports import why_not_held, why_not_shadow, why_not_stage
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
@@ -187,6 +188,8 @@ def _why_not_step(job: Job, step: StepProgress) -> str:
             f"it reports step {step.step} with {step.samples} samples from {step.first_sample} of epoch "
             f"{step.epoch}, but that step has {expected[2]} from {expected[1]} of epoch {expected[0]}"
         )
+    if is_stale(job) and (why_not := why_not_parts(job, step)):
+        return why_not
     if not 1 <= step.generation <= job.generation:
         return f"it reports a step of generation {step.generation} of {job.generation}"
     if len(step.batch_shares) > len(job.workers):

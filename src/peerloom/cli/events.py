@@ -43,6 +43,8 @@ def _describe(event: JobEvent) -> str:
         return f"generation {event.generation}: {workers} over {event.backend}{method}{begin}"
     if isinstance(event, StepCommitted) and event.federated is not None:
         return f"round {event.step}: {event.federated}"
+    if isinstance(event, StepCommitted) and event.stale is not None and event.stale.has_refused:
+        return f"step {event.step}: {event.stale}"
     if isinstance(event, EpochFinished):
         return f"epoch {event.epoch}: {event.metric_name} {event.metric:.4f}, loss {event.loss:.4f}"
     if isinstance(event, WorkerLost):

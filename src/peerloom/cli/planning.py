@@ -119,7 +119,7 @@ def plan_options(command: Command) -> Command:
 def plan_setting_of(chosen: dict[str, Any]) -> "PlanSetting":
     """What the flags describe. Raises InvalidArgumentError."""
     from peerloom.kit.plan_model.plan_setting import PlanSetting, PlanSlot
-    from peerloom.kit.sync_method import parse_sync
+    from peerloom.kit.sync_grammar import parse_sync
     from peerloom.kit.sync_model.scheme import scheme_of
 
     missing = [f"--{name}" for name in ("slots", "memory", "batch") if chosen[name] is None]

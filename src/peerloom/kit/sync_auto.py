@@ -8,14 +8,8 @@ from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_method import (
-    DIRECT,
-    MAX_SYNC_CHARACTERS,
-    RING,
-    SyncMethod,
-    parse_sync,
-    why_not_nccl,
-)
+from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS, parse_sync
+from peerloom.kit.sync_method import DIRECT, RING, SyncMethod, why_not_nccl
 from peerloom.kit.sync_model.sync_choice import EXACT, QUALITIES, candidates
 
 AUTO = "auto"

@@ -7,8 +7,10 @@ from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.codec_sizes import LEAST_SAVED_BYTES, VALUE_BYTES, encoded_bytes
 from peerloom.kit.federated_rounds import BOUND, EVEN, FEDERATED_CHOICES, FederatedRounds
 from peerloom.kit.local_rounds import ADAM, AVERAGE, NESTEROV, OUTER_CHOICES, LocalRounds
+from peerloom.kit.stale_steps import LATE_CHOICES, WEIGHTED, StaleSteps
 from peerloom.kit.sync_auto import is_auto
-from peerloom.kit.sync_method import CHOICES, DOUBLING, HIERARCHY, NONE, RING, SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import CHOICES, parse_sync
+from peerloom.kit.sync_method import DOUBLING, HIERARCHY, NONE, RING, SyncMethod
 
 _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 
@@ -19,7 +21,7 @@ class SyncExplanation:
     gradients (of powersgd in a square matrix of a million values), and `bytes_ratio`, the same as a part of
     what codec=none takes. A step has `batches`; `period`
     and `outer` are empty where that is one, whose gradients travel. `clients` and `stale` are of federated
-    rounds, and else empty."""
+    rounds, and else empty, and so is `late_gradients` without a staleness or a backup."""
 
     method: str
     schedule: str
@@ -29,6 +31,7 @@ class SyncExplanation:
     outer: str
     clients: str
     stale: str
+    late_gradients: str
     batches: int
     bytes_per_parameter: float
     bytes_ratio: float
@@ -57,6 +60,7 @@ def explained(method: SyncMethod) -> SyncExplanation:
         period=_period(method),
         clients=_clients(method.federated) if method.federated is not None else "",
         stale=_stale(method.federated) if method.federated is not None else "",
+        late_gradients=_late(method.stale) if method.stale is not None else "",
         outer=_outer(method.rounds) if method.rounds is not None else "",
         batches=method.batches,
         bytes_per_parameter=each,
@@ -89,6 +93,8 @@ def _small_messages(method: SyncMethod) -> str:
 def _schedule(method: SyncMethod) -> str:
     if method.rounds is not None:
         return "what the local steps changed leaves after the round's last batch"
+    if method.stale is not None:
+        return "a batch's worth of parts leaves when it is there, while the ranks compute the next ones"
     return _described("schedule", method.schedule)
 
 
@@ -140,6 +146,23 @@ def _stale(federated: FederatedRounds) -> str:
     word = f"{federated.stale}:S" if federated.stale == BOUND else federated.stale
     s = f" (S is {federated.bound})" if federated.stale == BOUND else ""
     return f"{FEDERATED_CHOICES['stale'][word]}{s}; an update counts once, and one that isn't finite never"
+
+
+def _late(stale: StaleSteps) -> str:
+    if stale.bound is None:
+        age = "a gradient counts however old its parameters are, and nobody is waited for"
+    else:
+        age = f"no gradient counts whose parameters are more than {stale.bound} steps old"
+    beyond = ""
+    if stale.backup:
+        beyond = (
+            f"; a step takes parts from {stale.backup:.0%} of the ranks, and a part beyond the bound is "
+            "refused: its samples are handed out again"
+        )
+    elif stale.bound is not None:
+        beyond = "; who would be beyond that is waited for"
+    weight = f"; {LATE_CHOICES[WEIGHTED]}" if stale.weighted else ""
+    return f"{age}{beyond}{weight}; each sample counts once an epoch"
 
 
 def _outer(rounds: LocalRounds) -> str:

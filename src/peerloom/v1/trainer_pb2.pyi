@@ -224,6 +224,8 @@ class JobSpec(_message.Message):
     With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
     step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM|adam:RATE says what becomes
     of the workers' changes. In a job's record all pairs are there.
+    With staleness=S, 0 to 1,000 ("ssp:S"), or any ("asp"), late=merge|weighted, and backup=PART, above 0 and at most 1,
+    a step takes a batch's worth of parts that workers have computed by parameters at most S steps old.
     Or "federated", perhaps with pairs behind it of algorithm=fedavg|fedprox|fedadam, epochs=E or h=H, mu=MU, rate=RATE,
     clients=FRACTION or N, quorum=PART, sampling=even|belief, stale=refuse|bound:S|weighted,
     split=even|dirichlet:ALPHA|size:ALPHA, shards=N, topology, codec and codec_from: a step, and an epoch, is a
@@ -1391,6 +1393,8 @@ class Ledger(_message.Message):
     IS_EXACT_FIELD_NUMBER: _builtins.int
     VERDICT_FIELD_NUMBER: _builtins.int
     CLIENTS_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
     """Samples in the training set; 0 while unknown."""
     discarded_samples: _builtins.int
@@ -1409,6 +1413,16 @@ class Ledger(_message.Message):
     def clients(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientTotals]:
         """What counted of each client, in a federated job: in one, stretches count samples from the beginning of the job."""
 
+    @_builtins.property
+    def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleRange]:
+        """The positions of the epoch under way that have counted, where the job's `sync` has a staleness or a backup: there
+        samples count in another order, and stretches say how many have. Empty where an epoch begins, and while nobody knows.
+        """
+
+    @_builtins.property
+    def stale(self) -> Global___StaleTotals:
+        """What became of parts in such a job, of all steps that were made."""
+
     def __init__(
         self,
         *,
@@ -1418,14 +1432,54 @@ class Ledger(_message.Message):
         is_exact: _builtins.bool = ...,
         verdict: _builtins.str = ...,
         clients: _abc.Iterable[Global___ClientTotals] | None = ...,
+        counted: _abc.Iterable[Global___SampleRange] | None = ...,
+        stale: Global___StaleTotals | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stale", b"stale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "discarded_samples", b"discarded_samples", "is_exact", b"is_exact", "stretches", b"stretches", "training_samples", b"training_samples", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "counted", b"counted", "discarded_samples", b"discarded_samples", "is_exact", b"is_exact", "stale", b"stale", "stretches", b"stretches", "training_samples", b"training_samples", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
+
+@_typing.final
+class StaleTotals(_message.Message):
+    """Parts of batches, and how old the parameters were that their gradients are of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    MERGED_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    REFUSED_SAMPLES_FIELD_NUMBER: _builtins.int
+    parts: _builtins.int
+    """Parts that counted."""
+    merged: _builtins.int
+    """Those of them whose parameters weren't the newest."""
+    oldest: _builtins.int
+    """How many steps old they were at most."""
+    refused: _builtins.int
+    """Parts that were refused as too old, and handed out again."""
+    refused_samples: _builtins.int
+    """Samples of these."""
+    def __init__(
+        self,
+        *,
+        parts: _builtins.int = ...,
+        merged: _builtins.int = ...,
+        oldest: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        refused_samples: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["merged", b"merged", "oldest", b"oldest", "parts", b"parts", "refused", b"refused", "refused_samples", b"refused_samples"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StaleTotals: _TypeAlias = StaleTotals  # noqa: Y015
 
 @_typing.final
 class ClientTotals(_message.Message):
@@ -2146,6 +2200,7 @@ class StepProgress(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     BATCH_SHARES_FIELD_NUMBER: _builtins.int
     FEDERATED_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """From 1."""
     total_steps: _builtins.int
@@ -2186,6 +2241,12 @@ class StepProgress(_message.Message):
     def federated(self) -> Global___FederatedRound:
         """Who took part, where the job is federated."""
 
+    @_builtins.property
+    def stale(self) -> Global___StaleStep:
+        """Which parts it took, where the job's `sync` has a staleness or a backup; `first_sample` then says how many of the
+        epoch's samples had counted before.
+        """
+
     def __init__(
         self,
         *,
@@ -2205,14 +2266,119 @@ class StepProgress(_message.Message):
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         batch_shares: _abc.Iterable[_builtins.int] | None = ...,
         federated: Global___FederatedRound | None = ...,
+        stale: Global___StaleStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["federated", b"federated"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["federated", b"federated", "stale", b"stale"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "federated", b"federated", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "federated", b"federated", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "stale", b"stale", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepProgress: _TypeAlias = StepProgress  # noqa: Y015
+
+@_typing.final
+class StaleStep(_message.Message):
+    """The parts of an epoch that a step took, whoever had computed them, and those that it refused."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PUSHES_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pushes(self) -> _containers.RepeatedCompositeFieldContainer[Global___StalePush]:
+        """What they are; what isn't refused has as many samples together as the step."""
+
+    @_builtins.property
+    def counted(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleRange]:
+        """The positions of the epoch that had counted before the step, in order."""
+
+    def __init__(
+        self,
+        *,
+        pushes: _abc.Iterable[Global___StalePush] | None = ...,
+        counted: _abc.Iterable[Global___SampleRange] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "pushes", b"pushes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StaleStep: _TypeAlias = StaleStep  # noqa: Y015
+
+@_typing.final
+class StalePush(_message.Message):
+    """A part of an epoch that a worker has computed the gradient of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SAMPLES_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.str
+    """Its node."""
+    version: _builtins.int
+    """The version of the parameters that it began with: steps that were committed then."""
+    verdict: _builtins.str
+    """"accepted", "merged" when it began with an older version, or "refused": its samples are handed out again."""
+    weight: _builtins.float
+    """How many times its gradient counts, 0 to 1."""
+    age: _builtins.int
+    """How many steps old these parameters were when a step took it; of a refused one, after the step that refused it."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    @_builtins.property
+    def samples(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleRange]:
+        """The positions of its samples in the epoch's order."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        samples: _abc.Iterable[Global___SampleRange] | None = ...,
+        verdict: _builtins.str = ...,
+        weight: _builtins.float = ...,
+        age: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "node_id", b"node_id", "reason", b"reason", "samples", b"samples", "verdict", b"verdict", "version", b"version", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StalePush: _TypeAlias = StalePush  # noqa: Y015
+
+@_typing.final
+class SampleRange(_message.Message):
+    """Positions in an epoch's order, from `first` to `end`, without it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """From 0."""
+    end: _builtins.int
+    """Above first."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first", b"first"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleRange: _TypeAlias = SampleRange  # noqa: Y015
 
 @_typing.final
 class FederatedRound(_message.Message):

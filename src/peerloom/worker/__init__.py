@@ -9,5 +9,6 @@ generation breaks the process stays, and joins the next one with the state it ha
     joining/    how a newcomer gets the state: a broadcast, or a catch-up while the others train on
     sync/       how local gradients become one update
     federated/  rounds in which clients train on data of their own
+    stale/      steps of gradients that may be of older parameters
     tasks/      the built-in tasks, and importing others
 """

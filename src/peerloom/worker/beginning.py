@@ -8,7 +8,8 @@ from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
-from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration, JobSpec, WorkerPrepared
 from peerloom.worker.agent_artifacts import fetch_artifact
 from peerloom.worker.assignment import Assignment
@@ -17,6 +18,7 @@ from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.step_chance import seed_all
 from peerloom.worker.task import load_task
 from peerloom.worker.training import Training
@@ -37,10 +39,16 @@ def begin_training(
         spec = fill_in(spec, task)
         if parse_plan("spec.plan", spec.plan).is_pipeline:
             return spec, PipelineTraining(task, spec, device)
-        training = (FederatedTraining if is_federated(spec.sync) else Training)(task, spec, device)
+        training = _kind_of(spec)(task, spec, device)
     if spec.initial_model_digest:
         training.state.load_model(fetch_artifact(assignment, spec.initial_model_digest))
     return spec, training
+
+
+def _kind_of(spec: JobSpec) -> type[Training]:
+    if is_federated(spec.sync):
+        return FederatedTraining
+    return StaleTraining if first_method(spec.sync, spec.robust or OFF).stale is not None else Training
 
 
 def prepared_of(training: Training | PipelineTraining, spec: JobSpec) -> WorkerPrepared:

@@ -14,6 +14,8 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.round_work import make_round
 from peerloom.worker.schedule import split_batch
+from peerloom.worker.stale.stale_step import StaleStepMade, make_stale_step
+from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import Synchroniser, synchroniser
 from peerloom.worker.sync.robust.common_coin import CommonCoin
@@ -132,17 +134,10 @@ def _step(
     epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
     training.residuals.begin(step)
     training.begin_step(step, group.rank, shares)
-    made: RoundMade | None = None
-    if isinstance(training, FederatedTraining):
-        made = make_federated_round(training, training.federation, group, sync, step)
-        loss, counts = made.loss, made.counts
-    elif training.local_steps is None:
-        loss, counts = _make_batch(training, group, sync, joining, audits, shares)
-        if not training.settle(step):
-            training.state.updater.clear()
-            return None
-    else:
-        loss, counts = make_round(training, training.local_steps, group, sync, step, shares)
+    worked = _work(training, group, sync, joining, audits, shares)
+    if worked is None:
+        return None
+    loss, counts, made = worked
     training.residuals.commit()
     # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
     audit_s = audits.make(step, counts)
@@ -167,15 +162,41 @@ def _step(
         compute_s=compute_s,
         communication_s=communication_s,
         communicated_bytes=communicated,
-        first_sample=first if made is None else made.first_sample,
+        first_sample=made.first_sample if isinstance(made, RoundMade) else first,
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
         batch_shares=balance.news(shares) if made is None else [],
-        federated=made.told if made is not None else None,
+        federated=made.told if isinstance(made, RoundMade) else None,
+        stale=made.told if isinstance(made, StaleStepMade) else None,
     )
     training.figures.add(progress)
     return progress
+
+
+def _work(
+    training: Training,
+    group: Group,
+    sync: Synchroniser,
+    joining: Joining,
+    audits: Audits,
+    shares: list[int],
+) -> tuple[float, list[int], RoundMade | StaleStepMade | None] | None:
+    """What comes before the update: the mean loss, the samples of each rank, and what else is told."""
+    step = joining.step
+    if isinstance(training, FederatedTraining):
+        made = make_federated_round(training, training.federation, group, sync, step)
+        return made.loss, made.counts, made
+    if isinstance(training, StaleTraining):
+        stale = make_stale_step(training, group, sync, step)
+        return stale.loss, stale.counts, stale
+    if training.local_steps is not None:
+        return *make_round(training, training.local_steps, group, sync, step, shares), None
+    loss, counts = _make_batch(training, group, sync, joining, audits, shares)
+    if not training.settle(step):
+        training.state.updater.clear()
+        return None
+    return loss, counts, None
 
 
 def _make_batch(

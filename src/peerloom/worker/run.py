@@ -47,6 +47,7 @@ from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_run import enter_stage, run_stage
 from peerloom.worker.result import result_of
 from peerloom.worker.script.script_worker import ScriptWorker
+from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.trainer_session import TrainerSession
 from peerloom.worker.training import Training
 
@@ -247,7 +248,7 @@ class TrainingWorker:
             self._say_ready(group)
         session.set_reporting(group.rank == 0)
         shares = list(config.batch_shares) or [1] * config.world_size
-        is_fixed = self._spec.equal_shares or isinstance(training, FederatedTraining)
+        is_fixed = self._spec.equal_shares or isinstance(training, FederatedTraining | StaleTraining)
         balance = Balance(shares, is_fixed)
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0

@@ -5,7 +5,7 @@ import pytest
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.federated_rounds import FederatedRounds
 from peerloom.kit.sync_explained import explained
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_grammar import parse_sync
 
 REST = "clients=1.0,quorum=0.9,sampling=even,stale=refuse,split=even"
 RING = "topology=ring,codec=none"

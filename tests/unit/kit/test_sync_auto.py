@@ -4,7 +4,8 @@ import pytest
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.sync_auto import AutoSync, asked_sync, first_method, is_auto, why_gloo
-from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.kit.sync_model.sync_choice import QUALITIES
 
 

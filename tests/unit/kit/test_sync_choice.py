@@ -3,7 +3,8 @@
 import pytest
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.sync_method import DIRECT, INT4, SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import DIRECT, INT4, SyncMethod
 from peerloom.kit.sync_model.access_links import SyncNetwork
 from peerloom.kit.sync_model.layer_times import even_layers
 from peerloom.kit.sync_model.sync_choice import EXACT, NEAR, RELAXED, candidates, choose_sync, ranked
@@ -34,7 +35,7 @@ def test_qualities_allow_more_and_more() -> None:
 def test_powersgd_is_relaxed_and_goes_every_way() -> None:
     """Over 5 Mbit/s its factors take a hundredth of the bits: nothing that keeps gradients is faster."""
     found = {one for one in candidates(RELAXED) if one.low_rank}
-    assert {one.topology for one in found} == {"ring", "direct", "ps"}
+    assert {one.topology for one in found} == {"ring", "direct", "ps", "doubling"}
     assert not any(one.low_rank for one in candidates(NEAR))
     by_step = [one for one in candidates(RELAXED) if one.rounds is None]
     assert ranked(by_step, setting(5e6))[0].method.codec == "powersgd"

@@ -15,7 +15,8 @@ from peerloom.kit.codec_sizes import (
     square_side,
 )
 from peerloom.kit.sync_explained import explained
-from peerloom.kit.sync_method import PRESETS, SyncMethod, parse_sync, why_not_nccl
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import PRESETS, SyncMethod, why_not_nccl
 
 
 def parsed(text: str, robust: str = "off", backend: str = "auto") -> str:
@@ -231,6 +232,7 @@ def test_an_explanation_has_the_bytes_and_the_promises() -> None:
     assert [name for name, method in PRESETS.items() if not explained(method).is_exact] == [
         "local-sgd",
         "diloco",
+        "asp",
     ]
 
 
@@ -256,8 +258,8 @@ def test_rounds_are_explained_with_what_holds_and_when() -> None:
 
 def test_the_survey_s_seven_are_there_by_name() -> None:
     seven = {f"{schedule}-{way}" for schedule in ("bsp", "wfbp", "bytescheduler") for way in ("ps", "a2a")}
-    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco"}
-    assert len({str(method) for method in PRESETS.values()}) == 9
+    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco", "asp"}
+    assert len({str(method) for method in PRESETS.values()}) == 10
     assert "first K ranks" in explained(parse_sync("sync", "topology=ps:2")).topology
     assert "first K ranks" not in explained(parse_sync("sync", "topology=ps")).topology
 

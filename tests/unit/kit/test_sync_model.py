@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, HIERARCHY, SERVERS, SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, HIERARCHY, SERVERS, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.buckets import GradientBucket, buckets_of
 from peerloom.kit.sync_model.layer_times import LayerTimes, even_layers

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peerloom.kit.sync_method import SyncMethod, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod
 from peerloom.services.trainer.generations.sync_decisions import (

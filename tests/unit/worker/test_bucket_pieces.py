@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.sync.bucket_pieces import BucketOwners, BucketPiece
 
 LENGTHS = st.lists(st.integers(1, 5000), min_size=1, max_size=12)

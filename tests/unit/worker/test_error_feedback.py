@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.direct import DirectExchange, Make, RowExchange
 from peerloom.worker.sync.residuals import Residuals

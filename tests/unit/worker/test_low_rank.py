@@ -8,7 +8,7 @@ from test_error_feedback import Memory, MemoryExchange
 from test_summing_by_size import Model, in_memory
 from torch import Tensor
 
-from peerloom.kit.sync_method import parse_sync
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.low_rank import LowRankSumming, is_factored
 from peerloom.worker.sync.low_rank_factors import first_directions, orthonormal, product

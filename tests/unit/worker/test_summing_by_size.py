@@ -10,7 +10,8 @@ from test_error_feedback import LIMIT_S, Memory, MemoryExchange
 from torch import Tensor
 
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.sync_method import DIRECT, RING, parse_sync
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import DIRECT, RING
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.low_rank import LowRankSumming
 from peerloom.worker.sync.residuals import Residuals

@@ -15,7 +15,8 @@ from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.federated_rounds import FEDERATED_CHOICES, FederatedRounds
 from peerloom.kit.printable import Column
 from peerloom.kit.sync_explained import explained, method_to_explain
-from peerloom.kit.sync_method import CHOICES, PRESETS, SyncMethod
+from peerloom.kit.sync_grammar import CHOICES
+from peerloom.kit.sync_method import PRESETS, SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction, predict
 from peerloom.kit.sync_model.scheme import scheme_of
 from peerloom.kit.sync_model.sync_choice import RELAXED, choose_sync
@@ -102,7 +103,8 @@ def _list_choices(invocation: Invocation) -> None:
     say("\nint8, int4, 1bit, topk and cut get topology=direct where none is given; a ring takes none.")
     say("'train --sync auto' measures and chooses; auto,quality=near has the codecs to choose from, too.")
     say("powersgd goes around a ring, too. codec_from needs a codec: it is for parameters of that size on.")
-    say("outer needs a period; without a period gradients are exchanged at each batch.\n")
+    say("outer needs a period; without a period gradients are exchanged at each batch.")
+    say("ssp:S is staleness=S, and asp staleness=any; pairs may follow, as in 'ssp:2,late=weighted'.\n")
     for line in table_lines(federated, _CHOICE_COLUMNS):
         say(line)
     say("\nThese stand behind 'federated', as in 'federated,algorithm=fedprox,clients=0.5', with topology")
@@ -131,6 +133,9 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
     if setting is not None and parsed.federated is not None:
         what = "a method whose rounds have as many batches on all: a federated client's data decide how many"
         raise InvalidArgumentError.of_field("METHOD", method, what)
+    if setting is not None and parsed.stale is not None:
+        what = "a method whose steps wait for all: with a staleness or a backup who is slow decides less"
+        raise InvalidArgumentError.of_field("METHOD", method, what)
     found = explained(parsed)
     prediction = predict(scheme_of(parsed), setting) if setting else None
     if invocation.output != "table":
@@ -154,6 +159,7 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
             ("outer", found.outer),
             ("clients", found.clients),
             ("older updates", found.stale),
+            ("older gradients", found.late_gradients),
             ("bytes a parameter", size),
             ("small messages", found.small_messages),
             ("sums", found.sums),

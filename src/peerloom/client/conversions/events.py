@@ -4,6 +4,7 @@ from peerloom.client.conversions.audits import accusation_of, dismissal_of
 from peerloom.client.conversions.evaluations import evaluation_of
 from peerloom.client.conversions.federated import round_of
 from peerloom.client.conversions.jobs import answer_of, backend_of, state_of, worker_of
+from peerloom.client.conversions.stale import stale_of
 from peerloom.client.conversions.words import time_of
 from peerloom.client.types import (
     AuditsOff,
@@ -83,4 +84,5 @@ def _step(message: WatchJobResponse) -> StepCommitted:
         metrics=dict(step.metrics),
         batch_shares=tuple(step.batch_shares),
         federated=round_of(step.federated) if step.HasField("federated") else None,
+        stale=stale_of(step.stale) if step.HasField("stale") else None,
     )

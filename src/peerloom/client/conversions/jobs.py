@@ -5,7 +5,7 @@ from typing import cast
 
 from peerloom.client.conversions.audits import audits_of
 from peerloom.client.conversions.evaluations import evaluation_of
-from peerloom.client.conversions.federated import totals_of
+from peerloom.client.conversions.ledgers import ledger_of
 from peerloom.client.conversions.syncs import sync_of
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
@@ -16,8 +16,6 @@ from peerloom.client.types import (
     JobResult,
     JobSpec,
     JobState,
-    Ledger,
-    LedgerStretch,
     LinkTraffic,
     LogLine,
     Model,
@@ -58,7 +56,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
         end_time=time_of(message, "end_time"),
         checkpoint_step=message.checkpoint.step if message.HasField("checkpoint") else None,
         checkpoint="" if is_script or state == "succeeded" else message.checkpoint.artifact.digest,
-        ledger=_ledger(message.ledger) if message.ledger.verdict and message.ledger.stretches else None,
+        ledger=ledger_of(message.ledger) if message.ledger.verdict and message.ledger.stretches else None,
         traffic=_traffic(message.traffic) if message.HasField("traffic") else None,
         audits=audits_of(message.audits) if message.HasField("audits") else None,
         evaluation=evaluation_of(message.evaluation) if message.HasField("evaluation") else None,
@@ -201,30 +199,6 @@ def _exit_status(message: trainer_pb2.Job, state: JobState) -> int | None:
 
 def _artifact(message: artifact_pb2.Artifact) -> Artifact:
     return Artifact(message.digest, message.size_bytes, message.name)
-
-
-def _ledger(message: trainer_pb2.Ledger) -> Ledger:
-    return Ledger(
-        is_exact=message.is_exact,
-        verdict=message.verdict,
-        training_samples=message.training_samples,
-        discarded_samples=message.discarded_samples,
-        stretches=tuple(
-            LedgerStretch(
-                generation=each.generation,
-                last_generation=each.last_generation,
-                workers=each.workers,
-                first_step=each.first_step,
-                last_step=each.last_step,
-                first_epoch=each.first_epoch,
-                first_sample=each.first_sample,
-                last_epoch=each.last_epoch,
-                end_sample=each.end_sample,
-            )
-            for each in message.stretches
-        ),
-        clients=totals_of(message.clients),
-    )
 
 
 def _traffic(message: trainer_pb2.NetworkTraffic) -> NetworkTraffic:

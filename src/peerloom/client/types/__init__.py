@@ -24,6 +24,8 @@ from peerloom.client.types.events import (
     ModelEvaluated,
     NodeAccused,
     NodeAnswered,
+    StalePush,
+    StaleStep,
     StateChanged,
     StepCommitted,
     SyncChanged,
@@ -45,6 +47,7 @@ from peerloom.client.types.job_records import (
     PredictedStep,
     ScriptRun,
     StageShadow,
+    StaleTotals,
     SyncInUse,
 )
 from peerloom.client.types.jobs import (
@@ -142,6 +145,9 @@ __all__ = [
     "ServiceName",
     "Session",
     "StageShadow",
+    "StalePush",
+    "StaleStep",
+    "StaleTotals",
     "Standardise",
     "StateChanged",
     "StepCommitted",

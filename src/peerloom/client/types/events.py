@@ -97,13 +97,57 @@ class FederatedRound:
 
 
 @dataclass(frozen=True)
+class StalePush:
+    """A part of a batch that a worker computed, by parameters that were `age` steps old.
+
+    `version` is what it began with, `samples` are positions in the epoch's order (first, one past the last);
+    `verdict` is "accepted", "merged" (it began with an older version), or "refused"; its gradient counts
+    `weight` times, 0 to 1.
+    """
+
+    node_id: str
+    version: int
+    age: int
+    samples: tuple[tuple[int, int], ...]
+    verdict: str
+    weight: float
+    reason: str
+
+    def __str__(self) -> str:
+        places = ", ".join(f"{first} to {end}" for first, end in self.samples)
+        return f"samples {places} by {self.node_id} from version {self.version} {self.verdict}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class StaleStep:
+    """The parts that a step took or refused, and the positions of its epoch that had `counted` before it."""
+
+    pushes: tuple[StalePush, ...]
+    counted: tuple[tuple[int, int], ...]
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether a part came too late."""
+        return any(push.verdict == "refused" for push in self.pushes)
+
+    def __str__(self) -> str:
+        refused = [push for push in self.pushes if push.verdict == "refused"]
+        taken = [push for push in self.pushes if push.verdict != "refused"]
+        oldest = max((push.age for push in taken), default=0)
+        age = f", up to {oldest} step{'s' * (oldest > 1)} old" if oldest else ""
+        late = "".join(f"; {push}" for push in refused)
+        return f"takes {len(taken)} part{'s' * (len(taken) > 1)}{age}{late}"
+
+
+@dataclass(frozen=True)
 class StepCommitted(JobEvent):
     """A step was committed: a batch, or a round of them where the job's `sync` has a period.
 
     `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
     step, `compute_s` and `communication_s` its parts, in seconds; `metrics` is what a script logged.
     `batch_shares` says how batches are divided from this step on, in proportion, by rank; empty: as before.
-    `federated` says who took part, where the job is federated.
+    `federated` says who took part, where the job is federated, and `stale` which parts it took, where the
+    job's `sync` has a staleness or a backup.
     """
 
     step: int
@@ -119,6 +163,7 @@ class StepCommitted(JobEvent):
     metrics: Mapping[str, float] = field(default_factory=dict)
     batch_shares: tuple[int, ...] = ()
     federated: FederatedRound | None = None
+    stale: StaleStep | None = None
 
     def __str__(self) -> str:
         total = f" of {self.total_steps}" if self.total_steps else ""

@@ -45,12 +45,27 @@ class ClientTotals:
 
 
 @dataclass(frozen=True)
+class StaleTotals:
+    """What became of parts of batches: how many counted, those of them that began with an older version.
+
+    They were at most `oldest` steps old; `refused` came too late, and were handed out again.
+    """
+
+    parts: int
+    merged: int
+    oldest: int
+    refused: int
+    refused_samples: int
+
+
+@dataclass(frozen=True)
 class Ledger:
     """Which samples the committed steps used. `is_exact`: each one once; else `verdict` says what is wrong.
 
     `discarded_samples` were used in steps that were lost with all workers, and were used again. A federated
     job has `clients`: its stretches count samples of updates from the job's beginning, and `is_exact` says
-    that each update counted once.
+    that each update counted once. With a staleness or a backup samples count in any order: `counted` are the
+    positions of the epoch under way that have, and `stale` tells of the parts.
     """
 
     is_exact: bool
@@ -59,6 +74,8 @@ class Ledger:
     discarded_samples: int
     stretches: tuple[LedgerStretch, ...]
     clients: tuple[ClientTotals, ...] = ()
+    counted: tuple[tuple[int, int], ...] = ()
+    stale: StaleTotals | None = None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ class ScriptTraining(Training):
         if self.sync.rounds is not None:
             limit = "without a period: a script exchanges gradients in each step"
             raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
+        if self.sync.stale is not None:
+            limit = "without staleness and backup: a script computes by itself, and waits for each step's sum"
+            raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
         self.state.registered = dict(task.loop.registered)
         data = task.loop.data
         self._ahead = ReadAhead(self.train, data.collate, data.loader) if data.loader is not None else None
