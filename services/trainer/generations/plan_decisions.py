@@ -22,7 +22,8 @@ from peerloom.kit.plan_model.shadow_room import shadow_needs
 from peerloom.kit.plan_model.stage_costs import StageCosts
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
-from peerloom.v1.trainer_pb2 import ModelPart, PlanPrediction as PredictedPlan, PredictedStage
+from peerloom.v1.trainer_pb2 import ModelPart, PredictedStage
+from peerloom.v1.trainer_pb2 import PlanPrediction as PredictedPlan
 
 WORTH = 1.1  # a prediction errs by as much
 MOVE_S = 2.0  # to form again, and to build the model's parts
@@ -68,7 +69,9 @@ def best_of(options: PlanOptions) -> PlanPrediction | None:
     return pipeline if pipeline.finished_per_s > WORTH * data.finished_per_s else data
 
 
-def pays(now: PlanPrediction | None, other: PlanPrediction, steps_left: int, lost_s: float, batch: int) -> bool:
+def pays(
+    now: PlanPrediction | None, other: PlanPrediction, steps_left: int, lost_s: float, batch: int
+) -> bool:
     """Whether another plan is worth moving to; `now` is None where the one in use can't go on.
 
     `lost_s` are the seconds of the steps that would have to be made again.
@@ -78,6 +81,11 @@ def pays(now: PlanPrediction | None, other: PlanPrediction, steps_left: int, los
     now_s, other_s = batch / now.finished_per_s, batch / other.finished_per_s
     gained_s = steps_left * (now_s - other_s)
     return now_s >= WORTH * other_s and gained_s > MOVE_WORTH * (MOVE_S + lost_s)
+
+
+def is_pipeline(found: PlanPrediction) -> bool:
+    """Whether the model is cut in it."""
+    return found.plan.kind == kinds.PIPELINE
 
 
 def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None:
@@ -102,7 +110,7 @@ def pipeline_on(
 
 def job_plan(found: PlanPrediction, setting: PlanSetting, parts: Sequence[ModelPart]) -> ParallelPlan:
     """As a job has it: stages by layers, and shadows where they are worth their cost."""
-    if found.plan.kind != kinds.PIPELINE:
+    if not is_pipeline(found):
         return ParallelPlan()
     starts = tuple(parts[stage.first].first_layer for stage in found.plan.stages[1:])
     shadow = shadow_needs(found, setting).is_worth
@@ -131,10 +139,12 @@ def message_of(found: PlanPrediction, setting: PlanSetting, parts: Sequence[Mode
 
 def why_taken(found: PlanPrediction, options: PlanOptions, setting: PlanSetting) -> str:
     """What speaks for the plan, and what was left."""
-    told = f"steps of {shown_s(found.step_s)}, {shown_number(found.finished_per_s)} samples a second predicted"
+    told = (
+        f"steps of {shown_s(found.step_s)}, {shown_number(found.finished_per_s)} samples a second predicted"
+    )
     left = len(setting.slots) - len(found.plan.slots)
     waits = f"; {left} more slot{'s' if left > 1 else ''} would gain nothing, or lack room" if left else ""
-    if found.plan.kind != kinds.PIPELINE:
+    if not is_pipeline(found):
         why = "each worker has room for the whole model"
         if options.pipeline is not None:
             why += f", and the best pipeline would make steps of {shown_s(options.pipeline.step_s)}"

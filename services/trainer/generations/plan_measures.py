@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from peerloom.errors import InvalidArgumentError
 from peerloom.kit.plan_model.model_layers import BACKWARD_RATIO, ModelLayer
 from peerloom.kit.plan_model.plan_setting import (
     SAME_HOST_BITS_PER_S,
@@ -62,11 +61,10 @@ def setting_of(
 ) -> PlanSetting:
     """The workers' slots in this order. Raises InvalidArgumentError for a model that takes no time."""
     parts = parts_of(workers)
-    if not any(part.forward_operations for part in parts):
-        raise InvalidArgumentError("What the model's layers compute can't be counted.")
+    is_counted = any(part.forward_operations for part in parts)
     on_node = Counter(worker.node_id for worker in workers)
     return PlanSetting(
-        layers=tuple(_layer(part) for part in parts),
+        layers=tuple(_layer(part, is_counted) for part in parts),
         slots=tuple(_slot(worker, on_node[worker.node_id]) for worker in workers),
         network=_network(workers, links),
         batch=planned_batch(batch),
@@ -90,9 +88,21 @@ def is_assumed(workers: Sequence[SurveyedWorker], links: Links) -> bool:
     )
 
 
-def _layer(part: ModelPart) -> ModelLayer:
-    # Of a slot of speed 1, which makes 1e9 operations a second.
-    forward_s = part.forward_operations / 1e9
+def who_lacks_room(workers: Sequence[SurveyedWorker], batch: int, state_bytes: float) -> frozenset[str]:
+    """Whose slot can't hold the whole model, and its part of a batch, with `state_bytes` a parameter."""
+    if not workers:
+        return frozenset()
+    parts, on_node = parts_of(workers), Counter(worker.node_id for worker in workers)
+    samples = -(-batch // len(workers))
+    needed = sum(part.parameters * state_bytes + samples * part.kept_bytes for part in parts)
+    slots = [(worker.worker_id, _slot(worker, on_node[worker.node_id])) for worker in workers]
+    return frozenset(worker_id for worker_id, slot in slots if slot.memory_bytes < needed)
+
+
+def _layer(part: ModelPart, is_counted: bool) -> ModelLayer:
+    # Of a slot of speed 1, which makes 1e9 operations a second. Where none are counted each parameter
+    # is used once, for a multiplication and an addition.
+    forward_s = (part.forward_operations if is_counted else 2.0 * part.parameters) / 1e9
     return ModelLayer(
         name=str(part.first_layer),
         parameters=int(part.parameters),

@@ -143,13 +143,12 @@ def resumed_spec(spec: JobSpec, plan: str) -> JobSpec:
     other.plan = asked_plan("plan", plan)
     former = 1 if is_auto_plan(spec.plan) else parse_plan("spec.plan", spec.plan).stages
     is_pipeline = not is_auto_plan(other.plan) and parse_plan("plan", other.plan).is_pipeline
+    stages = parse_plan("plan", other.plan).stages if is_pipeline else 0
     if former > 1 or is_pipeline:
         other.ClearField("min_workers")
-    if spec.max_workers == former > 1 or (is_pipeline and spec.HasField("max_workers")):
-        stages = parse_plan("plan", other.plan).stages if is_pipeline else 0
+    if spec.max_workers < stages or spec.max_workers == former > 1:
         other.ClearField("max_workers")
-        if spec.max_workers > max(stages, former):
-            other.max_workers = spec.max_workers
+    other.request_budget = max(spec.request_budget, stages)
     if spec.sync == str(SyncMethod()):
         other.ClearField("sync")
     return complete_spec(other)

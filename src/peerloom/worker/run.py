@@ -182,7 +182,10 @@ class TrainingWorker:
                 with tracing.span("join generation"):
                     group.form()
             if isinstance(training, PipelineTraining):
-                interval_s, told = self._checkpoint_interval_s, (self._beginning.spec, self._assignment, self.session)
+                interval_s, told = (
+                    self._checkpoint_interval_s,
+                    (self._beginning.spec, self._assignment, self.session),
+                )
                 run_stage(training, group, config, *told, interval_s)
             else:
                 joining = self._join(training, group, config.newcomers)

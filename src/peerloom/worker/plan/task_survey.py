@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import psutil
 import torch
 
-
 from peerloom.errors import PeerloomError
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.plan_model.model_layers import MOST_PLANNED_LAYERS
