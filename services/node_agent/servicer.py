@@ -250,12 +250,14 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         )
 
     def _accepted(self, held: Reservation, reason: str) -> RequestWorkResponse:
+        slots = self._agent.slots.count(self._agent.clock.monotonic_s()).total
         return RequestWorkResponse(
             accepted_slots=len(held.slots),
             reservation_id=held.reservation_id,
             reservation_s=self._agent.config.reservation_s,
             reason=reason,
             accelerator_kind=self._agent.machine.accelerator_kind,
+            slot_memory_bytes=self._agent.config.memory_limit_bytes // max(1, slots),
         )
 
 

@@ -97,7 +97,7 @@ def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None
 def pipeline_on(
     setting: PlanSetting, plan: ParallelPlan, parts: Sequence[ModelPart], slots: Sequence[int]
 ) -> PlanPrediction | None:
-    """A job's pipeline on slots in the order of its stages; None where one lacks room, or the cut is unknown."""
+    """A job's pipeline on slots in the order of its stages; None: one lacks room, or the cut is unknown."""
     known = {part.first_layer: number for number, part in enumerate(parts)}
     if len(slots) != plan.stages or any(start not in known for start in plan.starts):
         return None

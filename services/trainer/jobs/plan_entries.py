@@ -1,4 +1,4 @@
-"""How a job's model spreads over its workers, as its record has it: pure functions, some write into the job."""
+"""How a job's model spreads over its workers, as its record has it: pure functions of the job."""
 
 from dataclasses import dataclass, field
 

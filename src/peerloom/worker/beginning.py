@@ -50,7 +50,7 @@ class TaskBeginning:
     def training(self, spec: JobSpec) -> Training | PipelineTraining:
         """The training of a job's `spec`; at its beginning where there was none with this plan.
 
-        Raises PermissionDeniedError for another job than the worker was started for, and what the task raises.
+        Raises PermissionDeniedError for another job than it was started for, and what the task raises.
         """
         if self.made is None or self.spec.plan != spec.plan:
             self._check(spec)

@@ -6,6 +6,7 @@ from typing import cast
 from peerloom.client.conversions.audits import audits_of
 from peerloom.client.conversions.evaluations import evaluation_of
 from peerloom.client.conversions.federated import totals_of
+from peerloom.client.conversions.plans import plan_of
 from peerloom.client.conversions.syncs import sync_of
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
@@ -66,6 +67,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
         files=message.checkpoint.artifact.digest if is_script else "",
         script_run=_script_run(message.script_run) if message.HasField("script_run") else None,
         sync=sync_of(message.sync_in_use) if message.HasField("sync_in_use") else None,
+        plan=plan_of(message.plan_in_use) if message.HasField("plan_in_use") else None,
         trace_id=trace_id_in(message.traceparent),
     )
 

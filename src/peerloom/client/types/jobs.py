@@ -14,6 +14,7 @@ from peerloom.client.types.job_records import (
     ModelStage,
     NetworkTraffic,
     NodeChoice,
+    PlanInUse,
     ScriptRun,
     StageShadow,
     SyncInUse,
@@ -209,8 +210,8 @@ class Job(ShownInNotebooks):
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
     is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
     when that was last stored, empty for nothing; `sync` is what the trainer chose where the job's is "auto",
-    None before its first generation and in all other jobs; `trace_id` names its trace, 32 hexadecimal digits,
-    empty where it isn't traced.
+    None before its first generation and in all other jobs; `plan` is the same of plans; `trace_id` names its
+    trace, 32 hexadecimal digits, empty where it isn't traced.
     """
 
     id: str
@@ -236,6 +237,7 @@ class Job(ShownInNotebooks):
     script_run: ScriptRun | None = None
     files: str = ""
     sync: SyncInUse | None = None
+    plan: PlanInUse | None = None
     trace_id: str = ""
 
     @property

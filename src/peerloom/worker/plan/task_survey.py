@@ -1,4 +1,4 @@
-"""What a job with plan "auto" wants to know of its task and a slot, before any worker holds a part of a model."""
+"""What a job with plan "auto" wants to know of its task and a slot, before a worker holds a model."""
 
 from collections.abc import Sequence
 

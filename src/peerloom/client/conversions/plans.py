@@ -1,0 +1,28 @@
+"""What a job's trainer chose of plans."""
+
+from peerloom.client.types import PlanInUse, PredictedPlan, PredictedStage
+from peerloom.v1 import trainer_pb2
+
+
+def plan_of(message: trainer_pb2.JobPlan) -> PlanInUse:
+    """A JobPlan message as a value."""
+    predicted = predicted_of(message.predicted) if message.HasField("predicted") else None
+    measured_step_s = message.measured_step_s or None
+    return PlanInUse(message.plan, message.reason, predicted, measured_step_s, message.changes)
+
+
+def predicted_of(message: trainer_pb2.PlanPrediction) -> PredictedPlan:
+    """A PlanPrediction message as a value."""
+    stages = tuple(
+        PredictedStage(
+            first_layer=stage.first_layer,
+            last_layer=stage.last_layer,
+            nodes=tuple(stage.nodes),
+            computing_s=stage.computing_s,
+            idle_ratio=stage.idle_ratio,
+            needed_bytes=stage.needed_bytes,
+            memory_bytes=stage.memory_bytes,
+        )
+        for stage in message.stages
+    )
+    return PredictedPlan(message.step_s, message.samples_per_s, message.binds, stages)
