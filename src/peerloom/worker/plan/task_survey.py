@@ -49,8 +49,8 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _used_bytes() -> int:
-    memory = psutil.Process().memory_info()
-    return int(max(0, memory.rss - memory.shared))
+    # What it shares with the process that it was forked from isn't the slot's.
+    return int(psutil.Process().memory_full_info().uss)
 
 
 def _parts_of(task: Task, spec: JobSpec) -> tuple[list[ModelPart], str]:
