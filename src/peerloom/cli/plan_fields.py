@@ -1,4 +1,4 @@
-"""What `jobs show` tells of a plan that the trainer chose: which, why, and the predicted step beside the measured."""
+"""What `jobs show` tells of a plan that the trainer chose: why, and its step as predicted and measured."""
 
 from collections import Counter
 
