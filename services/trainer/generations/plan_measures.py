@@ -24,6 +24,7 @@ BELIEVED_S = 3600.0
 LEAST_BELIEF, MOST_BELIEF = 0.01, 0.999
 PASS_OVERHEAD_S = 2e-3  # to take a micro-batch from a socket, and to hand it on
 UNKNOWN_GFLOPS = 1.0
+RUNTIME_BYTES = 64e6  # that torch takes beside tensors once it trains: workspaces, threads, connections
 # Beyond this many samples a batch is planned for as a multiple of it, so that it has micro-batches.
 ROUNDED_BATCH = 16
 
@@ -117,7 +118,8 @@ def _slot(worker: SurveyedWorker, on_node: int) -> PlanSlot:
     said = worker.said
     free_bytes = float(said.free_bytes // on_node)
     if worker.lent_bytes:
-        free_bytes = min(free_bytes, max(0.0, float(worker.lent_bytes) - said.used_bytes))
+        free_bytes = min(free_bytes, float(worker.lent_bytes) - said.used_bytes)
+    free_bytes = max(0.0, free_bytes - RUNTIME_BYTES)
     belief = min(MOST_BELIEF, max(LEAST_BELIEF, worker.belief))
     stays_s = BELIEVED_S / -math.log(belief)
     return PlanSlot(worker.node_name, said.speed_gflops or UNKNOWN_GFLOPS, free_bytes, stays_s)

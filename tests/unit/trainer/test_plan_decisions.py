@@ -9,6 +9,7 @@ from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.services.trainer.generations import plan_decisions as p
 from peerloom.services.trainer.generations.plan_measures import (
+    RUNTIME_BYTES,
     SurveyedWorker,
     is_assumed,
     parts_of,
@@ -20,6 +21,7 @@ from peerloom.services.trainer.generations.plan_pace import PlanPace
 from peerloom.v1.trainer_pb2 import MeasuredLink, ModelPart, StepProgress, WorkerPrepared
 
 MB = 10**6
+TAKEN = int(RUNTIME_BYTES)
 # 1 M parameters are 16 MB with gradients and moments; layer 1 of each part has nothing to train.
 PARTS = [
     ModelPart(
@@ -35,6 +37,7 @@ PARTS = [
 
 
 def worker(number: int, free_bytes: int = 1000 * MB, lent_bytes: int = 0, node: str = "") -> SurveyedWorker:
+    free_bytes += TAKEN
     said = WorkerPrepared(speed_gflops=1.0, parts=PARTS, free_bytes=free_bytes, used_bytes=10 * MB)
     return SurveyedWorker(f"w{number}", node or f"n{number}", node or f"n{number}", said, 0.9, lent_bytes)
 
@@ -81,8 +84,8 @@ def test_over_a_slow_link_a_pipeline_is_faster_and_shown_as_jobs_take_it() -> No
 
 
 def test_where_the_model_fits_no_slot_it_is_cut() -> None:
-    """64 MB in all; a slot has 40 MB, of what the owner lends 50 less the 10 that the worker uses already."""
-    found = options([worker(0, lent_bytes=50 * MB), worker(1, lent_bytes=50 * MB)])
+    """64 MB in all; a slot has 40 MB, of what the owner lends 114 less 10 that its worker uses, and 64 more."""
+    found = options([worker(0, lent_bytes=114 * MB), worker(1, lent_bytes=114 * MB)])
     assert found.data is None
     assert found.why_no_data == "doesn't fit: layers 0 to 3 would need 64 MB on n0, 24 MB more than it has"
     best = p.best_of(found)
@@ -99,7 +102,7 @@ def test_no_fit_says_what_is_missing_and_where() -> None:
 
 
 def test_slots_of_one_node_share_its_memory_and_need_no_link() -> None:
-    both = [worker(0, free_bytes=100 * MB, node="n"), worker(1, free_bytes=100 * MB, node="n")]
+    both = [worker(0, free_bytes=164 * MB, node="n"), worker(1, free_bytes=164 * MB, node="n")]
     setting = setting_of(both, 8, SyncScheme(), {}, 10.0)
     assert [slot.memory_bytes for slot in setting.slots] == [50 * MB, 50 * MB]
     assert not is_assumed(both, {})
