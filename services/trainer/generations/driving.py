@@ -1,5 +1,6 @@
 """Carries out what is decided of a job's generations, until its model is there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from peerloom.errors import DataLossError, PeerloomError
@@ -33,8 +34,8 @@ from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.workers.decisions import Limits, work_of_nodes
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.reports import why_not_complete
-from peerloom.services.trainer.workers.state import Finished
-from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, JobState
+from peerloom.services.trainer.workers.state import Finished, WorkerState
+from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, Job, JobState
 from peerloom.worker.shares import stage_shares
 
 _log = get_logger()
@@ -83,18 +84,8 @@ class GenerationDriver:
         if failure:
             raise JobEndedError(JobState.JOB_STATE_FAILED, failure)
         job, now_s = record.job, self._clock.monotonic_s()
-        checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
         states, limits = pool.states(), self._limits()
-        decision: g.Decision | Begin
-        if job.spec.HasField("script"):
-            decision = decide_script(states, job.generation, limits, now_s)
-        elif self._planner.has_a_say:
-            decision = await self._planner.decide(states, limits, now_s)
-        elif is_pipeline(job):
-            decision = decide_pipeline(states, job.generation, limits, now_s)
-        else:
-            decision = g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
-        match decision:
+        match await self._decided(job, states, limits, now_s):
             case g.Wait() if limits.meets_beside and (form := self._tuner.change(states)) is not None:
                 await self._form(form)
             case g.Wait(until_s=until_s):
@@ -139,6 +130,18 @@ class GenerationDriver:
                 await self._complete(worker_id)
                 return True
         return False
+
+    async def _decided(
+        self, job: Job, states: Sequence[WorkerState], limits: Limits, now_s: float
+    ) -> g.Decision | Begin:
+        if job.spec.HasField("script"):
+            return decide_script(states, job.generation, limits, now_s)
+        if self._planner.has_a_say:
+            return await self._planner.decide(states, limits, now_s)
+        if is_pipeline(job):
+            return decide_pipeline(states, job.generation, limits, now_s)
+        checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
+        return g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
 
     async def _begin(self, form: g.Form) -> None:
         if self._record.job.spec.HasField("script"):

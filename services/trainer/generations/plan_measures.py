@@ -1,10 +1,10 @@
 """What a job's workers told, as the plan search wants it: pure functions.
 
 Two slots of one node share its memory; ways between nodes that nobody measured are taken for those of an
-office. What a belief says of a node is taken for its chance to stay for an hour.
+office. A belief is a score, of which no time to an interruption follows: it orders the slots, and of those
+that are alike the first ones are taken.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,6 @@ from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.v1.trainer_pb2 import MeasuredLink, ModelPart, WorkerPrepared
 
 ASSUMED_BITS_PER_S, ASSUMED_DELAY_S = 1e9, 0.5e-3
-BELIEVED_S = 3600.0
-LEAST_BELIEF, MOST_BELIEF = 0.01, 0.999
 PASS_OVERHEAD_S = 2e-3  # to take a micro-batch from a socket, and to hand it on
 UNKNOWN_GFLOPS = 1.0
 RUNTIME_BYTES = 64e6  # that torch takes beside tensors once it trains: workspaces, threads, connections
@@ -120,9 +118,7 @@ def _slot(worker: SurveyedWorker, on_node: int) -> PlanSlot:
     if worker.lent_bytes:
         free_bytes = min(free_bytes, float(worker.lent_bytes) - said.used_bytes)
     free_bytes = max(0.0, free_bytes - RUNTIME_BYTES)
-    belief = min(MOST_BELIEF, max(LEAST_BELIEF, worker.belief))
-    stays_s = BELIEVED_S / -math.log(belief)
-    return PlanSlot(worker.node_name, said.speed_gflops or UNKNOWN_GFLOPS, free_bytes, stays_s)
+    return PlanSlot(worker.node_name, said.speed_gflops or UNKNOWN_GFLOPS, free_bytes)
 
 
 def _network(workers: Sequence[SurveyedWorker], links: Links) -> PlanNetwork:

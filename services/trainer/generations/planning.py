@@ -248,6 +248,8 @@ class JobPlanner:
             return self._known
         job = self._record.job
         workers = surveyed_workers(job, worker_ids, self._surveys)
+        workers.sort(key=lambda worker: -worker.belief)
+        worker_ids = tuple(worker.worker_id for worker in workers)
         scheme = scheme_of(first_method(job.spec.sync))
         links = dict(self._links)
         setting = setting_of(workers, job.spec.batch_size, scheme, links, self._checkpoint_interval_s)

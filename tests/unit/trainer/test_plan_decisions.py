@@ -84,7 +84,7 @@ def test_over_a_slow_link_a_pipeline_is_faster_and_shown_as_jobs_take_it() -> No
 
 
 def test_where_the_model_fits_no_slot_it_is_cut() -> None:
-    """64 MB in all; a slot has 40 MB, of what the owner lends 114 less 10 that its worker uses, and 64 more."""
+    """64 MB in all; a slot has 40 MB of what is lent: 114, less 10 that its worker uses, and 64 more."""
     found = options([worker(0, lent_bytes=114 * MB), worker(1, lent_bytes=114 * MB)])
     assert found.data is None
     assert found.why_no_data == "doesn't fit: layers 0 to 3 would need 64 MB on n0, 24 MB more than it has"

@@ -1,6 +1,6 @@
-"""What a job's trainer chose of plans."""
+"""Plans that a job's trainer chose, and what workers hold by them."""
 
-from peerloom.client.types import PlanInUse, PredictedPlan, PredictedStage
+from peerloom.client.types import ModelStage, PlanInUse, PredictedPlan, PredictedStage, StageShadow
 from peerloom.v1 import trainer_pb2
 
 
@@ -26,3 +26,14 @@ def predicted_of(message: trainer_pb2.PlanPrediction) -> PredictedPlan:
         for stage in message.stages
     )
     return PredictedPlan(message.step_s, message.samples_per_s, message.binds, stages)
+
+
+def stage_of(message: trainer_pb2.ModelStage) -> ModelStage:
+    """A ModelStage message as a value."""
+    layers = (message.first_layer, message.end_layer, message.first_name, message.last_name)
+    return ModelStage(message.number, *layers, parameters=message.parameters)
+
+
+def shadow_of(message: trainer_pb2.StageShadow) -> StageShadow:
+    """A StageShadow message as a value."""
+    return StageShadow(message.stage, message.step, message.size_bytes, message.why_not)

@@ -30,6 +30,7 @@ from peerloom.client.types.events import (
     SyncChanged,
     WorkerLost,
 )
+from peerloom.client.types.job_plans import PlanInUse, PredictedPlan, PredictedStage
 from peerloom.client.types.job_records import (
     Accusation,
     AuditReport,
@@ -43,9 +44,6 @@ from peerloom.client.types.job_records import (
     NetworkTraffic,
     NodeChoice,
     NotChosen,
-    PlanInUse,
-    PredictedPlan,
-    PredictedStage,
     PredictedStep,
     ScriptRun,
     StageShadow,

@@ -4,13 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from peerloom.client.types.job_records import (
-    Accusation,
-    ClientTotals,
-    Dismissal,
-    Evaluation,
-    PredictedPlan,
-)
+from peerloom.client.types.job_plans import PredictedPlan
+from peerloom.client.types.job_records import Accusation, ClientTotals, Dismissal, Evaluation
 from peerloom.client.types.jobs import FINAL_STATES, Backend, JobState, NodeAnswer, Worker
 
 
