@@ -57,6 +57,7 @@ def test_plan_data_is_taken_where_the_model_fits_and_is_as_fast() -> None:
     best = p.best_of(found)
     assert best is found.data
     assert found.pipeline is not None
+    assert best is not None
     assert not p.is_pipeline(best)
 
 
