@@ -132,11 +132,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
         if held is not None:
             return self._accepted(held, "The same request was accepted before.")
         wanted = WorkRequest(
-            request.job_id,
-            request.max_slots,
-            request.accelerator_kind,
-            request.memory_bytes,
-            work,
+            request.job_id, request.max_slots, request.accelerator_kind, request.memory_bytes, work
         )
         decision = decide(wanted, self._view(request.job_id, task_known, foreign, trainer_doubt, now_s))
         tracing.note(node=self._agent.spec.name, accepted_slots=decision.slots, reason=decision.reason)
@@ -256,6 +252,7 @@ class NodeAgentServicer(NodeAgentServiceServicer):
             reservation_s=self._agent.config.reservation_s,
             reason=reason,
             accelerator_kind=self._agent.machine.accelerator_kind,
+            slot_memory_bytes=self._agent.config.memory_limit_bytes // max(1, self._agent.slots.total),
         )
 
 

@@ -6,10 +6,17 @@ from functools import partial
 from typing import Any
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
-from peerloom.kit.checks import check_choice, check_id_beginning, check_range, check_request_id
+from peerloom.kit.checks import (
+    check_choice,
+    check_id_beginning,
+    check_range,
+    check_request_id,
+    check_text,
+)
 from peerloom.kit.database import SqlThread
 from peerloom.kit.interceptors import caller
 from peerloom.kit.paging import encode_token, number_key, page_size_of
+from peerloom.kit.parallel_plan import MAX_PLAN_CHARACTERS
 from peerloom.kit.roles import check_owns
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.sample_ledger import show_verdict
@@ -93,7 +100,8 @@ class TrainerServicer(TrainerServiceServicer):
 
     async def ResumeJob(self, request: ResumeJobRequest, context: Any) -> ResumeJobResponse:
         job = await self._find_own(request.job_id)
-        return ResumeJobResponse(job=await self._jobs.resume(job.job_id))
+        check_text("plan", request.plan, high=MAX_PLAN_CHARACTERS)
+        return ResumeJobResponse(job=await self._jobs.resume(job.job_id, request.plan))
 
     async def CancelJob(self, request: CancelJobRequest, context: Any) -> CancelJobResponse:
         job = await self._find_own(request.job_id)

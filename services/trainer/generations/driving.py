@@ -1,5 +1,6 @@
 """Carries out what is decided of a job's generations, until its model is there."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from peerloom.errors import DataLossError, PeerloomError
@@ -10,13 +11,21 @@ from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
-from peerloom.services.trainer.generations.pipeline_decisions import begin_pipeline, by_stage, decide_pipeline
+from peerloom.services.trainer.generations.pipeline_decisions import (
+    Begin,
+    begin_pipeline,
+    by_stage,
+    decide_pipeline,
+)
+from peerloom.services.trainer.generations.plan_decisions import Planned
+from peerloom.services.trainer.generations.planning import JobPlanner, former_stages
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
+from peerloom.services.trainer.jobs.plan_entries import is_pipeline
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
-from peerloom.services.trainer.jobs.specs import is_pipeline, slots_wanted
+from peerloom.services.trainer.jobs.specs import slots_wanted
 from peerloom.services.trainer.jobs.stage_entries import stage_starts
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
@@ -25,8 +34,8 @@ from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.workers.decisions import Limits, work_of_nodes
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.reports import why_not_complete
-from peerloom.services.trainer.workers.state import Finished
-from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, JobState
+from peerloom.services.trainer.workers.state import Finished, WorkerState
+from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, Job, JobState
 from peerloom.worker.shares import stage_shares
 
 _log = get_logger()
@@ -52,6 +61,7 @@ class GenerationDriver:
         collector: Collector,
         witness: Witness,
         tuner: SyncTuner,
+        planner: JobPlanner,
         config: TrainerConfig,
         clock: Clock,
     ) -> None:
@@ -62,6 +72,7 @@ class GenerationDriver:
         self._collector = collector
         self._witness = witness
         self._tuner = tuner
+        self._planner = planner
         self._config = config
         self._clock = clock
         self._pace = FormingPace()
@@ -73,15 +84,8 @@ class GenerationDriver:
         if failure:
             raise JobEndedError(JobState.JOB_STATE_FAILED, failure)
         job, now_s = record.job, self._clock.monotonic_s()
-        checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
         states, limits = pool.states(), self._limits()
-        if job.spec.HasField("script"):
-            decision = decide_script(states, job.generation, limits, now_s)
-        elif is_pipeline(job.spec):
-            decision = decide_pipeline(states, job.generation, limits, now_s, checkpoint)
-        else:
-            decision = g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
-        match decision:
+        match await self._decided(job, states, limits, now_s):
             case g.Wait() if limits.meets_beside and (form := self._tuner.change(states)) is not None:
                 await self._form(form)
             case g.Wait(until_s=until_s):
@@ -102,16 +106,22 @@ class GenerationDriver:
                 pool.dismiss(worker_ids, reason)
             case g.Save(worker_id, reason):
                 pool.ask_to_save(worker_id, reason)
-            case g.Form(beside=False) if (left_s := self._pace.left_s(job.progress.step, now_s)) > 0:
+            case Begin() | g.Form(beside=False) if (
+                left_s := self._pace.left_s(job.progress.step, now_s)
+            ) > 0:
                 await pool.wait_for_change(left_s)
             case g.Form() as form:
                 self._pace.formed(job.progress.step, now_s)
                 await self._begin(form)
+            case Begin() as begin:
+                self._pace.formed(job.progress.step, now_s)
+                await self._start_pipeline(begin)
             case g.Enter(reason):
                 step = former.enter(reason)
                 record.state_changed(JobState.JOB_STATE_RUNNING, f"{reason} and go on from step {step}")
             case g.Fail(reason):
-                raise JobEndedError(JobState.JOB_STATE_FAILED, f"{reason}: {pool.last_loss}")
+                why = f"{reason}: {pool.last_loss}" if pool.last_loss else reason
+                raise JobEndedError(JobState.JOB_STATE_FAILED, why)
             case g.Complete(reason=reason) if job.spec.HasField("script"):
                 await self._checkpoints.settle()
                 self._tell_trained()
@@ -121,27 +131,37 @@ class GenerationDriver:
                 return True
         return False
 
+    async def _decided(
+        self, job: Job, states: Sequence[WorkerState], limits: Limits, now_s: float
+    ) -> g.Decision | Begin:
+        if job.spec.HasField("script"):
+            return decide_script(states, job.generation, limits, now_s)
+        if self._planner.has_a_say:
+            return await self._planner.decide(states, limits, now_s)
+        if is_pipeline(job):
+            return decide_pipeline(states, job.generation, limits, now_s)
+        checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
+        return g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
+
     async def _begin(self, form: g.Form) -> None:
-        spec = self._record.job.spec
-        if spec.HasField("script"):
+        if self._record.job.spec.HasField("script"):
             await self._start_script(form)
-        elif is_pipeline(spec):
-            await self._start_pipeline(form)
         else:
             await self._form(form)
 
-    async def _start_pipeline(self, form: g.Form) -> None:
+    async def _start_pipeline(self, begin: Begin) -> None:
         # Stages that left politely have written a checkpoint, newer than the one that was decided upon.
         await self._checkpoints.settle()
         job = self._record.job
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
-        former = {w.worker_id: w.rank for w in job.workers if w.generation == job.generation}
-        worker_ids = by_stage(form.worker_ids, former if job.generation else {})
-        shares = stage_shares(worker_ids, self._pool.speeds())
+        worker_ids = by_stage(begin.worker_ids, former_stages(job))
+        # A plan that was chosen says itself where its stages begin.
+        shares = [] if self._planner.has_a_say else stage_shares(worker_ids, self._pool.speeds())
         states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], newest)
         if isinstance(states, GoOn) and len(stage_starts(job)) != len(worker_ids):
             states = GoBack("a worker was lost before it said which layers its stage has")
-        await self._form(begin_pipeline(worker_ids, job.generation, newest, shares, states))
+        form = begin_pipeline(worker_ids, job.generation, newest, shares, states)
+        await self._form(form if begin.plan is None else Planned(**vars(form), plan=begin.plan))
 
     async def _start_script(self, form: g.Form) -> None:
         # The files that rank 0 stored last come with its last word, or before it.

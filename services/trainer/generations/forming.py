@@ -6,10 +6,11 @@ from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.plan_decisions import Planned
 from peerloom.services.trainer.jobs.federated_entries import beliefs_in
+from peerloom.services.trainer.jobs.plan_entries import has_shadows, plan_text, stages_of
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
-from peerloom.services.trainer.jobs.specs import has_shadows, stages_of
 from peerloom.services.trainer.jobs.stage_entries import stage_starts
 from peerloom.services.trainer.jobs.sync_entries import for_workers
 from peerloom.services.trainer.models.collecting import Collector
@@ -21,6 +22,8 @@ from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     Checkpoint,
     ConfigureGeneration,
+    Job,
+    JobSpec,
     WorkerSessionResponse,
 )
 from peerloom.worker.shares import first_shares
@@ -72,7 +75,8 @@ class Former:
             return False  # one was lost while the others were given the checkpoint
         speeds = {} if record.job.spec.equal_shares else self._pool.speeds()
         shares = first_shares(form.worker_ids, speeds)
-        record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside, form.sync)
+        plan = form.plan if isinstance(form, Planned) else None
+        record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside, form.sync, plan)
         limit_s = MEETING_LIMIT_S if form.beside else None
         self._pool.begin_generation(form.worker_ids, form.first_step, limit_s)
         self._rendezvous.begin(record.generation, form.worker_ids)
@@ -123,16 +127,15 @@ class Former:
             rank=rank,
             world_size=len(form.worker_ids),
             backend=job.backend,
-            spec=job.spec,
+            spec=_planned_spec(job),
             first_step=form.first_step,
             batch_shares=shares,
             stage_shares=form.stage_shares,
             stage_starts=stage_starts(job) if form.state_sources else (),
             state_sources=form.state_sources,
-            shadow_holders=shadow_holders(node_ids) if has_shadows(job.spec) else (),
+            shadow_holders=shadow_holders(node_ids) if has_shadows(job) else (),
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
-            collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job.spec)
-            + waits_s,
+            collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job) + waits_s,
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,
@@ -141,3 +144,11 @@ class Former:
             node_ids=node_ids,
             beliefs=beliefs_in(job, node_ids),
         )
+
+
+def _planned_spec(job: Job) -> JobSpec:
+    """The job's, with the plan that this generation has."""
+    spec = JobSpec()
+    spec.CopyFrom(job.spec)
+    spec.plan = plan_text(job)
+    return spec

@@ -7,7 +7,7 @@ beyond are spare, and wait until one of them is lost.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from peerloom.services.trainer.generations.decisions import (
     Abort,
@@ -20,22 +20,30 @@ from peerloom.services.trainer.generations.decisions import (
     decide,
 )
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
+from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.services.trainer.workers.decisions import Limits, next_deadline
 from peerloom.services.trainer.workers.state import Finished, Idle, Leaving, WorkerState, Working
 
 _NONE = GoBack("")
 
 
-def decide_pipeline(
-    workers: Sequence[WorkerState],
-    generation: int,
-    limits: Limits,
-    now_s: float,
-    checkpoint_step: int | None = None,
-) -> Decision:
-    """As `decide`, for a pipeline: `checkpoint_step` is where the next generation begins, None: anew.
+@dataclass(frozen=True)
+class Begin:
+    """These are there, one for each stage: `begin_pipeline` says from where they go on.
 
-    It has as many stages as `limits` want workers at least; what they allow beyond is spare.
+    `plan` is the one in use, looked at again, where the trainer chooses.
+    """
+
+    worker_ids: tuple[str, ...]
+    plan: ChosenPlan | None = None
+
+
+def decide_pipeline(
+    workers: Sequence[WorkerState], generation: int, limits: Limits, now_s: float
+) -> Decision | Begin:
+    """As `decide`, for a pipeline, which has as many stages as `limits` want workers at least.
+
+    What they allow beyond is spare.
     """
     workers = _without_spares(workers, limits)
     limits = replace(limits, max_workers=limits.min_workers, meets_beside=False)
@@ -52,7 +60,7 @@ def decide_pipeline(
         case Abort(is_polite=True) if is_ending:
             return Wait("the model is being written", next_deadline(workers, limits, now_s))
         case Form(worker_ids=worker_ids):
-            return begin_pipeline(worker_ids, generation, checkpoint_step)
+            return Begin(worker_ids)
         case decision:
             return decision
 

@@ -11,8 +11,9 @@ from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
-from peerloom.services.trainer.jobs import sample_ledger, stage_entries, sync_entries
+from peerloom.services.trainer.jobs import plan_entries, sample_ledger, stage_entries, sync_entries
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
+from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.services.trainer.jobs.recorded_job import RecordedJob
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import (
@@ -22,6 +23,7 @@ from peerloom.v1.trainer_pb2 import (
     Evaluation,
     GenerationFormed,
     JobResult,
+    JobSpec,
     JobState,
     ModelStage,
     NetworkTraffic,
@@ -99,7 +101,7 @@ class JobRecord(RecordedJob):
                 setattr(job.spec, name, getattr(prepared, name))
         job.ledger.training_samples = prepared.training_samples
         job.progress.total_epochs = job.spec.epochs
-        self._plan_to_end()
+        sample_ledger.plan_to_end(job)
         self._append()
 
     def worker_lost(self, worker_id: str, reason: str) -> None:
@@ -127,23 +129,31 @@ class JobRecord(RecordedJob):
     # Generations
 
     def generation_begun(
-        self, worker_ids: Sequence[str], first_step: int, reason: str, beside: bool, sync: str = ""
+        self,
+        worker_ids: Sequence[str],
+        first_step: int,
+        reason: str,
+        beside: bool,
+        sync: str = "",
+        plan: ChosenPlan | None = None,
     ) -> None:
         """The next generation has these workers, ranked in this order, and goes on from `first_step`.
 
         What came after that step was lost with all who had it, and is done again. `beside`: the generation
-        meets first, while the one before it works on; where it goes on is known when it is entered. `sync` is
-        a method that it takes in place of the one in use.
+        meets first, while the one before it works on; where it goes on is known when it is entered. `sync`
+        and `plan` take the place of those in use.
         """
         job = self._job
         if first_step < job.progress.step and not beside:
-            self._go_back(first_step)
+            sample_ledger.go_back_in(job, first_step)
         job.generation += 1
-        self._plan_to_end()
+        sample_ledger.plan_to_end(job)
         stage_entries.rank_workers(job, worker_ids)
         if (changed := sync_entries.take(job, sync, reason)) is not None:
             self._append(WatchJobResponse(sync_changed=changed))
             reason = f"changing to {changed.method}: {reason}"
+        if plan is not None and (chosen := plan_entries.take(job, plan)) is not None:
+            self._append(WatchJobResponse(plan_chosen=chosen))
         if beside:
             self.state_changed(job.state, reason)
         else:
@@ -165,6 +175,11 @@ class JobRecord(RecordedJob):
         if sync_entries.judge(self._job, verdict, measured, tried):
             self._append()
 
+    def plan_measured(self, step_s: float) -> None:
+        """What steps take with the plan that was chosen, the median."""
+        if plan_entries.note_measured(self._job, step_s):
+            self._append()
+
     def stage_entered(self, worker_id: str, stage: ModelStage) -> None:
         """A worker holds this part of the model in the newest generation; said again it is passed over."""
         if stage_entries.enter_stage(self._job, worker_id, stage):
@@ -176,16 +191,6 @@ class JobRecord(RecordedJob):
             self.state_changed(self._job.state, f"no shadows of stages are kept: {why_not}")
         elif why_not is not None:
             self._append()
-
-    def _plan_to_end(self) -> None:
-        self._job.progress.stopped_at_step = 0
-        self._job.progress.total_steps = sample_ledger.planned_steps(self._job)
-
-    def _go_back(self, step: int) -> None:
-        job = self._job
-        sample_ledger.go_back_in(job, step)
-        job.progress.step = step
-        job.progress.epoch = min(job.progress.epoch, step // sample_ledger.steps_per_epoch(job))
 
     # Progress: each step and epoch enters once, however often it is reported
     def step_committed(self, step: StepProgress) -> None:
@@ -282,17 +287,14 @@ class JobRecord(RecordedJob):
         self._job.end_time.CopyFrom(to_timestamp(self._clock.wall_s()))
         self.state_changed(state, reason)
 
-    def resumed(self, traceparent: str = "") -> None:
-        """A job that had ended goes on from its checkpoint: what was found at its end is void.
+    def resumed(self, traceparent: str = "", spec: JobSpec | None = None) -> None:
+        """A job that had ended goes on from its checkpoint, perhaps by another `spec`.
 
-        From now on it is part of the trace that `traceparent` names.
+        What was found at its end is void. From now on it is part of the trace that `traceparent` names.
         """
         self._job.traceparent = traceparent
-        for name in ("end_time", "evaluation", "script_run"):
+        for name in ("end_time", "evaluation", "script_run", "plan_in_use"):
             self._job.ClearField(name)
-        self.state_changed(JobState.JOB_STATE_QUEUED, "resumed from its checkpoint")
-
-    def _end_worker(self, worker_id: str, reason: str) -> Worker:
-        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
-        worker.ended, worker.end_reason = True, cut_reason(reason)
-        return worker
+        how = "" if spec is None else f", under plan {spec.plan}"
+        self._job.spec.CopyFrom(spec or self.job.spec)
+        self.state_changed(JobState.JOB_STATE_QUEUED, f"resumed from its checkpoint{how}")

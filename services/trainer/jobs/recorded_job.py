@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from peerloom.kit.clock import Clock
+from peerloom.kit.limits import cut_reason
 from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.jobs.event_log import NO_SECRETS, EventLog
 from peerloom.services.trainer.store import Change
@@ -55,6 +56,11 @@ class RecordedJob:
     def take_change(self) -> Change | None:
         """What the commit queue is to write now."""
         return self.log.take(self.job)
+
+    def _end_worker(self, worker_id: str, reason: str) -> Worker:
+        worker = next(worker for worker in self._job.workers if worker.worker_id == worker_id)
+        worker.ended, worker.end_reason = True, cut_reason(reason)
+        return worker
 
     def _append(
         self,

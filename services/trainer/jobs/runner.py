@@ -18,6 +18,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations.driving import GenerationDriver, JobEndedError
 from peerloom.services.trainer.generations.forming import Former
+from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.job_spans import job_traceparent
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -68,6 +69,7 @@ class JobRunner:
         rendezvous = Rendezvous(self._pool.send)
         audits = AuditKeeper(record, self._pool, self._witness)
         self._tuner = tuner = SyncTuner(record, clock)
+        planner = JobPlanner(record, self._checkpoints, clock, config.checkpoint_interval_s)
         self._sessions = WorkerSessions(
             record,
             self._pool,
@@ -76,12 +78,22 @@ class JobRunner:
             rendezvous,
             audits,
             tuner,
+            planner,
             clock,
             config.checkpoint_interval_s,
         )
         former = Former(record, self._pool, collector, rendezvous, audits, config.collective_timeout_s)
         self._driver = GenerationDriver(
-            record, self._pool, former, self._checkpoints, collector, self._witness, tuner, config, clock
+            record,
+            self._pool,
+            former,
+            self._checkpoints,
+            collector,
+            self._witness,
+            tuner,
+            planner,
+            config,
+            clock,
         )
         self._nodes = JobNodes(record, self._pool, self._sessions, dependencies.recruiter, self._witness)
         nodes = {worker.worker_id: worker.node_id for worker in record.job.workers}

@@ -89,12 +89,20 @@ def add_step(ledger: Ledger, step: StepProgress) -> None:
 
 
 def go_back_in(job: Job, step: int) -> None:
-    """Takes out of the job's ledger what came after `step`: it was lost with all who had it."""
+    """Takes out of the job what came after `step`: it was lost with all who had it."""
     if is_federated(job.spec.sync):
         forget_rounds(job.ledger, step)
     else:
         go_back(job.ledger, step, step_samples(job))
         forget_parts(job.ledger)
+    job.progress.step = step
+    job.progress.epoch = min(job.progress.epoch, step // steps_per_epoch(job))
+
+
+def plan_to_end(job: Job) -> None:
+    """The steps until the end of the last epoch are all there are, whatever a script said of its loop."""
+    job.progress.stopped_at_step = 0
+    job.progress.total_steps = planned_steps(job)
 
 
 def go_back(ledger: Ledger, step: int, step_samples: int) -> None:

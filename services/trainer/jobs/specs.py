@@ -9,9 +9,11 @@ from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.limits import ENDED_STATES, MAX_BATCH_SIZE, MAX_EPOCHS, MAX_JOB_SPEC_BYTES
-from peerloom.kit.parallel_plan import parse_plan
+from peerloom.kit.parallel_plan import ParallelPlan, asked_plan, is_auto_plan, parse_plan
+from peerloom.kit.plan_model.plan_setting import MOST_PLANNED_SLOTS
 from peerloom.kit.robust_rules import OFF, check_robust
-from peerloom.kit.sync_auto import asked_sync
+from peerloom.kit.sync_auto import asked_sync, is_auto
+from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.jobs.federated_entries import with_shards
 from peerloom.v1.trainer_pb2 import Backend, Job, JobSpec, JobState
@@ -78,13 +80,18 @@ def _complete_script(spec: JobSpec) -> None:
 
 
 def _complete_plan(spec: JobSpec) -> None:
-    plan = parse_plan("spec.plan", spec.plan)
-    spec.plan = str(plan)
-    if not plan.is_pipeline:
-        return
-    if spec.task == SCRIPT_TASK:
-        limit = "data for a script, whose model only it can compute"
-        raise InvalidArgumentError.of_field("spec.plan", spec.plan, limit)
+    spec.plan = asked_plan("spec.plan", spec.plan)
+    if is_auto_plan(spec.plan):
+        _check_pipelined(spec, "with plan auto, which may be a pipeline")
+        _check_one_batch(spec)
+        if spec.max_workers > MOST_PLANNED_SLOTS:
+            limit = f"at most {MOST_PLANNED_SLOTS} with plan auto: a search over more would take too long"
+            raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
+    elif (plan := parse_plan("spec.plan", spec.plan)).is_pipeline:
+        _complete_pipeline(spec, plan)
+
+
+def _complete_pipeline(spec: JobSpec, plan: ParallelPlan) -> None:
     stages = f"{plan.stages}, the stages of the pipeline, each of which is one worker"
     if spec.HasField("min_workers") and spec.min_workers != plan.stages:
         raise InvalidArgumentError.of_field("spec.min_workers", spec.min_workers, f"unset, or {stages}")
@@ -101,34 +108,59 @@ def _complete_plan(spec: JobSpec) -> None:
             "unset with a pipeline: no two of its workers hold the same parameters, so nothing is added up"
         )
         raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
+    _check_pipelined(spec, "with a pipeline")
+
+
+def _check_pipelined(spec: JobSpec, when: str) -> None:
+    if spec.task == SCRIPT_TASK:
+        limit = "data for a script, whose model only it can compute"
+        raise InvalidArgumentError.of_field("spec.plan", spec.plan, limit)
     if spec.robust not in ("", OFF):
-        limit = f"{OFF} with a pipeline: nobody else holds a stage, so nobody can outvote or audit it"
+        limit = f"{OFF} {when}: nobody else holds a stage, so nobody can outvote or audit it"
         raise InvalidArgumentError.of_field("spec.robust", spec.robust, limit)
     if spec.equal_shares:
-        limit = "unset with a pipeline: each sample goes through all of its stages"
+        limit = f"unset {when}: each sample goes through all of its stages"
         raise InvalidArgumentError.of_field("spec.equal_shares", spec.equal_shares, limit)
     if spec.backend == Backend.BACKEND_NCCL:
-        limit = (
-            "gloo or unspecified with a pipeline: what goes from stage to stage goes by way of the processor"
-        )
+        limit = f"gloo or unspecified {when}: what goes from stage to stage goes by way of the processor"
         raise InvalidArgumentError.of_field("spec.backend", "nccl", limit)
     spec.backend = Backend.BACKEND_GLOO
 
 
-def is_pipeline(spec: JobSpec) -> bool:
-    """Whether its workers hold a part of the model each."""
-    return stages_of(spec) > 1
+def _check_one_batch(spec: JobSpec) -> None:
+    """A step must be the same whatever the plan is."""
+    if not spec.sync or is_auto(spec.sync):
+        return
+    method = parse_sync("spec.sync", spec.sync)
+    if is_federated(spec.sync) or method.rounds is not None or method.stale is not None:
+        limit = (
+            "a method whose step is one batch with plan auto: a pipeline has no rounds, nor older gradients"
+        )
+        raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
 
 
-def stages_of(spec: JobSpec) -> int:
-    """Parts of the model that are computed one after the other."""
-    return parse_plan("spec.plan", spec.plan).stages
+def resumed_spec(spec: JobSpec, plan: str) -> JobSpec:
+    """The spec of a job that goes on under another plan, with what belonged to the old one left open.
 
-
-def has_shadows(spec: JobSpec) -> bool:
-    """Whether the state of each of its stages is kept by another worker too."""
-    plan = parse_plan("spec.plan", spec.plan)
-    return plan.is_pipeline and plan.shadow
+    Raises InvalidArgumentError naming the field that doesn't go with it.
+    """
+    other = JobSpec()
+    other.CopyFrom(spec)
+    if spec.HasField("script"):
+        limit = "unset for a script, which trains as it likes"
+        raise InvalidArgumentError.of_field("plan", plan, limit)
+    other.plan = asked_plan("plan", plan)
+    former = 1 if is_auto_plan(spec.plan) else parse_plan("spec.plan", spec.plan).stages
+    is_pipeline = not is_auto_plan(other.plan) and parse_plan("plan", other.plan).is_pipeline
+    stages = parse_plan("plan", other.plan).stages if is_pipeline else 0
+    if former > 1 or is_pipeline:
+        other.ClearField("min_workers")
+    if spec.max_workers < stages or spec.max_workers == former > 1:
+        other.ClearField("max_workers")
+    other.request_budget = max(spec.request_budget, stages)
+    if spec.sync == str(SyncMethod()):
+        other.ClearField("sync")
+    return complete_spec(other)
 
 
 def _check(spec: JobSpec) -> None:
@@ -180,5 +212,6 @@ def model_name(spec: JobSpec) -> str:
 
 def slots_wanted(spec: JobSpec) -> int:
     """Most slots that the job can use: max_workers, and never more workers than samples in a batch."""
-    wanted = spec.max_workers if spec.HasField("max_workers") else MAX_BATCH_SIZE
+    most = MOST_PLANNED_SLOTS if is_auto_plan(spec.plan) else MAX_BATCH_SIZE
+    wanted = spec.max_workers if spec.HasField("max_workers") else most
     return min(wanted, spec.batch_size) if spec.HasField("batch_size") else wanted

@@ -18,7 +18,7 @@ from peerloom.kit.tasks import ShieldedWork
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.runner import JobDependencies, JobRunner
-from peerloom.services.trainer.jobs.specs import complete_spec, why_not_resumable
+from peerloom.services.trainer.jobs.specs import complete_spec, resumed_spec, why_not_resumable
 from peerloom.services.trainer.models.distributing import Distributor
 from peerloom.services.trainer.store import TrainerStore
 from peerloom.v1.selector_pb2 import ListPoliciesRequest
@@ -108,16 +108,20 @@ class JobSupervisor:
                 secrets = await self._sql.run(self._store.worker_secrets, job.job_id)
                 self._begin(self._queue.open(job, last_sequence), secrets)
 
-    async def resume(self, job_id: str) -> Job:
-        """Goes on with an ended job from its checkpoint. Raises FailedPreconditionError if it can't."""
+    async def resume(self, job_id: str, plan: str = "") -> Job:
+        """Goes on with an ended job from its checkpoint, perhaps under another plan.
+
+        Raises FailedPreconditionError if it can't go on, InvalidArgumentError if not under this plan.
+        """
         async with self._reopening:
             job, last_sequence = await self._find_ended(job_id)
             reason = why_not_resumable(job)
             if reason:
                 why = f"{job.job_id} can't be resumed: {reason}."
                 raise FailedPreconditionError(why, reason="NOT_RESUMABLE")
+            spec = resumed_spec(job.spec, plan) if plan else None
             record = self._queue.open(job, last_sequence)
-            record.resumed(tracing.traceparent())
+            record.resumed(tracing.traceparent(), spec)
             self._begin(record, {})
             await record.log.wait_written()  # who asks for the job from now on sees that it goes on
         return record.job

@@ -134,6 +134,7 @@ class Recruiter:
                 accepted_slots=response.accepted_slots,
                 reason=response.reason,
                 answer_s=self._clock.monotonic_s() - started_s,
+                slot_memory_bytes=response.slot_memory_bytes,
             ),
             response,
         )

@@ -28,7 +28,12 @@ from peerloom.services.trainer.jobs.sample_ledger import (
     total_steps,
 )
 from peerloom.services.trainer.jobs.stale_entries import is_stale, why_not_parts
-from peerloom.services.trainer.workers.stage_reports import why_not_held, why_not_shadow, why_not_stage
+from peerloom.services.trainer.workers.stage_reports import (
+    why_not_held,
+    why_not_shadow,
+    why_not_stage,
+    why_not_surveyed,
+)
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 from peerloom.v1.trainer_pb2 import (
     Checkpoint,
@@ -125,7 +130,7 @@ def why_not_prepared(job: Job, prepared: WorkerPrepared) -> str:
             return f"its {setting} is {said}, the job's is {agreed}: it has another version of the task"
     if known and prepared.training_samples != known:
         return f"its training set has {prepared.training_samples} samples, that of the others {known}"
-    return ""
+    return why_not_surveyed(job, prepared)
 
 
 def why_not_finished(job: Job, worker: Worker, said: WorkerFinished) -> str:

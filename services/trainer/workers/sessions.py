@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from peerloom.kit.clock import Clock
 from peerloom.kit.ids import new_secret
+from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import total_steps
@@ -45,6 +46,7 @@ class WorkerSessions:
         rendezvous: Rendezvous,
         audits: AuditKeeper,
         tuner: SyncTuner,
+        planner: JobPlanner,
         clock: Clock,
         checkpoint_interval_s: float,
     ) -> None:
@@ -55,6 +57,7 @@ class WorkerSessions:
         self._rendezvous = rendezvous
         self._audits = audits
         self._tuner = tuner
+        self._planner = planner
         self._clock = clock
         self._checkpoint_interval_s = checkpoint_interval_s
 
@@ -151,6 +154,7 @@ class WorkerSessions:
                 self._pool.note(state.reached(request.step.step))
                 self._record.step_committed(request.step)
                 self._tuner.stepped(request.step)
+                self._planner.stepped(request.step)
             case "epoch":
                 self._record.epoch_committed(request.epoch)
             case "beat":
@@ -162,6 +166,7 @@ class WorkerSessions:
                     self._record.shadow_told(state.worker_id, request.beat.shadow)
             case "measured":
                 self._tuner.heard(state.worker_id, request.measured)
+                self._planner.measured(request.measured, state.worker_id)
             case "checkpoint":
                 departs = state.is_departing
                 self._checkpoints.offered(state.worker_id, request.checkpoint, is_pressing=departs)
@@ -177,7 +182,8 @@ class WorkerSessions:
             case "prepared":
                 if not self._record.job.spec.HasField("script"):
                     self._record.task_loaded(request.prepared)
-                if request.prepared.speed_gflops:
+                self._planner.surveyed(state.worker_id, request.prepared)
+                if request.prepared.speed_gflops and not self._planner.has_a_say:
                     self._pool.measured(state.worker_id, 1 / request.prepared.speed_gflops)
                 self._pool.become(state.prepared())
             case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
@@ -187,6 +193,8 @@ class WorkerSessions:
             case "ready" if request.ready.generation == newest:
                 if request.ready.HasField("stage"):
                     self._record.stage_entered(state.worker_id, request.ready.stage)
+                if self._planner.has_a_say:  # it may have made more steps, as a stage of the plan before
+                    state = replace(state, step=min(state.step, int(self._record.job.progress.step)))
                 self._pool.become(state.ready())
             case "leaving":
                 leaving, now_s = request.leaving, self._clock.monotonic_s()

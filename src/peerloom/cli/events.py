@@ -12,6 +12,7 @@ from peerloom import (
     ModelEvaluated,
     NodeAccused,
     NodeAnswered,
+    PlanChosen,
     StateChanged,
     StepCommitted,
     SyncChanged,
@@ -50,7 +51,14 @@ def _describe(event: JobEvent) -> str:
     if isinstance(event, WorkerLost):
         return f"lost a worker on {event.worker.node_name}: {event.reason}"
     if isinstance(
-        event, NodeAccused | LiarDismissed | AuditsOff | GradientsRefused | SyncChanged | ModelEvaluated
+        event,
+        NodeAccused
+        | LiarDismissed
+        | AuditsOff
+        | GradientsRefused
+        | SyncChanged
+        | PlanChosen
+        | ModelEvaluated,
     ):
         return str(event)
     if isinstance(event, StateChanged) and event.state in _TOLD_STATES:

@@ -18,6 +18,7 @@ from peerloom.client.types.artifacts import ModelFormat
 from peerloom.errors import DeadlineError, FailedPreconditionError
 from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock, SystemClock
+from peerloom.kit.parallel_plan import asked_plan
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
     GetJobLogsRequest,
@@ -84,14 +85,16 @@ class AsyncJobHandle:
         )
         return job_of(answer.job)
 
-    async def resume(self) -> Job:
+    async def resume(self, *, plan: str = "") -> Job:
         """Goes on with a job that ended without a model, from its newest checkpoint.
 
-        Raises FailedPreconditionError when it runs, has succeeded or has no checkpoint.
+        `plan` is another one than the job's own, as `Client.train` takes it. Raises FailedPreconditionError
+        when it runs, has succeeded or has no checkpoint, InvalidArgumentError for a plan that it can't have.
         """
-        answer = await self._services.trainer.call(
-            lambda stub: stub.ResumeJob, ResumeJobRequest(job_id=self.id)
-        )
+        if plan:
+            asked_plan("plan", plan)
+        request = ResumeJobRequest(job_id=self.id, plan=plan)
+        answer = await self._services.trainer.call(lambda stub: stub.ResumeJob, request)
         return job_of(answer.job)
 
     async def logs(self, *, follow: bool = False, tail: int = 0) -> AsyncGenerator[LogLine, None]:

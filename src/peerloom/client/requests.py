@@ -17,7 +17,7 @@ from peerloom.kit.checks import check_range
 from peerloom.kit.elastic_scripts import SCRIPT_TASK, is_script, task_arguments_of
 from peerloom.kit.job_inputs import PREFIX, digest_in
 from peerloom.kit.limits import MAX_BATCH_SIZE, MAX_EPOCHS, MAX_SCRIPT_RESTARTS, MAX_SLOTS
-from peerloom.kit.parallel_plan import parse_plan
+from peerloom.kit.parallel_plan import asked_plan
 from peerloom.kit.robust_rules import check_robust
 from peerloom.kit.sync_auto import asked_sync
 from peerloom.v1 import common_pb2, registry_pb2, selector_pb2, trainer_pb2
@@ -137,7 +137,7 @@ def check_spec(asked: JobSpec) -> None:
     number_of("backend", trainer_pb2.Backend, asked.backend, {"auto": 0})
     check_robust("robust", asked.robust)
     asked_sync("sync", asked.sync, asked.robust, asked.backend)
-    parse_plan("plan", asked.plan)
+    asked_plan("plan", asked.plan)
 
 
 async def code_digest(artifacts: AsyncArtifacts, code: str | Path) -> str:

@@ -1,4 +1,7 @@
-"""How a model spreads over a job's workers: `data`, or `pipeline=K`. Pure functions of what a user wrote."""
+"""How a model spreads over a job's workers: `data`, or `pipeline=K`. Pure functions of what a user wrote.
+
+Or a job leaves it to the trainer, `auto`, which takes one of both by what the workers tell.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,10 +18,11 @@ DATA, PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "activations",
     "shadow",
 )
+AUTO = "auto"
 _KEYS = (PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
 ON, OFF = "on", "off"
 ORDERS, ACTIVATION_CODECS = (ONE_F_ONE_B, GPIPE), (NONE, BF16, INT8)
-MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 192
+MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 512
 # With M micro-batches each of K stages idles for (K - 1) / (M + K - 1) of a step: a fifth with four a stage.
 MICRO_BATCHES_A_STAGE = 4
 
@@ -73,9 +77,9 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
     for pair in text.split(","):
         key, equals, value = pair.partition("=")
         if key not in _KEYS or not equals or key in given:
-            hint = _hint(key, (DATA, *_KEYS))
+            hint = _hint(key, (DATA, AUTO, *_KEYS))
             more = f"{', '.join(_KEYS[1:-1])} or {_KEYS[-1]}"
-            limit = f"{DATA}, or {PIPELINE}=K and perhaps {more}, with a value, each once{hint}"
+            limit = f"{DATA}, {AUTO}, or {PIPELINE}=K and perhaps {more}, with a value, each once{hint}"
             raise InvalidArgumentError.of_field(field, text, limit)
         given[key] = value
     if PIPELINE not in given:
@@ -93,6 +97,16 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         _word(field, text, ACTIVATIONS, given.get(ACTIVATIONS, NONE), ACTIVATION_CODECS),
         _word(field, text, SHADOW, given.get(SHADOW, ON), (ON, OFF)) == ON,
     )
+
+
+def is_auto_plan(text: str) -> bool:
+    """Whether a job leaves its plan to the trainer."""
+    return text == AUTO
+
+
+def asked_plan(field: str, text: str) -> str:
+    """A job's plan with all pairs, or "auto". Raises as `parse_plan`."""
+    return text if is_auto_plan(text) else str(parse_plan(field, text))
 
 
 def micro_batch_sizes(samples: int, micro_batches: int, least: int = 1) -> list[int]:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from peerloom.v1 import common_pb2 as peerloom_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpeerloom/v1/node_agent.proto\x12\x0bpeerloom.v1\x1a\x18peerloom/v1/common.proto\"\"\n\x12\x46orwardPortRequest\x12\x0c\n\x04port\x18\x01 \x01(\r\"&\n\x13\x46orwardPortResponse\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\":\n\x11OpenTunnelRequest\x12\x11\n\topen_port\x18\x01 \x01(\r\x12\x12\n\nclose_port\x18\x02 \x01(\r\"\x83\x01\n\x12OpenTunnelResponse\x12\x11\n\tdata_port\x18\x01 \x01(\r\x12\'\n\x06opened\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.OpenedPort\x12\x31\n\nconnection\x18\x03 \x01(\x0b\x32\x1d.peerloom.v1.TunnelConnection\";\n\nOpenedPort\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"7\n\x10TunnelConnection\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x15\n\rconnection_id\x18\x02 \x01(\x0c\"\"\n\x10HandshakeRequest\x12\x0e\n\x06\x63\x61ller\x18\x01 \x01(\t\"\xee\x01\n\x11HandshakeResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05slots\x18\x03 \x01(\x0b\x32\x16.peerloom.v1.SlotCount\x12.\n\x0c\x61\x63\x63\x65lerators\x18\x04 \x03(\x0b\x32\x18.peerloom.v1.Accelerator\x12(\n\x05speed\x18\x05 \x01(\x0b\x32\x19.peerloom.v1.MachineSpeed\x12\x16\n\x0e\x61rtifact_count\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08\x64raining\x18\x08 \x01(\x08\"\x9c\x01\n\x12RequestWorkRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tmax_slots\x18\x02 \x01(\r\x12\x18\n\x10\x61\x63\x63\x65lerator_kind\x18\x03 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x1f\n\x04work\x18\x06 \x01(\x0b\x32\x11.peerloom.v1.Work\"\xf9\x01\n\x04Work\x12\x17\n\x0ftrainer_address\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12<\n\x0etask_arguments\x18\x03 \x03(\x0b\x32$.peerloom.v1.Work.TaskArgumentsEntry\x12\x13\n\x0b\x63ode_digest\x18\x04 \x01(\t\x12\x1c\n\x14initial_model_digest\x18\x05 \x01(\t\x12#\n\x06script\x18\x06 \x01(\x0b\x32\x13.peerloom.v1.Script\x1a\x34\n\x12TaskArgumentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xad\x01\n\x13RequestWorkResponse\x12\x16\n\x0e\x61\x63\x63\x65pted_slots\x18\x01 \x01(\r\x12\x16\n\x0ereservation_id\x18\x02 \x01(\t\x12\x15\n\rreservation_s\x18\x03 \x01(\x01\x12%\n\x07refusal\x18\x04 \x01(\x0e\x32\x14.peerloom.v1.Refusal\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x18\n\x10\x61\x63\x63\x65lerator_kind\x18\x06 \x01(\t\"Y\n\x13StartWorkersRequest\x12\x16\n\x0ereservation_id\x18\x01 \x01(\t\x12\x12\n\nworker_ids\x18\x02 \x03(\t\x12\x16\n\x0eworker_secrets\x18\x03 \x03(\t\"C\n\x14StartWorkersResponse\x12+\n\x07workers\x18\x01 \x03(\x0b\x32\x1a.peerloom.v1.WorkerProcess\"M\n\rWorkerProcess\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x0c\n\x04slot\x18\x04 \x01(\r\"`\n\x12StopWorkersRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x12\n\nworker_ids\x18\x03 \x03(\t\x12\x15\n\rtrainer_epoch\x18\x04 \x01(\x04\"&\n\x13StopWorkersResponse\x12\x0f\n\x07stopped\x18\x01 \x01(\r\"U\n\x13WatchWorkersRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x17\n\x0ftrainer_address\x18\x02 \x01(\t\x12\x15\n\rtrainer_epoch\x18\x03 \x01(\x04\"t\n\x14WatchWorkersResponse\x12*\n\x06worker\x18\x01 \x01(\x0b\x32\x1a.peerloom.v1.WorkerProcess\x12\r\n\x05\x65nded\x18\x02 \x01(\x08\x12\x11\n\texit_code\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"J\n\x14GetWorkerLogsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x12\n\ntail_lines\x18\x03 \x01(\r\"8\n\x15GetWorkerLogsResponse\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\"\x17\n\x15StartInferenceRequest\":\n\x16StartInferenceResponse\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07start_s\x18\x02 \x01(\x01*\xe6\x01\n\x07Refusal\x12\x17\n\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x16\n\x12REFUSAL_NO_COMPUTE\x10\x01\x12\x10\n\x0cREFUSAL_BUSY\x10\x02\x12\x14\n\x10REFUSAL_DRAINING\x10\x03\x12\x1a\n\x16REFUSAL_NO_ACCELERATOR\x10\x04\x12\x15\n\x11REFUSAL_NO_MEMORY\x10\x05\x12\x18\n\x14REFUSAL_UNKNOWN_TASK\x10\x06\x12\x18\n\x14REFUSAL_OWNER_LIMITS\x10\x07\x12\x1b\n\x17REFUSAL_UNKNOWN_TRAINER\x10\x08\x32\x88\x06\n\x10NodeAgentService\x12J\n\tHandshake\x12\x1d.peerloom.v1.HandshakeRequest\x1a\x1e.peerloom.v1.HandshakeResponse\x12P\n\x0bRequestWork\x12\x1f.peerloom.v1.RequestWorkRequest\x1a .peerloom.v1.RequestWorkResponse\x12S\n\x0cStartWorkers\x12 .peerloom.v1.StartWorkersRequest\x1a!.peerloom.v1.StartWorkersResponse\x12P\n\x0bStopWorkers\x12\x1f.peerloom.v1.StopWorkersRequest\x1a .peerloom.v1.StopWorkersResponse\x12U\n\x0cWatchWorkers\x12 .peerloom.v1.WatchWorkersRequest\x1a!.peerloom.v1.WatchWorkersResponse0\x01\x12X\n\rGetWorkerLogs\x12!.peerloom.v1.GetWorkerLogsRequest\x1a\".peerloom.v1.GetWorkerLogsResponse0\x01\x12Y\n\x0eStartInference\x12\".peerloom.v1.StartInferenceRequest\x1a#.peerloom.v1.StartInferenceResponse\x12P\n\x0b\x46orwardPort\x12\x1f.peerloom.v1.ForwardPortRequest\x1a .peerloom.v1.ForwardPortResponse\x12Q\n\nOpenTunnel\x12\x1e.peerloom.v1.OpenTunnelRequest\x1a\x1f.peerloom.v1.OpenTunnelResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpeerloom/v1/node_agent.proto\x12\x0bpeerloom.v1\x1a\x18peerloom/v1/common.proto\"\"\n\x12\x46orwardPortRequest\x12\x0c\n\x04port\x18\x01 \x01(\r\"&\n\x13\x46orwardPortResponse\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\":\n\x11OpenTunnelRequest\x12\x11\n\topen_port\x18\x01 \x01(\r\x12\x12\n\nclose_port\x18\x02 \x01(\r\"\x83\x01\n\x12OpenTunnelResponse\x12\x11\n\tdata_port\x18\x01 \x01(\r\x12\'\n\x06opened\x18\x02 \x01(\x0b\x32\x17.peerloom.v1.OpenedPort\x12\x31\n\nconnection\x18\x03 \x01(\x0b\x32\x1d.peerloom.v1.TunnelConnection\";\n\nOpenedPort\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"7\n\x10TunnelConnection\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x15\n\rconnection_id\x18\x02 \x01(\x0c\"\"\n\x10HandshakeRequest\x12\x0e\n\x06\x63\x61ller\x18\x01 \x01(\t\"\xee\x01\n\x11HandshakeResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12%\n\x05slots\x18\x03 \x01(\x0b\x32\x16.peerloom.v1.SlotCount\x12.\n\x0c\x61\x63\x63\x65lerators\x18\x04 \x03(\x0b\x32\x18.peerloom.v1.Accelerator\x12(\n\x05speed\x18\x05 \x01(\x0b\x32\x19.peerloom.v1.MachineSpeed\x12\x16\n\x0e\x61rtifact_count\x18\x06 \x01(\x04\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08\x64raining\x18\x08 \x01(\x08\"\x9c\x01\n\x12RequestWorkRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x11\n\tmax_slots\x18\x02 \x01(\r\x12\x18\n\x10\x61\x63\x63\x65lerator_kind\x18\x03 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x04 \x01(\x04\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x1f\n\x04work\x18\x06 \x01(\x0b\x32\x11.peerloom.v1.Work\"\xf9\x01\n\x04Work\x12\x17\n\x0ftrainer_address\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12<\n\x0etask_arguments\x18\x03 \x03(\x0b\x32$.peerloom.v1.Work.TaskArgumentsEntry\x12\x13\n\x0b\x63ode_digest\x18\x04 \x01(\t\x12\x1c\n\x14initial_model_digest\x18\x05 \x01(\t\x12#\n\x06script\x18\x06 \x01(\x0b\x32\x13.peerloom.v1.Script\x1a\x34\n\x12TaskArgumentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc8\x01\n\x13RequestWorkResponse\x12\x16\n\x0e\x61\x63\x63\x65pted_slots\x18\x01 \x01(\r\x12\x16\n\x0ereservation_id\x18\x02 \x01(\t\x12\x15\n\rreservation_s\x18\x03 \x01(\x01\x12%\n\x07refusal\x18\x04 \x01(\x0e\x32\x14.peerloom.v1.Refusal\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x18\n\x10\x61\x63\x63\x65lerator_kind\x18\x06 \x01(\t\x12\x19\n\x11slot_memory_bytes\x18\x07 \x01(\x04\"Y\n\x13StartWorkersRequest\x12\x16\n\x0ereservation_id\x18\x01 \x01(\t\x12\x12\n\nworker_ids\x18\x02 \x03(\t\x12\x16\n\x0eworker_secrets\x18\x03 \x03(\t\"C\n\x14StartWorkersResponse\x12+\n\x07workers\x18\x01 \x03(\x0b\x32\x1a.peerloom.v1.WorkerProcess\"M\n\rWorkerProcess\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x0c\n\x04slot\x18\x04 \x01(\r\"`\n\x12StopWorkersRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0f\n\x07grace_s\x18\x02 \x01(\x01\x12\x12\n\nworker_ids\x18\x03 \x03(\t\x12\x15\n\rtrainer_epoch\x18\x04 \x01(\x04\"&\n\x13StopWorkersResponse\x12\x0f\n\x07stopped\x18\x01 \x01(\r\"U\n\x13WatchWorkersRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x17\n\x0ftrainer_address\x18\x02 \x01(\t\x12\x15\n\rtrainer_epoch\x18\x03 \x01(\x04\"t\n\x14WatchWorkersResponse\x12*\n\x06worker\x18\x01 \x01(\x0b\x32\x1a.peerloom.v1.WorkerProcess\x12\r\n\x05\x65nded\x18\x02 \x01(\x08\x12\x11\n\texit_code\x18\x03 \x01(\x05\x12\x0e\n\x06reason\x18\x04 \x01(\t\"J\n\x14GetWorkerLogsRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\x08\x12\x12\n\ntail_lines\x18\x03 \x01(\r\"8\n\x15GetWorkerLogsResponse\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\t\"\x17\n\x15StartInferenceRequest\":\n\x16StartInferenceResponse\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07start_s\x18\x02 \x01(\x01*\xe6\x01\n\x07Refusal\x12\x17\n\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x16\n\x12REFUSAL_NO_COMPUTE\x10\x01\x12\x10\n\x0cREFUSAL_BUSY\x10\x02\x12\x14\n\x10REFUSAL_DRAINING\x10\x03\x12\x1a\n\x16REFUSAL_NO_ACCELERATOR\x10\x04\x12\x15\n\x11REFUSAL_NO_MEMORY\x10\x05\x12\x18\n\x14REFUSAL_UNKNOWN_TASK\x10\x06\x12\x18\n\x14REFUSAL_OWNER_LIMITS\x10\x07\x12\x1b\n\x17REFUSAL_UNKNOWN_TRAINER\x10\x08\x32\x88\x06\n\x10NodeAgentService\x12J\n\tHandshake\x12\x1d.peerloom.v1.HandshakeRequest\x1a\x1e.peerloom.v1.HandshakeResponse\x12P\n\x0bRequestWork\x12\x1f.peerloom.v1.RequestWorkRequest\x1a .peerloom.v1.RequestWorkResponse\x12S\n\x0cStartWorkers\x12 .peerloom.v1.StartWorkersRequest\x1a!.peerloom.v1.StartWorkersResponse\x12P\n\x0bStopWorkers\x12\x1f.peerloom.v1.StopWorkersRequest\x1a .peerloom.v1.StopWorkersResponse\x12U\n\x0cWatchWorkers\x12 .peerloom.v1.WatchWorkersRequest\x1a!.peerloom.v1.WatchWorkersResponse0\x01\x12X\n\rGetWorkerLogs\x12!.peerloom.v1.GetWorkerLogsRequest\x1a\".peerloom.v1.GetWorkerLogsResponse0\x01\x12Y\n\x0eStartInference\x12\".peerloom.v1.StartInferenceRequest\x1a#.peerloom.v1.StartInferenceResponse\x12P\n\x0b\x46orwardPort\x12\x1f.peerloom.v1.ForwardPortRequest\x1a .peerloom.v1.ForwardPortResponse\x12Q\n\nOpenTunnel\x12\x1e.peerloom.v1.OpenTunnelRequest\x1a\x1f.peerloom.v1.OpenTunnelResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WORK_TASKARGUMENTSENTRY']._loaded_options = None
   _globals['_WORK_TASKARGUMENTSENTRY']._serialized_options = b'8\001'
-  _globals['_REFUSAL']._serialized_start=2125
-  _globals['_REFUSAL']._serialized_end=2355
+  _globals['_REFUSAL']._serialized_start=2152
+  _globals['_REFUSAL']._serialized_end=2382
   _globals['_FORWARDPORTREQUEST']._serialized_start=71
   _globals['_FORWARDPORTREQUEST']._serialized_end=105
   _globals['_FORWARDPORTRESPONSE']._serialized_start=107
@@ -59,29 +59,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORK_TASKARGUMENTSENTRY']._serialized_start=1093
   _globals['_WORK_TASKARGUMENTSENTRY']._serialized_end=1145
   _globals['_REQUESTWORKRESPONSE']._serialized_start=1148
-  _globals['_REQUESTWORKRESPONSE']._serialized_end=1321
-  _globals['_STARTWORKERSREQUEST']._serialized_start=1323
-  _globals['_STARTWORKERSREQUEST']._serialized_end=1412
-  _globals['_STARTWORKERSRESPONSE']._serialized_start=1414
-  _globals['_STARTWORKERSRESPONSE']._serialized_end=1481
-  _globals['_WORKERPROCESS']._serialized_start=1483
-  _globals['_WORKERPROCESS']._serialized_end=1560
-  _globals['_STOPWORKERSREQUEST']._serialized_start=1562
-  _globals['_STOPWORKERSREQUEST']._serialized_end=1658
-  _globals['_STOPWORKERSRESPONSE']._serialized_start=1660
-  _globals['_STOPWORKERSRESPONSE']._serialized_end=1698
-  _globals['_WATCHWORKERSREQUEST']._serialized_start=1700
-  _globals['_WATCHWORKERSREQUEST']._serialized_end=1785
-  _globals['_WATCHWORKERSRESPONSE']._serialized_start=1787
-  _globals['_WATCHWORKERSRESPONSE']._serialized_end=1903
-  _globals['_GETWORKERLOGSREQUEST']._serialized_start=1905
-  _globals['_GETWORKERLOGSREQUEST']._serialized_end=1979
-  _globals['_GETWORKERLOGSRESPONSE']._serialized_start=1981
-  _globals['_GETWORKERLOGSRESPONSE']._serialized_end=2037
-  _globals['_STARTINFERENCEREQUEST']._serialized_start=2039
-  _globals['_STARTINFERENCEREQUEST']._serialized_end=2062
-  _globals['_STARTINFERENCERESPONSE']._serialized_start=2064
-  _globals['_STARTINFERENCERESPONSE']._serialized_end=2122
-  _globals['_NODEAGENTSERVICE']._serialized_start=2358
-  _globals['_NODEAGENTSERVICE']._serialized_end=3134
+  _globals['_REQUESTWORKRESPONSE']._serialized_end=1348
+  _globals['_STARTWORKERSREQUEST']._serialized_start=1350
+  _globals['_STARTWORKERSREQUEST']._serialized_end=1439
+  _globals['_STARTWORKERSRESPONSE']._serialized_start=1441
+  _globals['_STARTWORKERSRESPONSE']._serialized_end=1508
+  _globals['_WORKERPROCESS']._serialized_start=1510
+  _globals['_WORKERPROCESS']._serialized_end=1587
+  _globals['_STOPWORKERSREQUEST']._serialized_start=1589
+  _globals['_STOPWORKERSREQUEST']._serialized_end=1685
+  _globals['_STOPWORKERSRESPONSE']._serialized_start=1687
+  _globals['_STOPWORKERSRESPONSE']._serialized_end=1725
+  _globals['_WATCHWORKERSREQUEST']._serialized_start=1727
+  _globals['_WATCHWORKERSREQUEST']._serialized_end=1812
+  _globals['_WATCHWORKERSRESPONSE']._serialized_start=1814
+  _globals['_WATCHWORKERSRESPONSE']._serialized_end=1930
+  _globals['_GETWORKERLOGSREQUEST']._serialized_start=1932
+  _globals['_GETWORKERLOGSREQUEST']._serialized_end=2006
+  _globals['_GETWORKERLOGSRESPONSE']._serialized_start=2008
+  _globals['_GETWORKERLOGSRESPONSE']._serialized_end=2064
+  _globals['_STARTINFERENCEREQUEST']._serialized_start=2066
+  _globals['_STARTINFERENCEREQUEST']._serialized_end=2089
+  _globals['_STARTINFERENCERESPONSE']._serialized_start=2091
+  _globals['_STARTINFERENCERESPONSE']._serialized_end=2149
+  _globals['_NODEAGENTSERVICE']._serialized_start=2385
+  _globals['_NODEAGENTSERVICE']._serialized_end=3161
 # @@protoc_insertion_point(module_scope)

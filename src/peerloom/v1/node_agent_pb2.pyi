@@ -428,6 +428,7 @@ class RequestWorkResponse(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ACCELERATOR_KIND_FIELD_NUMBER: _builtins.int
+    SLOT_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     accepted_slots: _builtins.int
     """Slots reserved; 0 when it refused."""
     reservation_id: _builtins.str
@@ -440,6 +441,8 @@ class RequestWorkResponse(_message.Message):
     """The same in words, or why it accepted."""
     accelerator_kind: _builtins.str
     """Kind of device of the slots, "cuda" or "cpu"."""
+    slot_memory_bytes: _builtins.int
+    """Memory that the owner lends for each slot, in bytes: an equal part of what all workers may use; 0: no limit."""
     def __init__(
         self,
         *,
@@ -449,10 +452,11 @@ class RequestWorkResponse(_message.Message):
         refusal: Global___Refusal.ValueType = ...,
         reason: _builtins.str = ...,
         accelerator_kind: _builtins.str = ...,
+        slot_memory_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "accepted_slots", b"accepted_slots", "reason", b"reason", "refusal", b"refusal", "reservation_id", b"reservation_id", "reservation_s", b"reservation_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "accepted_slots", b"accepted_slots", "reason", b"reason", "refusal", b"refusal", "reservation_id", b"reservation_id", "reservation_s", b"reservation_s", "slot_memory_bytes", b"slot_memory_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

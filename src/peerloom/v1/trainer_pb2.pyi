@@ -236,8 +236,9 @@ class JobSpec(_message.Message):
     plan: _builtins.str
     """How the model spreads over the workers: "data", each holds all of it, or "pipeline=K", 2 to 64 workers that hold
     consecutive layers each; "pipeline=3:7" names the layers, from 0, at which all but the first of them begin. With
-    micro_batches=M, 1 to 4096, behind a comma a batch is computed in so many parts; at most 192 characters; empty:
-    "data". In a job's record all pairs are there.
+    micro_batches=M, 1 to 4096, behind a comma a batch is computed in so many parts; at most 512 characters; empty:
+    "data". In a job's record all pairs are there. Or "auto": the trainer takes "data" or a pipeline by what the workers
+    tell of the model and their slots, and may take another one when workers come and go.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -322,12 +323,15 @@ class NodeAnswer(_message.Message):
     ACCEPTED_SLOTS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ANSWER_S_FIELD_NUMBER: _builtins.int
+    SLOT_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     accepted_slots: _builtins.int
     """Slots it gave; 0: it refused or didn't answer."""
     reason: _builtins.str
     """Its reason, or the error."""
     answer_s: _builtins.float
     """How long the answer took, in seconds."""
+    slot_memory_bytes: _builtins.int
+    """Memory that each of its slots may use, in bytes; 0: whatever is free there."""
     @_builtins.property
     def node(self) -> _selector_pb2.RankedNode:
         """Its place in the selector's ranking."""
@@ -339,10 +343,11 @@ class NodeAnswer(_message.Message):
         accepted_slots: _builtins.int = ...,
         reason: _builtins.str = ...,
         answer_s: _builtins.float = ...,
+        slot_memory_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_slots", b"accepted_slots", "answer_s", b"answer_s", "node", b"node", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_slots", b"accepted_slots", "answer_s", b"answer_s", "node", b"node", "reason", b"reason", "slot_memory_bytes", b"slot_memory_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -726,6 +731,7 @@ class Job(_message.Message):
     SCRIPT_RUN_FIELD_NUMBER: _builtins.int
     SYNC_IN_USE_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    PLAN_IN_USE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """"job-" and 12 hexadecimal digits."""
     state: Global___JobState.ValueType
@@ -812,6 +818,10 @@ class Job(_message.Message):
     def sync_in_use(self) -> Global___JobSync:
         """What the trainer chose where `sync` is "auto"; unset before the first generation, and in all other jobs."""
 
+    @_builtins.property
+    def plan_in_use(self) -> Global___JobPlan:
+        """What the trainer chose where `plan` is "auto"; unset before the first generation, and in all other jobs."""
+
     def __init__(
         self,
         *,
@@ -841,14 +851,179 @@ class Job(_message.Message):
         script_run: Global___ScriptRun | None = ...,
         sync_in_use: Global___JobSync | None = ...,
         traceparent: _builtins.str = ...,
+        plan_in_use: Global___JobPlan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class JobPlan(_message.Message):
+    """How the model of a job whose `plan` is "auto" spreads over the workers now, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PREDICTED_FIELD_NUMBER: _builtins.int
+    MEASURED_STEP_S_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    plan: _builtins.str
+    """The plan of the newest generation, all pairs."""
+    reason: _builtins.str
+    """Why this one, a sentence."""
+    measured_step_s: _builtins.float
+    """Median over the generation's last steps, in seconds; 0 while there are too few."""
+    changes: _builtins.int
+    """How often the plan was changed."""
+    @_builtins.property
+    def predicted(self) -> Global___PlanPrediction:
+        """What a step is predicted to be; unset where that isn't known."""
+
+    def __init__(
+        self,
+        *,
+        plan: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        predicted: Global___PlanPrediction | None = ...,
+        measured_step_s: _builtins.float = ...,
+        changes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_step_s", b"measured_step_s", "plan", b"plan", "predicted", b"predicted", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobPlan: _TypeAlias = JobPlan  # noqa: Y015
+
+@_typing.final
+class PlanPrediction(_message.Message):
+    """A step as it is predicted for a plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_S_FIELD_NUMBER: _builtins.int
+    SAMPLES_PER_S_FIELD_NUMBER: _builtins.int
+    BINDS_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    step_s: _builtins.float
+    """Seconds of a step without interruptions."""
+    samples_per_s: _builtins.float
+    """Samples finished a second, with the interruptions that are expected."""
+    binds: _builtins.str
+    """What would shorten a step most at twice its speed, a sentence."""
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___PredictedStage]:
+        """From the first layers to the last; one for plan "data"."""
+
+    def __init__(
+        self,
+        *,
+        step_s: _builtins.float = ...,
+        samples_per_s: _builtins.float = ...,
+        binds: _builtins.str = ...,
+        stages: _abc.Iterable[Global___PredictedStage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "samples_per_s", b"samples_per_s", "stages", b"stages", "step_s", b"step_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanPrediction: _TypeAlias = PlanPrediction  # noqa: Y015
+
+@_typing.final
+class PredictedStage(_message.Message):
+    """What a stage of a plan is predicted to do in a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    LAST_LAYER_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    COMPUTING_S_FIELD_NUMBER: _builtins.int
+    IDLE_RATIO_FIELD_NUMBER: _builtins.int
+    NEEDED_BYTES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    first_layer: _builtins.int
+    """Its first layer, from 0."""
+    last_layer: _builtins.int
+    """Its last layer."""
+    computing_s: _builtins.float
+    """Seconds of a step in which it computes."""
+    idle_ratio: _builtins.float
+    """The part of a step in which it doesn't, 0 to 1."""
+    needed_bytes: _builtins.int
+    """What it needs of the slot that has least left, in bytes."""
+    memory_bytes: _builtins.int
+    """What that slot has."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the nodes that compute it; a node with several slots in it several times."""
+
+    def __init__(
+        self,
+        *,
+        first_layer: _builtins.int = ...,
+        last_layer: _builtins.int = ...,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        computing_s: _builtins.float = ...,
+        idle_ratio: _builtins.float = ...,
+        needed_bytes: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computing_s", b"computing_s", "first_layer", b"first_layer", "idle_ratio", b"idle_ratio", "last_layer", b"last_layer", "memory_bytes", b"memory_bytes", "needed_bytes", b"needed_bytes", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PredictedStage: _TypeAlias = PredictedStage  # noqa: Y015
+
+@_typing.final
+class PlanChosen(_message.Message):
+    """The trainer takes a plan, from a new generation on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    FORMER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PREDICTED_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The generation."""
+    plan: _builtins.str
+    """The plan, all pairs."""
+    former: _builtins.str
+    """The one before; empty: this is the first."""
+    reason: _builtins.str
+    """Why, a sentence."""
+    @_builtins.property
+    def predicted(self) -> Global___PlanPrediction:
+        """What a step is predicted to be; unset where that isn't known."""
+
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        plan: _builtins.str = ...,
+        former: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        predicted: Global___PlanPrediction | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "generation", b"generation", "plan", b"plan", "predicted", b"predicted", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanChosen: _TypeAlias = PlanChosen  # noqa: Y015
 
 @_typing.final
 class JobSync(_message.Message):
@@ -1875,16 +2050,20 @@ class ResumeJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_ID_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Id, or the beginning of one."""
+    plan: _builtins.str
+    """The plan to go on with, as in the job's spec; empty: the job's own."""
     def __init__(
         self,
         *,
         job_id: _builtins.str = ...,
+        plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "plan", b"plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2007,6 +2186,7 @@ class WatchJobResponse(_message.Message):
     GRADIENTS_REFUSED_FIELD_NUMBER: _builtins.int
     EVALUATION_FIELD_NUMBER: _builtins.int
     SYNC_CHANGED_FIELD_NUMBER: _builtins.int
+    PLAN_CHOSEN_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Position in the job's log, from 1."""
     job_id: _builtins.str
@@ -2063,6 +2243,10 @@ class WatchJobResponse(_message.Message):
     def sync_changed(self) -> Global___SyncChanged:
         """Steps are synchronised in another way."""
 
+    @_builtins.property
+    def plan_chosen(self) -> Global___PlanChosen:
+        """The model spreads over the workers so, where `plan` is "auto"."""
+
     def __init__(
         self,
         *,
@@ -2081,12 +2265,13 @@ class WatchJobResponse(_message.Message):
         gradients_refused: Global___GradientsRefused | None = ...,
         evaluation: Global___Evaluation | None = ...,
         sync_changed: Global___SyncChanged | None = ...,
+        plan_chosen: Global___PlanChosen | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "plan_chosen", b"plan_chosen", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "plan_chosen", b"plan_chosen", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation", "sync_changed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation", "sync_changed", "plan_chosen"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -3117,6 +3302,10 @@ class WorkerPrepared(_message.Message):
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     LEARNING_RATE_FIELD_NUMBER: _builtins.int
     SPEED_GFLOPS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    USED_BYTES_FIELD_NUMBER: _builtins.int
+    WHY_WHOLE_FIELD_NUMBER: _builtins.int
     training_samples: _builtins.int
     """Samples in its training set, 1 to 2^40."""
     epochs: _builtins.int
@@ -3129,6 +3318,18 @@ class WorkerPrepared(_message.Message):
     """Training steps of a small network in its slot, in 1e9 floating-point operations a second: a pipeline is cut by
     it. Else 0.
     """
+    free_bytes: _builtins.int
+    """Memory that is free for its training, on its accelerator or else its node, in bytes."""
+    used_bytes: _builtins.int
+    """Memory of the node that it uses by itself already, in bytes."""
+    why_whole: _builtins.str
+    """Why its model can't be cut, a sentence; empty: it can."""
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelPart]:
+        """Where the job's `plan` is "auto": what its model can be cut into, from the first layers to the last, at most 1000;
+        one part where it can't be cut.
+        """
+
     def __init__(
         self,
         *,
@@ -3137,14 +3338,60 @@ class WorkerPrepared(_message.Message):
         batch_size: _builtins.int = ...,
         learning_rate: _builtins.float = ...,
         speed_gflops: _builtins.float = ...,
+        parts: _abc.Iterable[Global___ModelPart] | None = ...,
+        free_bytes: _builtins.int = ...,
+        used_bytes: _builtins.int = ...,
+        why_whole: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "free_bytes", b"free_bytes", "learning_rate", b"learning_rate", "parts", b"parts", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples", "used_bytes", b"used_bytes", "why_whole", b"why_whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerPrepared: _TypeAlias = WorkerPrepared  # noqa: Y015
+
+@_typing.final
+class ModelPart(_message.Message):
+    """Layers of a model between which no stages can be divided."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_LAYER_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    FORWARD_OPERATIONS_FIELD_NUMBER: _builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
+    KEPT_BYTES_FIELD_NUMBER: _builtins.int
+    END_LAYER_FIELD_NUMBER: _builtins.int
+    first_layer: _builtins.int
+    """Its first layer, from 0, as in the plan of a job."""
+    parameters: _builtins.int
+    """Numbers that are trained."""
+    forward_operations: _builtins.float
+    """Operations of a sample's forward pass."""
+    output_bytes: _builtins.float
+    """Bytes that a sample hands on to the next part."""
+    kept_bytes: _builtins.float
+    """Bytes that are kept of a sample until its backward pass."""
+    end_layer: _builtins.int
+    """One past its last layer."""
+    def __init__(
+        self,
+        *,
+        first_layer: _builtins.int = ...,
+        parameters: _builtins.int = ...,
+        forward_operations: _builtins.float = ...,
+        output_bytes: _builtins.float = ...,
+        kept_bytes: _builtins.float = ...,
+        end_layer: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelPart: _TypeAlias = ModelPart  # noqa: Y015
 
 @_typing.final
 class WorkerAccusation(_message.Message):

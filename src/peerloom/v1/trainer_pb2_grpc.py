@@ -115,7 +115,7 @@ class TrainerServiceServicer(object):
 
     def ResumeJob(self, request, context):
         """Goes on with a job that ended without a model, from its newest checkpoint. FAILED_PRECONDITION
-        when it runs, has succeeded, or has no checkpoint.
+        when it runs, has succeeded, or has no checkpoint; INVALID_ARGUMENT for a plan that it can't go on with.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

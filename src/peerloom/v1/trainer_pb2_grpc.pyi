@@ -43,7 +43,7 @@ class TrainerServiceStub:
     """Jobs, newest first, in pages."""
     ResumeJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.ResumeJobRequest, _trainer_pb2.ResumeJobResponse]
     """Goes on with a job that ended without a model, from its newest checkpoint. FAILED_PRECONDITION
-    when it runs, has succeeded, or has no checkpoint.
+    when it runs, has succeeded, or has no checkpoint; INVALID_ARGUMENT for a plan that it can't go on with.
     """
     CancelJob: _grpc.UnaryUnaryMultiCallable[_trainer_pb2.CancelJobRequest, _trainer_pb2.CancelJobResponse]
     """Ends a job; a no-op on one that has ended."""
@@ -77,7 +77,7 @@ class TrainerServiceAsyncStub(TrainerServiceStub):
     """Jobs, newest first, in pages."""
     ResumeJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.ResumeJobRequest, _trainer_pb2.ResumeJobResponse]  # type: ignore[assignment]
     """Goes on with a job that ended without a model, from its newest checkpoint. FAILED_PRECONDITION
-    when it runs, has succeeded, or has no checkpoint.
+    when it runs, has succeeded, or has no checkpoint; INVALID_ARGUMENT for a plan that it can't go on with.
     """
     CancelJob: _aio.UnaryUnaryMultiCallable[_trainer_pb2.CancelJobRequest, _trainer_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Ends a job; a no-op on one that has ended."""
@@ -132,7 +132,7 @@ class TrainerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trainer_pb2.ResumeJobResponse, _abc.Awaitable[_trainer_pb2.ResumeJobResponse]]:
         """Goes on with a job that ended without a model, from its newest checkpoint. FAILED_PRECONDITION
-        when it runs, has succeeded, or has no checkpoint.
+        when it runs, has succeeded, or has no checkpoint; INVALID_ARGUMENT for a plan that it can't go on with.
         """
 
     @_abc_1.abstractmethod

@@ -3,9 +3,10 @@
 import torch
 
 from peerloom.errors import PermissionDeniedError
+from peerloom.kit import tracing
 from peerloom.kit.elastic_scripts import SCRIPT_TASK
 from peerloom.kit.federated_rounds import is_federated
-from peerloom.kit.parallel_plan import parse_plan
+from peerloom.kit.parallel_plan import is_auto_plan, parse_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
 from peerloom.kit.sync_grammar import parse_sync
@@ -18,10 +19,51 @@ from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.plan.pipeline_training import PipelineTraining
+from peerloom.worker.plan.task_survey import survey
 from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.step_chance import seed_all
 from peerloom.worker.task import load_task
 from peerloom.worker.training import Training
+
+
+class TaskBeginning:
+    """What a worker has made of its job: a training, once it knows under which plan, and what to plan by."""
+
+    spec: JobSpec  # of the training, with nothing left open
+
+    def __init__(self, assignment: Assignment, device: torch.device) -> None:
+        self.made: Training | PipelineTraining | None = None
+        self._survey: WorkerPrepared | None = None
+        self._inputs = Inputs(assignment)
+        self._assignment = assignment
+        self._device = device
+
+    def told(self, spec: JobSpec) -> WorkerPrepared:
+        """What the trainer hears, who has yet to choose a plan where it is "auto". Raises as `training`."""
+        if not is_auto_plan(spec.plan):
+            return prepared_of(self.training(spec), self.spec)
+        if self._survey is None:
+            self._check(spec)
+            with tracing.span("survey", task=spec.task):
+                task = load_task(spec.task, self._inputs.bring())
+                self._survey = survey(task, fill_in(spec, task), self._device)
+        return self._survey
+
+    def training(self, spec: JobSpec) -> Training | PipelineTraining:
+        """The training of a job's `spec`; at its beginning where there was none with this plan.
+
+        Raises PermissionDeniedError for another job than it was started for, and what the task raises.
+        """
+        if self.made is None or self.spec.plan != spec.plan:
+            self._check(spec)
+            self.made = None  # two at once may be too large
+            with tracing.span("prepare", task=spec.task):
+                self.spec, self.made = begin_training(spec, self._inputs, self._assignment, self._device)
+        return self.made
+
+    def _check(self, spec: JobSpec) -> None:
+        if why_not := self._assignment.work.why_not(spec):
+            raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
 
 
 def begin_training(

@@ -30,7 +30,8 @@ class Inputs:
         arguments = {**work.task_arguments, **self._lent_paths()}
         if work.code_digest:
             self.code = self._path(work.code_digest)
-            sys.path.insert(0, str(self.code))
+            if str(self.code) not in sys.path:  # a worker may begin anew under another plan
+                sys.path.insert(0, str(self.code))
         for name, value in work.task_arguments.items():
             if digest := digest_in(value):
                 arguments[name] = str(self._path(digest))

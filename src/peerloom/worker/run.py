@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError, PermissionDeniedError
+from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
 from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.parallel_plan import parse_plan
@@ -16,7 +16,6 @@ from peerloom.v1.trainer_pb2 import (
     AbortGeneration,
     ConfigureGeneration,
     EndWorker,
-    JobSpec,
     PrepareWorker,
     SaveState,
     WorkerAborted,
@@ -31,14 +30,13 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.beginning import begin_training, method_of, prepared_of, refuse_plain
+from peerloom.worker.beginning import TaskBeginning, method_of, refuse_plain
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.generation_spans import FirstStep, generation_span
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.relay.relay import host_of, open_relay
 from peerloom.worker.group.waits import GenerationBrokenError
-from peerloom.worker.inputs import Inputs
 from peerloom.worker.joining.participants import Joining, agree_on_beginning, begin_joining
 from peerloom.worker.leading_trainer import leading_trainer
 from peerloom.worker.loop import train_generation
@@ -90,14 +88,13 @@ class TrainingWorker:
         self.session = TrainerSession(
             assignment, self._abort, self._form_ahead, self._auditor.order, is_tls=is_tls
         )
-        self._inputs = Inputs(assignment)
         self._checkpoint_interval_s = 0.0
-        self._training: Training | PipelineTraining | None = None
         self._group: Group | None = None
         self._measures = NodeMeasures()
         self._formed_ahead: dict[int, Group] = {}  # that meet while another works
         kind = assignment.accelerator_kind
         self._device = torch.device(kind, assignment.device_index) if kind == "cuda" else torch.device("cpu")
+        self._beginning = TaskBeginning(assignment, self._device)
 
     def run(self) -> int:
         """Follows the trainer's commands until the job is over."""
@@ -113,8 +110,8 @@ class TrainingWorker:
                 self._save()
             elif isinstance(command, PrepareWorker):
                 self._checkpoint_interval_s = command.checkpoint_interval_s
-                told = prepared_of(self._prepare(command.spec), self._spec)
-                if told.speed_gflops:
+                told = self._beginning.told(command.spec)
+                if told.speed_gflops and not told.parts:
                     self.session.set_work(1 / told.speed_gflops, 0)
                 self.session.answer(WorkerSessionRequest(prepared=told))
             else:
@@ -133,9 +130,9 @@ class TrainingWorker:
         self.session.stay()
 
     def _save(self) -> None:
-        if isinstance(self._training, Training):
+        if isinstance(training := self._beginning.made, Training):
             writer = CheckpointWriter(self._assignment, 0.0, self.session.report_checkpoint)
-            writer.write_now(self._training.state)
+            writer.write_now(training.state)
 
     def _abort(self, abort: AbortGeneration) -> None:
         for group in [*self._formed_ahead.values(), *([self._group] if self._group else [])]:
@@ -165,7 +162,7 @@ class TrainingWorker:
         return Group(config, device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
 
     def _work(self, config: ConfigureGeneration) -> None:
-        training = self._prepare(config.spec)
+        training = self._beginning.training(config.spec)
         own_batches = isinstance(training, FederatedTraining)
         if config.world_size > training.schedule.batch_size and not own_batches:
             limit = f"at least the number of workers, {config.world_size}"
@@ -186,7 +183,10 @@ class TrainingWorker:
                 with tracing.span("join generation"):
                     group.form()
             if isinstance(training, PipelineTraining):
-                interval_s, told = self._checkpoint_interval_s, (self._spec, self._assignment, self.session)
+                interval_s, told = (
+                    self._checkpoint_interval_s,
+                    (self._beginning.spec, self._assignment, self.session),
+                )
                 run_stage(training, group, config, *told, interval_s)
             else:
                 joining = self._join(training, group, config.newcomers)
@@ -208,8 +208,12 @@ class TrainingWorker:
     def _took_state(self, training: Training | PipelineTraining, config: ConfigureGeneration) -> bool:
         try:
             if isinstance(training, PipelineTraining):
-                enter_stage(training, config, self._spec, self._assignment)
+                enter_stage(training, config, self._beginning.spec, self._assignment)
                 return True
+            if config.checkpoint_digest or not config.first_step:
+                # What it has made beyond that, as a stage perhaps, is made again.
+                epochs = config.first_step // training.schedule.steps_per_epoch
+                self.session.progress.forget_after(config.first_step, epochs)
             if config.checkpoint_digest:
                 training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
         except DataLossError as error:
@@ -248,7 +252,8 @@ class TrainingWorker:
             self._say_ready(group)
         session.set_reporting(group.rank == 0)
         shares = list(config.batch_shares) or [1] * config.world_size
-        is_fixed = self._spec.equal_shares or isinstance(training, FederatedTraining | StaleTraining)
+        is_own = isinstance(training, FederatedTraining | StaleTraining)
+        is_fixed = self._beginning.spec.equal_shares or is_own
         balance = Balance(shares, is_fixed)
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
@@ -269,14 +274,14 @@ class TrainingWorker:
         finally:
             if measuring is not None:
                 measuring.close()
-        finished = result_of(training, self._spec, self._assignment, config)
+        finished = result_of(training, self._beginning.spec, self._assignment, config)
         finished.audits = self._auditor.made
         if training.state.step < training.schedule.total_steps:  # as its script says
             finished.stopped_at_step = training.state.step
         session.say(WorkerSessionRequest(finished=finished))
 
     def _measuring(self, training: Training, group: Group) -> SyncMeasuring | None:
-        asked = asked_sync("spec.sync", self._spec.sync, self._spec.robust or OFF)
+        asked = asked_sync("spec.sync", self._beginning.spec.sync, self._beginning.spec.robust or OFF)
         if not isinstance(asked, AutoSync) or group.mesh is None:
             return None
         return SyncMeasuring(training, group, asked, self._measures, self._say_measured)
@@ -287,12 +292,3 @@ class TrainingWorker:
 
     def _say_ready(self, group: Group) -> None:
         self.session.say(WorkerSessionRequest(ready=WorkerReady(generation=group.generation)))
-
-    def _prepare(self, spec: JobSpec) -> Training | PipelineTraining:
-        if self._training is None:
-            if why_not := self._assignment.work.why_not(spec):
-                raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
-            with tracing.span("prepare", task=spec.task):
-                made = begin_training(spec, self._inputs, self._assignment, self._device)
-            self._spec, self._training = made
-        return self._training

@@ -49,7 +49,7 @@ def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: Parallel
         ("pipeline=0:3", "from 1 to 1,000,000"),
         ("pipeline=3::4", "from 1 to 1,000,000"),
         ("data,micro_batches=2", "pipeline=K"),
-        ("p" * 193, "at most 192 characters"),
+        ("p" * 513, "at most 512 characters"),
     ],
 )
 def test_what_is_no_plan_is_refused_with_what_would_be_one(text: str, said: str) -> None:

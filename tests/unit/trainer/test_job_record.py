@@ -219,6 +219,12 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         lambda j: (j.sync_in_use.reason, j.sync_in_use.tried[0].step_s),
         ("it is best", 0.5),
     ),
+    "plan_measured": (
+        lambda r: r.plan_measured(0.25),
+        None,
+        lambda j: j.plan_in_use.measured_step_s,
+        0.25,
+    ),
     "traffic_recorded": (
         lambda r: r.traffic_recorded(NetworkTraffic(backend="ns3")),
         None,

@@ -8,7 +8,11 @@ from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.elastic_scripts import SCRIPT_TASK
-from peerloom.services.trainer.jobs.specs import complete_spec, slots_wanted
+from peerloom.services.trainer.jobs.specs import (
+    complete_spec,
+    resumed_spec,
+    slots_wanted,
+)
 from peerloom.services.trainer.nodes.offers import (
     Offer,
     choose_backend,
@@ -237,3 +241,39 @@ def test_only_refusals_for_lack_of_means_are_evidence() -> None:
     assert not counts_as_unfinished(Refusal.REFUSAL_DRAINING)
     assert not counts_as_unfinished(Refusal.REFUSAL_OWNER_LIMITS)
     assert not counts_as_unfinished(Refusal.REFUSAL_UNKNOWN_TASK)
+
+
+def test_a_plan_that_is_left_to_the_trainer_may_be_a_pipeline() -> None:
+    spec = complete_spec(JobSpec(task="digits", plan="auto"))
+    assert (spec.plan, spec.backend, spec.min_workers) == ("auto", Backend.BACKEND_GLOO, 1)
+    assert slots_wanted(JobSpec(plan="auto")) == 64
+    for more, limit in (
+        ({"robust": "auto"}, "with plan auto, which may be a pipeline"),
+        ({"equal_shares": True}, "unset with plan auto"),
+        ({"backend": Backend.BACKEND_NCCL}, "gloo or unspecified"),
+        ({"max_workers": 65}, "at most 64 with plan auto"),
+        ({"sync": "diloco"}, "a pipeline has no rounds"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=limit):
+            complete_spec(JobSpec(task="digits", plan="auto", **more))  # type: ignore[arg-type]
+    assert complete_spec(JobSpec(task="digits", plan="auto", sync="auto")).sync.startswith("auto")
+
+
+def test_a_job_goes_on_under_another_plan_without_what_belonged_to_the_old_one() -> None:
+    data = complete_spec(JobSpec(task="digits", min_workers=2))
+    cut = resumed_spec(data, "pipeline=4")
+    assert (cut.plan, cut.min_workers, cut.max_workers, cut.request_budget) == (
+        "pipeline=4,micro_batches=16",
+        4,
+        4,
+        4,
+    )
+    back = resumed_spec(cut, "data")
+    assert (back.plan, back.min_workers, back.HasField("max_workers")) == ("data", 1, False)
+    spare = complete_spec(JobSpec(task="digits", plan="pipeline=2", max_workers=3))
+    assert resumed_spec(spare, "auto").max_workers == 3, "the user's own word stays"
+    assert resumed_spec(spare, "pipeline=3").max_workers == 3
+    with pytest.raises(InvalidArgumentError, match="sync"):
+        resumed_spec(complete_spec(JobSpec(task="digits", sync="diloco")), "pipeline=2")
+    with pytest.raises(InvalidArgumentError, match="pipeline=K"):
+        resumed_spec(data, "pipline=2")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.pipeline_decisions import (
+    Begin,
     begin_pipeline,
     by_stage,
     decide_pipeline,
@@ -35,20 +36,22 @@ def workers(*phases: Phase, step: int = 0) -> list[WorkerState]:
     return [WorkerState(f"w{i}", phase, step=step) for i, phase in enumerate(phases)]
 
 
-def decide(*states: WorkerState, generation: int = 1, checkpoint: int | None = None) -> g.Decision:
-    return decide_pipeline(states, generation, LIMITS, 0.0, checkpoint)
+def decide(*states: WorkerState, generation: int = 1) -> g.Decision | Begin:
+    return decide_pipeline(states, generation, LIMITS, 0.0)
 
 
 def test_it_begins_when_all_of_its_stages_are_there() -> None:
     assert isinstance(decide(*workers(Idle(), Starting(0.0)), generation=0), g.Wait)
     assert isinstance(decide(*workers(Idle()), generation=0), g.Hold)
     began = decide(*workers(Idle(), Idle()), generation=0)
-    assert began == g.Form(("w0", "w1"), 0, 0, "2 stages begin from the beginning")
+    assert began == Begin(("w0", "w1"))
+    form = begin_pipeline(("w0", "w1"), 0, None)
+    assert form == g.Form(("w0", "w1"), 0, 0, "2 stages begin from the beginning")
 
 
 def test_a_stage_that_is_lost_ends_the_generation_and_its_place_is_waited_for() -> None:
     assert isinstance(decide(*workers(Working(), GONE, step=9)), g.Abort)
-    held = decide(*workers(STOPPED, GONE, step=9), checkpoint=5)
+    held = decide(*workers(STOPPED, GONE, step=9))
     assert isinstance(held, g.Hold)
     assert "1 of at least 2" in held.reason
 
@@ -56,11 +59,11 @@ def test_a_stage_that_is_lost_ends_the_generation_and_its_place_is_waited_for() 
 def test_with_the_replacement_all_go_on_from_the_checkpoint_or_begin_anew() -> None:
     """What the living one has made counts for nothing: the other stage's part of it is lost."""
     states = [replace(workers(STOPPED, step=9)[0], left_at_step=3), workers(GONE, Idle())[1]]
-    went_on = decide(*states, checkpoint=5)
-    assert went_on == g.Form(
+    assert decide(*states) == Begin(("w0", "w1"))
+    assert begin_pipeline(("w0", "w1"), 1, 5) == g.Form(
         ("w0", "w1"), 5, 0, "2 stages go on from the checkpoint of step 5", from_checkpoint=True
     )
-    assert decide(*states) == g.Form(("w0", "w1"), 0, 0, "2 stages go on from the beginning")
+    assert begin_pipeline(("w0", "w1"), 1, None).reason == "2 stages go on from the beginning"
 
 
 def test_a_job_that_loses_all_of_its_workers_waits_for_others() -> None:
@@ -76,8 +79,8 @@ def test_who_has_to_go_leaves_at_a_boundary_with_all_and_is_let_go_then() -> Non
     assert said.is_polite
     idle = [replace(each, departure=leaves) for each in workers(STOPPED, step=9)]
     other = replace(workers(STOPPED, step=9)[0], worker_id="w1")
-    assert isinstance(decide(*idle, replace(other, phase=Leaving(0.0)), checkpoint=9), g.Wait)
-    assert decide(*idle, other, checkpoint=9) == g.Dismiss(("w0",), "its node asked it to leave")
+    assert isinstance(decide(*idle, replace(other, phase=Leaving(0.0))), g.Wait)
+    assert decide(*idle, other) == g.Dismiss(("w0",), "its node asked it to leave")
 
 
 def test_a_spare_worker_is_let_go() -> None:
@@ -92,11 +95,9 @@ def test_spare_workers_wait_and_take_a_lost_stages_place() -> None:
     many = decide_pipeline(workers(Working(), Working(), Idle(), Idle()), 1, spares, 0.0)
     assert many == g.Dismiss(("w2",), "the job has all the workers it can use")
     goes_on = decide_pipeline(workers(STOPPED, GONE, Idle()), 1, spares, 0.0)
-    assert isinstance(goes_on, g.Form)
-    assert goes_on.worker_ids == ("w0", "w2")
+    assert goes_on == Begin(("w0", "w2"))
     begins = decide_pipeline(workers(Idle(), Idle(), Idle()), 0, spares, 0.0)
-    assert isinstance(begins, g.Form)
-    assert begins.worker_ids == ("w0", "w1")
+    assert begins == Begin(("w0", "w1"))
 
 
 def test_a_spare_worker_lets_one_go_that_departs() -> None:
@@ -118,8 +119,8 @@ def test_with_living_states_it_goes_on_from_them() -> None:
 def test_it_is_complete_when_all_stages_have_finished() -> None:
     assert isinstance(decide(*workers(WITH_MODEL, Working())), g.Wait)
     assert decide(*workers(WITH_MODEL, DONE)) == g.Complete("w0", "all workers have finished")
-    made_again = decide(*workers(GONE, DONE, Idle()), checkpoint=4)
-    assert isinstance(made_again, g.Form), "the model was lost with the one that had it"
+    made_again = decide(*workers(GONE, DONE, Idle()))
+    assert isinstance(made_again, Begin), "the model was lost with the one that had it"
 
 
 def test_who_lives_keeps_its_stage() -> None:

@@ -1,5 +1,6 @@
 """What a worker says moves its job only as far as it can be true: it runs on a machine that isn't ours."""
 
+import math
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from peerloom.services.trainer.workers.reports import (
     why_not_prepared,
     why_not_said,
 )
+from peerloom.services.trainer.workers.stage_reports import why_not_surveyed
 from peerloom.services.trainer.workers.state import Finished, WorkerState
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.common_pb2 import Script
@@ -26,6 +28,7 @@ from peerloom.v1.trainer_pb2 import (
     JobState,
     Ledger,
     LedgerStretch,
+    ModelPart,
     ModelStage,
     ScriptExit,
     StepProgress,
@@ -230,6 +233,26 @@ def test_which_stage_a_worker_can_hold(plan: str, said: ModelStage, reason: str)
     job.spec.plan = plan
     found = why_not_said(job, WorkerSessionRequest(ready=WorkerReady(generation=3, stage=said)))
     assert (reason in found) if reason else (found == "")
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([ModelPart(end_layer=2), ModelPart(first_layer=2, end_layer=3)], ""),
+        ([], "tells of 0 parts"),
+        ([ModelPart(end_layer=1)] * 1001, "1000 are the most"),
+        ([ModelPart(first_layer=1, end_layer=2)], "layers 1 to 2, after 0"),
+        ([ModelPart(end_layer=0)], "layers 0 to 0, after 0"),
+        ([ModelPart(end_layer=1, kept_bytes=math.nan)], "kept_bytes of layer 0 are nan"),
+        ([ModelPart(end_layer=1, forward_operations=-1.0)], "forward_operations of layer 0"),
+    ],
+)
+def test_what_a_worker_tells_of_a_model_can_be_planned_by(parts: list[ModelPart], reason: str) -> None:
+    job = Job(spec=JobSpec(plan="auto"))
+    found = why_not_surveyed(job, WorkerPrepared(parts=parts))
+    assert (reason in found) if reason else (found == "")
+    assert why_not_surveyed(Job(spec=JobSpec(plan="data")), WorkerPrepared()) == ""
+    assert why_not_surveyed(Job(spec=JobSpec(plan="data")), WorkerPrepared(parts=[ModelPart(end_layer=1)]))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ from peerloom.cli.invocation import Invocation, listing_options, system_options
 from peerloom.cli.name_completion import JOB
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of, track_option
+from peerloom.cli.plan_fields import PREDICTED_COLUMNS, is_pipeline, plan_fields
 from peerloom.cli.stage_columns import stage_columns
 from peerloom.cli.summary import print_result
-from peerloom.cli.units import human_age, human_bytes, human_duration, human_step, metric_of, plural
+from peerloom.cli.sync_fields import sync_fields
+from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
 from peerloom.cli.watching import watch_job
 from peerloom.client.types import JobState
 from peerloom.kit.printable import Column, escaped
@@ -108,7 +110,13 @@ def show_job(invocation: Invocation, job: str) -> None:
         print_document(found, invocation.output)
         return
     _print_job(found)
-    for rows, columns in ((found.answers, _ANSWER_COLUMNS), (found.workers, _worker_columns(found))):
+    predicted = found.plan.predicted.stages if found.plan and found.plan.predicted else ()
+    tables = (
+        (found.answers, _ANSWER_COLUMNS),
+        (found.workers, _worker_columns(found)),
+        (predicted, PREDICTED_COLUMNS),
+    )
+    for rows, columns in tables:
         if rows:
             say()
             for line in table_lines(rows, columns):
@@ -156,8 +164,8 @@ def _print_job(job: Job) -> None:
             ("test", test_of(job)),
             ("backend", str(job.backend or "")),
             ("plan", spec.plan),
-            ("sync", "" if spec.plan.startswith("pipeline") else spec.sync),
-            *_chosen(job),
+            *plan_fields(job),
+            *([] if is_pipeline(job) else [("sync", spec.sync), *sync_fields(job)]),
             ("generation", str(job.generation or "")),
             ("ledger", job.ledger.verdict if job.ledger else ""),
             ("clients", "; ".join(map(str, job.ledger.clients)) if job.ledger else ""),
@@ -172,25 +180,6 @@ def _print_job(job: Job) -> None:
             ("ended", _after(job.submit_time, end)),
         ]
     )
-
-
-def _chosen(job: Job) -> list[tuple[str, str]]:
-    """What the trainer chose where the job leaves the method to it."""
-    if job.sync is None:
-        return []
-    one, changed = job.sync, f" (changed {plural(job.sync.changes, 'time')})" if job.sync.changes else ""
-    fields = [("in use", one.method + changed), ("because", one.reason)]
-    if (known := one.predicted) is not None:
-        parts = (known.step_s, known.compute_s, known.exposed_s, known.compression_s)
-        told = "{} predicted: computing {}, exposed communication {}, compression {}"
-        fields.append(("a step", told.format(*map(human_step, parts))))
-    if one.measured_step_s is not None:
-        computing, exposed = one.measured_compute_s or 0.0, one.measured_communication_s or 0.0
-        seen = f"computing {human_step(computing)}, exposed communication {human_step(exposed)}"
-        fields.append(("", f"{human_step(one.measured_step_s)} measured: {seen}"))
-    if one.runner_up is not None:
-        fields.append(("next best", f"{one.runner_up}: {human_step(one.runner_up_step_s or 0.0)} expected"))
-    return fields
 
 
 def _passed_over(job: Job) -> str:
@@ -284,10 +273,13 @@ def cancel(invocation: Invocation, job: str) -> None:
 
 @click.command()
 @click.argument("job", type=JOB)
+@click.option(
+    "--plan", default="", metavar="PLAN", help="Another plan, as 'train' takes it.  [default: its own]"
+)
 @listing_options
 @click.pass_obj
-def resume(invocation: Invocation, job: str) -> None:
+def resume(invocation: Invocation, job: str, plan: str) -> None:
     """Go on with a job that ended without a model, from its newest checkpoint."""
     with invocation.client() as client:
-        resumed = client.job(job).resume()
+        resumed = client.job(job).resume(plan=plan)
     print_list([resumed], COLUMNS, invocation.output, "")

@@ -4,6 +4,7 @@ from peerloom.client.conversions.audits import accusation_of, dismissal_of
 from peerloom.client.conversions.evaluations import evaluation_of
 from peerloom.client.conversions.federated import round_of
 from peerloom.client.conversions.jobs import answer_of, backend_of, state_of, worker_of
+from peerloom.client.conversions.plans import predicted_of
 from peerloom.client.conversions.stale import stale_of
 from peerloom.client.conversions.words import time_of
 from peerloom.client.types import (
@@ -16,6 +17,7 @@ from peerloom.client.types import (
     ModelEvaluated,
     NodeAccused,
     NodeAnswered,
+    PlanChosen,
     StateChanged,
     StepCommitted,
     SyncChanged,
@@ -60,6 +62,10 @@ def event_of(message: WatchJobResponse) -> JobEvent | None:
         case "sync_changed":
             one = message.sync_changed
             return SyncChanged(*at, one.generation, one.method, one.former, one.reason)
+        case "plan_chosen":
+            taken = message.plan_chosen
+            predicted = predicted_of(taken.predicted) if taken.HasField("predicted") else None
+            return PlanChosen(*at, taken.generation, taken.plan, taken.former, taken.reason, predicted)
         case "evaluation":
             return ModelEvaluated(*at, evaluation_of(message.evaluation))
     return None

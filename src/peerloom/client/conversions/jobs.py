@@ -6,6 +6,7 @@ from typing import cast
 from peerloom.client.conversions.audits import audits_of
 from peerloom.client.conversions.evaluations import evaluation_of
 from peerloom.client.conversions.ledgers import ledger_of
+from peerloom.client.conversions.plans import plan_of, shadow_of, stage_of
 from peerloom.client.conversions.syncs import sync_of
 from peerloom.client.conversions.words import given, time_of, word_of
 from peerloom.client.types import (
@@ -19,7 +20,6 @@ from peerloom.client.types import (
     LinkTraffic,
     LogLine,
     Model,
-    ModelStage,
     NetworkTraffic,
     NodeAnswer,
     NodeChoice,
@@ -27,7 +27,6 @@ from peerloom.client.types import (
     Progress,
     RobustRule,
     ScriptRun,
-    StageShadow,
     Worker,
 )
 from peerloom.kit.elastic_scripts import SCRIPT_TASK, script_and_arguments
@@ -64,6 +63,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
         files=message.checkpoint.artifact.digest if is_script else "",
         script_run=_script_run(message.script_run) if message.HasField("script_run") else None,
         sync=sync_of(message.sync_in_use) if message.HasField("sync_in_use") else None,
+        plan=plan_of(message.plan_in_use) if message.HasField("plan_in_use") else None,
         trace_id=trace_id_in(message.traceparent),
     )
 
@@ -105,8 +105,8 @@ def worker_of(message: trainer_pb2.Worker) -> Worker:
         rank=message.rank,
         ended=message.ended,
         end_reason=message.end_reason,
-        stage=_stage(message.stage) if message.HasField("stage") else None,
-        shadow=_shadow(message.shadow) if message.HasField("shadow") else None,
+        stage=stage_of(message.stage) if message.HasField("stage") else None,
+        shadow=shadow_of(message.shadow) if message.HasField("shadow") else None,
     )
 
 
@@ -173,15 +173,6 @@ def log_line_of(message: trainer_pb2.GetJobLogsResponse) -> LogLine:
     if found is None:
         return LogLine(message.node_name, message.worker_id, message.line)
     return LogLine(message.node_name, message.worker_id, found.text, found.rank, found.stream)
-
-
-def _stage(message: trainer_pb2.ModelStage) -> ModelStage:
-    layers = (message.first_layer, message.end_layer, message.first_name, message.last_name)
-    return ModelStage(message.number, *layers, parameters=message.parameters)
-
-
-def _shadow(message: trainer_pb2.StageShadow) -> StageShadow:
-    return StageShadow(message.stage, message.step, message.size_bytes, message.why_not)
 
 
 def _script_run(message: trainer_pb2.ScriptRun) -> ScriptRun:

@@ -24,6 +24,7 @@ from peerloom.client.types.events import (
     ModelEvaluated,
     NodeAccused,
     NodeAnswered,
+    PlanChosen,
     StalePush,
     StaleStep,
     StateChanged,
@@ -31,6 +32,7 @@ from peerloom.client.types.events import (
     SyncChanged,
     WorkerLost,
 )
+from peerloom.client.types.job_plans import PlanInUse, PredictedPlan, PredictedStage
 from peerloom.client.types.job_records import (
     Accusation,
     AuditReport,
@@ -132,7 +134,11 @@ __all__ = [
     "NodeState",
     "NotChosen",
     "PastChoice",
+    "PlanChosen",
+    "PlanInUse",
     "Policy",
+    "PredictedPlan",
+    "PredictedStage",
     "PredictedStep",
     "Progress",
     "RawInput",

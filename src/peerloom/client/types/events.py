@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from peerloom.client.types.job_plans import PredictedPlan
 from peerloom.client.types.job_records import Accusation, ClientTotals, Dismissal, Evaluation
 from peerloom.client.types.jobs import FINAL_STATES, Backend, JobState, NodeAnswer, Worker
 
@@ -256,6 +257,23 @@ class SyncChanged(JobEvent):
 
     def __str__(self) -> str:
         return f"changes to {self.method}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class PlanChosen(JobEvent):
+    """From this generation on the model spreads over the workers by `plan`; `former` is "" for the first one.
+
+    `predicted` is None where nothing could be predicted.
+    """
+
+    generation: int
+    plan: str
+    former: str
+    reason: str
+    predicted: PredictedPlan | None
+
+    def __str__(self) -> str:
+        return f"{'changes to' if self.former else 'takes'} plan {self.plan}: {self.reason}"
 
 
 @dataclass(frozen=True)

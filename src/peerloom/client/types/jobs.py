@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from peerloom.client.types.artifacts import Artifact
+from peerloom.client.types.job_plans import PlanInUse
 from peerloom.client.types.job_records import (
     AuditReport,
     Evaluation,
@@ -208,9 +209,8 @@ class Job(ShownInNotebooks):
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
     is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
-    when that was last stored, empty for nothing; `sync` is what the trainer chose where the job's is "auto",
-    None before its first generation and in all other jobs; `trace_id` names its trace, 32 hexadecimal digits,
-    empty where it isn't traced.
+    when that was last stored, empty for nothing; `sync` and `plan` are what the trainer chose where the job's
+    are "auto", else None, as before its first generation; `trace_id` is its trace's, empty for none.
     """
 
     id: str
@@ -236,6 +236,7 @@ class Job(ShownInNotebooks):
     script_run: ScriptRun | None = None
     files: str = ""
     sync: SyncInUse | None = None
+    plan: PlanInUse | None = None
     trace_id: str = ""
 
     @property

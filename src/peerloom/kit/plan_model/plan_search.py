@@ -1,6 +1,6 @@
 """The best plan of a setting: of all of them where they aren't too many, else by going from plan to plan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -53,8 +53,9 @@ def choose_plan(
     setting: PlanSetting,
     orders: Sequence[str] = tuple(PIPELINE_ORDERS),
     most_listed: int = MOST_LISTED,
+    kinds: Collection[str] = tuple(PLAN_KINDS),
 ) -> PlanChoice:
-    """The plan that finishes most samples a second.
+    """The plan of these `kinds` that finishes most samples a second.
 
     A setting of at most `most_listed` plans is searched through: plans are simulated, those with the highest
     bound first, until no bound is above what was found, or MOST_SIMULATED were. In a larger one seeds are
@@ -64,12 +65,13 @@ def choose_plan(
     """
     for order in orders:
         check_order(order)
-    return _Search(setting, orders).choice(most_listed)
+    return _Search(setting, orders, kinds).choice(most_listed)
 
 
 class _Search:
-    def __init__(self, setting: PlanSetting, orders: Sequence[str]) -> None:
+    def __init__(self, setting: PlanSetting, orders: Sequence[str], kinds: Collection[str]) -> None:
         self._setting = setting
+        self._kinds = kinds
         self._orders = orders
         self._costs = StageCosts(setting)
         self._evaluated: dict[PlacedPlan, CostedPlan | None] = {}
@@ -100,7 +102,8 @@ class _Search:
 
     def _evaluate(self, plan: PlacedPlan) -> CostedPlan | None:
         if plan not in self._evaluated:
-            self._evaluated[plan] = costed_plan(plan, self._setting, self._costs)
+            is_asked_for = plan.kind in self._kinds
+            self._evaluated[plan] = costed_plan(plan, self._setting, self._costs) if is_asked_for else None
         return self._evaluated[plan]
 
     def _evaluate_all(self, plans: Iterable[PlacedPlan]) -> list[CostedPlan]:

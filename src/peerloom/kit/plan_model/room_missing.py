@@ -30,6 +30,8 @@ def no_plan_fits(setting: PlanSetting, looked_at: Sequence[CostedPlan]) -> Resou
             f"the model needs {shown_bytes(total)} with one sample, and all {len(setting.slots)} slots "
             f"together have {shown_bytes(together)}: {shown_bytes(missing)} are missing"
         )
+    elif not looked_at:
+        missing, text = 0.0, "the layers can't be placed on these slots so"
     else:
         nearest = min(looked_at, key=lambda one: one.missing_bytes)
         number = max(range(len(nearest.memory)), key=lambda one: nearest.memory[one].missing_bytes)

@@ -2,6 +2,7 @@
 
 chain              a model as a chain of layers, and why it can't be cut
 task_layers        what a task's layers cost, for a search on another machine
+task_survey        what a trainer that chooses the plan wants to know of a task and a slot
 balancing          at which layers the stages begin: pure
 blueprint          what the whole model is, of which each worker holds a stage
 stage_model        the own stage of it, with the names of the whole

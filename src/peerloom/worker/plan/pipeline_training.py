@@ -48,7 +48,7 @@ class PipelineTraining:
         # A stage's time would say as much of its layers as of the slot.
         self.speed_gflops = 0.0 if self.plan.starts else slot_gflops(device)
         self._learning_rate: float = spec.learning_rate
-        _check_task(task)
+        check_task(task)
         self.train, self.test = indexed_data(task)
         self._even: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
         self.blueprint = self._even
@@ -169,7 +169,8 @@ class PipelineTraining:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
 
 
-def _check_task(task: Task) -> None:
+def check_task(task: Task) -> None:
+    """Raises InvalidArgumentError for a task that no pipeline can train."""
     if task.autocast == FP16:
         raise InvalidArgumentError(
             f"{type(task).__name__}.autocast is 'fp16', but the job's plan is a pipeline, whose stages don't "

@@ -102,6 +102,7 @@ def run_stage(
         session.tell_progress()
         raise
     finally:
+        session.set_shadow(None)
         if shadowing is not None:
             shadowing.close()
     finished.held.extend(training.held())

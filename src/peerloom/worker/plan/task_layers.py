@@ -13,12 +13,15 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
-from peerloom.worker.batches import form_of
-from peerloom.worker.plan.blueprint import indexed_data
+from peerloom.kit.logs import get_logger
+from peerloom.worker.batches import Nest, form_of
+from peerloom.worker.plan.blueprint import indexed_data, without_values
 from peerloom.worker.plan.chain import Layer, chain_of
 from peerloom.worker.task import Task, load_batch, load_task
 
 STATUS: dict[type[PeerloomError], int] = {InvalidArgumentError: 2, NotFoundError: 3}  # as the command line's
+_Place = tuple[int, int]  # a storage, and where in it
+_log = get_logger()
 
 
 def main() -> int:
@@ -35,13 +38,32 @@ def main() -> int:
 def task_layers(task: Task) -> list[dict[str, str | float]]:
     """Each layer's name, trained parameters, forward operations, and bytes of output and kept, of one sample.
 
-    Measured by the forward pass of the training set's first sample. Raises InvalidArgumentError for a model
-    whose layers don't hand a single tensor on, and for data without an index.
+    Counted by a forward pass of the training set's first sample, without memory for the model where it can
+    be run so. Raises InvalidArgumentError for a model whose layers don't hand a single tensor on, and for
+    data without an index.
     """
     train, _ = indexed_data(task)
-    here, _ = load_batch(task, train, torch.zeros(1, dtype=torch.int64))
+    inputs, _ = load_batch(task, train, torch.zeros(1, dtype=torch.int64))
+    return described_layers(task, inputs)
+
+
+def described_layers(task: Task, inputs: Nest) -> list[dict[str, str | float]]:
+    """As `task_layers`, of inputs that are loaded. Raises the same for a model."""
+    model = without_values(task)
+    if isinstance(inputs, Tensor) and all(tensor.is_meta for tensor in model.state_dict().values()):
+        try:
+            return _described(task, model, inputs.to("meta"))
+        except InvalidArgumentError:
+            raise
+        except Exception as error:  # what needs values can't be run without memory
+            _log.warning("layers_run_whole", reason=f"{type(error).__name__}: {error}")
+    return _described(task, task.model(), inputs)
+
+
+def _described(task: Task, model: nn.Module, here: Nest) -> list[dict[str, str | float]]:
     found: list[dict[str, str | float]] = []
-    layers, _ = chain_of(task.model())
+    # A single sample has no deviation to normalise by.
+    layers, _ = chain_of(model.eval())
     for number, layer in enumerate(layers):
         if not isinstance(here, Tensor):
             what = f"Layer {number} of the model of {type(task).__name__} gets {form_of(here)}"
@@ -54,10 +76,10 @@ def task_layers(task: Task) -> list[dict[str, str | float]]:
 
 
 def _passed(layer: Layer, entered: Tensor) -> tuple[Tensor, dict[str, str | float]]:
-    kept: dict[int, Tensor] = {}
+    kept: dict[_Place, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.data_ptr()] = tensor
+        kept[_place_of(tensor)] = tensor
         return tensor
 
     entered = entered.detach()
@@ -77,8 +99,13 @@ def _passed(layer: Layer, entered: Tensor) -> tuple[Tensor, dict[str, str | floa
 
 def _bytes(kept: Iterable[Tensor], module: nn.Module) -> int:
     # Parameters are kept anyway.
-    own = {each.data_ptr() for each in [*module.parameters(), *module.buffers()]}
-    return sum(each.nbytes for each in kept if each.data_ptr() not in own)
+    own = {_place_of(each) for each in [*module.parameters(), *module.buffers()]}
+    return sum(each.nbytes for each in kept if _place_of(each) not in own)
+
+
+def _place_of(tensor: Tensor) -> _Place:
+    """Where it lies, also without memory: two views of the same numbers lie in one place."""
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""Aim: a job whose plan the trainer chooses is cut where no slot has room, and goes on under other plans.
+
+Method: an embedded system whose owners lend so little memory that the model needs two slots. A stage's worker
+is killed; later the job is cancelled, and resumed under a plan of three stages.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_processes import workers_of
+
+from peerloom import Client, Embedded, PlanChosen, StepCommitted, WorkerLost
+from peerloom.errors import InvalidArgumentError
+
+JOB_LIMIT_S = 150.0
+LENT_BYTES = 140_000_000  # of which a worker takes some 100 MB itself, while the model needs 64 MB
+STEPS = 2 * 16
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Embedded, Client]]:
+    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.5")
+    monkeypatch.setenv("PEERLOOM_NODE_MEMORY_LIMIT_BYTES", str(LENT_BYTES))
+    with Embedded(tmp_path, (1, 1, 1)) as system, Client(system.address) as opened:
+        yield system, opened
+
+
+def test_a_model_that_fits_no_slot_is_cut_and_goes_on_under_another_plan(
+    client: tuple[Embedded, Client],
+) -> None:
+    system, opened = client
+    task = {"parameters": "4000000", "layers": "8", "sample_ms": "1", "samples": "256"}
+    job = opened.train("emulated", arguments=task, plan="auto", epochs=2, batch_size=16, requests=3, seed=3)
+    chosen: list[PlanChosen] = []
+    killed, lost, after = "", "", 0
+    for event in job.watch():
+        if isinstance(event, PlanChosen):
+            chosen.append(event)
+        elif isinstance(event, WorkerLost):
+            lost = event.worker.id
+        elif isinstance(event, StepCommitted) and not killed and job.status().checkpoint_step is not None:
+            victim = next(worker for worker in job.status().workers if worker.rank == 1 and worker.stage)
+            killed = victim.id
+            workers_of(system.pids[victim.node_name])[0].kill()
+        elif isinstance(event, StepCommitted) and lost:
+            after += 1
+            if after == 12:
+                job.cancel()
+    assert lost == killed
+    status = job.status()
+    assert status.state == "cancelled", status.reason
+    first = chosen[0]
+    assert first.plan.startswith("pipeline="), first
+    assert first.former == ""
+    assert "plan data doesn't fit" in first.reason
+    taken = status.plan
+    assert taken is not None
+    assert taken.plan == chosen[-1].plan
+    assert taken.predicted is not None
+    assert all(stage.needed_bytes <= stage.memory_bytes for stage in taken.predicted.stages)
+    assert taken.measured_step_s is not None, "what was predicted is told beside what is measured"
+    with pytest.raises(InvalidArgumentError, match="plan"):
+        job.resume(plan="pipline=3")
+    resumed = job.resume(plan="pipeline=3,shadow=off")
+    assert (resumed.spec.plan, resumed.plan) == ("pipeline=3,micro_batches=12,shadow=off", None)
+    result = job.result(JOB_LIMIT_S)
+    assert result.succeeded, result.reason
+    ended = job.status()
+    assert {w.stage.number for w in ended.workers if w.stage is not None} == {0, 1, 2}
+    assert ended.progress is not None
+    assert ended.progress.step == STEPS
+    assert ended.ledger is not None
+    assert ended.ledger.is_exact, ended.ledger.verdict
