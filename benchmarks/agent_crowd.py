@@ -1,0 +1,154 @@
+"""Many agents in one process: `python -m benchmarks.agent_crowd PORT FIRST COUNT`, led by its standard input.
+
+Each is what an agent is towards the registry (its registration, stream of heartbeats, backoff, advertised
+artifacts) with no worker and no server. PORT is the registry's, on this machine: each agent dials another address of
+loopback, and so has a connection of its own. A line on standard input is a command,
+which one line of JSON on standard output answers:
+
+    join                    begins all agents
+    heard SINCE LIMIT_S     once each has an answer to a beat sent after SINCE (monotonic seconds of this
+                            machine), or after LIMIT_S: in seconds after SINCE when each had its first, how often
+                            they have registered so far, and the processor time used
+    beats SECONDS           in seconds, how long the answers took that came in that time
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+from peerloom.kit.clock import SystemClock
+from peerloom.kit.dialing import Dialer, RegistryPeer
+from peerloom.kit.logs import configure_logs
+from peerloom.kit.server_limits import raise_descriptor_limit
+from peerloom.services.node_agent.membership.advertising import Advertiser, PendingChanges
+from peerloom.services.node_agent.membership.contact import RegistryContact
+from peerloom.services.node_agent.membership.heartbeats import Heartbeats
+from peerloom.services.node_agent.membership.node_status import NodeStatus
+from peerloom.services.node_agent.membership.registration import Registration
+from peerloom.v1.common_pb2 import SlotCount
+from peerloom.v1.registry_pb2 import NodeSpec
+
+NAME = "node-{:06}"
+SLOTS = 1
+_DIGESTS = ("0" * 64,)
+
+
+class _Agent:
+    """One node; `heard_s` is when each answered beat was sent and when its answer came (monotonic seconds)."""
+
+    def __init__(self, registry: RegistryPeer, number: int) -> None:
+        status, contact, clock = NodeStatus(), RegistryContact(registry.address), SystemClock()
+        spec = NodeSpec(name=NAME.format(number), address=f"10.0.0.1:{1024 + number % 60_000}", slots=SLOTS)
+        slots = SlotCount(total=SLOTS, free=SLOTS)
+        self._pending = PendingChanges()
+        self._advertiser = Advertiser(registry, lambda: _DIGESTS, self._pending)
+        heartbeats = Heartbeats(registry, status, lambda: slots, self, contact, clock)
+        key = f"key-of-node-{number:06}"
+        self._registration = Registration(registry, key, spec, status, heartbeats, contact, clock)
+        self._leases: set[str] = set()
+        self._sent_s = 0.0
+        self.beats: list[tuple[float, float]] = []
+
+    @property
+    def version(self) -> int:
+        """Asked for with each beat that is sent: of artifacts the advertiser's."""
+        self._sent_s = time.monotonic()
+        return self._advertiser.version
+
+    def hear(self, lease_id: str, known_version: int) -> None:
+        """A beat was answered; there is never more than one under way here."""
+        self.beats.append((self._sent_s, time.monotonic()))
+        self._leases.add(lease_id)
+        self._advertiser.hear(lease_id, known_version)
+
+    @property
+    def leases(self) -> int:
+        """How often it has registered and was heard then."""
+        return len(self._leases)
+
+    async def live(self) -> None:
+        """Registers, and beats until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._advertiser.keep())
+            await self._registration.keep()
+            if self._registration.refusal is not None:
+                raise self._registration.refusal
+
+
+class _Crowd:
+    """The agents FIRST to FIRST + COUNT - 1."""
+
+    def __init__(self, port: str, first: int, count: int) -> None:
+        numbers, dialer = range(first, first + count), Dialer()
+        self._agents = [_Agent(dialer.registry(_own_address(n, port)), n) for n in numbers]
+        self._living: list[asyncio.Task[None]] = []
+
+    def join(self) -> None:
+        """Begins all at once."""
+        self._living = [asyncio.create_task(agent.live()) for agent in self._agents]
+
+    async def heard(self, since_s: float, limit_s: float) -> dict[str, object]:
+        """See the module."""
+        until_s = time.monotonic() + limit_s
+        while len(first := list(self._first_heard(since_s))) < len(self._agents):
+            if time.monotonic() > until_s:
+                break
+            self._check_lives()
+            await asyncio.sleep(0.05)
+        used = os.times()
+        leases = sum(agent.leases for agent in self._agents)
+        return {"heard_s": first, "leases": leases, "processor_s": used.user + used.system}
+
+    def _first_heard(self, since_s: float) -> Iterator[float]:
+        for agent in self._agents:
+            found = next((heard for sent, heard in agent.beats if sent > since_s), None)
+            if found is not None:
+                yield round(found - since_s, 4)
+
+    async def beats(self, seconds: float) -> list[float]:
+        """See the module."""
+        begin_s = time.monotonic()
+        await asyncio.sleep(seconds)
+        self._check_lives()
+        found = [beat for agent in self._agents for beat in agent.beats if beat[1] >= begin_s]
+        for agent in self._agents:
+            agent.beats.clear()
+        return [round(heard - sent, 6) for sent, heard in found]
+
+    def _check_lives(self) -> None:
+        for task in self._living:
+            if task.done():
+                task.result()
+
+
+def _own_address(number: int, port: str) -> str:
+    return f"127.{1 + number // 65_536}.{number // 256 % 256}.{number % 256}:{port}"
+
+
+async def main() -> None:
+    port, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    crowd = _Crowd(port, first, count)
+    print("ready", flush=True)
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        match line.split():
+            case ["join"]:
+                crowd.join()
+                answer: object = {}
+            case ["heard", since_s, limit_s]:
+                answer = await crowd.heard(float(since_s), float(limit_s))
+            case ["beats", seconds]:
+                answer = await crowd.beats(float(seconds))
+            case other:
+                raise SystemExit(f"error: {other} is no command")
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    raise_descriptor_limit()
+    configure_logs("crowd", "error")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(main())
