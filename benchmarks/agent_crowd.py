@@ -17,7 +17,6 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 from peerloom.kit.clock import SystemClock
@@ -35,10 +34,11 @@ from peerloom.v1.registry_pb2 import NodeSpec
 NAME = "node-{:06}"
 SLOTS = 1
 _DIGESTS = ("0" * 64,)
+_LOOK_S = 0.1
 
 
 class _Agent:
-    """One node; `heard_s` is when each answered beat was sent and when its answer came (monotonic seconds)."""
+    """One node; `beats` are the seconds to each answer, `first_s` when one to a beat sent after `since_s` came."""
 
     def __init__(self, registry: RegistryPeer, number: int) -> None:
         status, contact, clock = NodeStatus(), RegistryContact(registry.address), SystemClock()
@@ -51,7 +51,8 @@ class _Agent:
         self._registration = Registration(registry, key, spec, status, heartbeats, contact, clock)
         self._leases: set[str] = set()
         self._sent_s = 0.0
-        self.beats: list[tuple[float, float]] = []
+        self.beats: list[float] = []
+        self.since_s = self.first_s = 0.0
 
     @property
     def version(self) -> int:
@@ -61,7 +62,10 @@ class _Agent:
 
     def hear(self, lease_id: str, known_version: int) -> None:
         """A beat was answered; there is never more than one under way here."""
-        self.beats.append((self._sent_s, time.monotonic()))
+        now_s = time.monotonic()
+        self.beats.append(now_s - self._sent_s)
+        if not self.first_s and self._sent_s > self.since_s:
+            self.first_s = now_s
         self._leases.add(lease_id)
         self._advertiser.hear(lease_id, known_version)
 
@@ -93,31 +97,26 @@ class _Crowd:
 
     async def heard(self, since_s: float, limit_s: float) -> dict[str, object]:
         """See the module."""
-        until_s = time.monotonic() + limit_s
-        while len(first := list(self._first_heard(since_s))) < len(self._agents):
-            if time.monotonic() > until_s:
-                break
-            self._check_lives()
-            await asyncio.sleep(0.05)
-        used = os.times()
-        leases = sum(agent.leases for agent in self._agents)
-        return {"heard_s": first, "leases": leases, "processor_s": used.user + used.system}
-
-    def _first_heard(self, since_s: float) -> Iterator[float]:
         for agent in self._agents:
-            found = next((heard for sent, heard in agent.beats if sent > since_s), None)
-            if found is not None:
-                yield round(found - since_s, 4)
+            agent.since_s, agent.first_s = since_s, 0.0
+        until_s = time.monotonic() + limit_s
+        while not all(agent.first_s for agent in self._agents) and time.monotonic() < until_s:
+            self._check_lives()
+            await asyncio.sleep(_LOOK_S)
+        used = os.times()
+        return {
+            "heard_s": [round(agent.first_s - since_s, 4) for agent in self._agents if agent.first_s],
+            "leases": sum(agent.leases for agent in self._agents),
+            "processor_s": used.user + used.system,
+        }
 
     async def beats(self, seconds: float) -> list[float]:
         """See the module."""
-        begin_s = time.monotonic()
-        await asyncio.sleep(seconds)
-        self._check_lives()
-        found = [beat for agent in self._agents for beat in agent.beats if beat[1] >= begin_s]
         for agent in self._agents:
             agent.beats.clear()
-        return [round(heard - sent, 6) for sent, heard in found]
+        await asyncio.sleep(seconds)
+        self._check_lives()
+        return [round(one, 6) for agent in self._agents for one in agent.beats]
 
     def _check_lives(self) -> None:
         for task in self._living:
