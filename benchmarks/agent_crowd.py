@@ -19,76 +19,21 @@ import sys
 import time
 from contextlib import suppress
 
+from benchmarks.registry_agent import RegistryAgent
 from peerloom.kit.clock import SystemClock
-from peerloom.kit.dialing import Dialer, RegistryPeer
+from peerloom.kit.dialing import Dialer
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.server_limits import raise_descriptor_limit
-from peerloom.services.node_agent.membership.advertising import Advertiser, PendingChanges
-from peerloom.services.node_agent.membership.contact import RegistryContact
-from peerloom.services.node_agent.membership.heartbeats import Heartbeats
-from peerloom.services.node_agent.membership.node_status import NodeStatus
-from peerloom.services.node_agent.membership.registration import Registration
-from peerloom.v1.common_pb2 import SlotCount
-from peerloom.v1.registry_pb2 import NodeSpec
 
-NAME = "node-{:06}"
-SLOTS = 1
-_DIGESTS = ("0" * 64,)
 _LOOK_S = 0.1
-
-
-class _Agent:
-    """One node; `beats` are the seconds to each answer, `first_s` when one to a beat sent after `since_s` came."""
-
-    def __init__(self, registry: RegistryPeer, number: int) -> None:
-        status, contact, clock = NodeStatus(), RegistryContact(registry.address), SystemClock()
-        spec = NodeSpec(name=NAME.format(number), address=f"10.0.0.1:{1024 + number % 60_000}", slots=SLOTS)
-        slots = SlotCount(total=SLOTS, free=SLOTS)
-        self._pending = PendingChanges()
-        self._advertiser = Advertiser(registry, lambda: _DIGESTS, self._pending)
-        heartbeats = Heartbeats(registry, status, lambda: slots, self, contact, clock)
-        key = f"key-of-node-{number:06}"
-        self._registration = Registration(registry, key, spec, status, heartbeats, contact, clock)
-        self._leases: set[str] = set()
-        self._sent_s = 0.0
-        self.beats: list[float] = []
-        self.since_s = self.first_s = 0.0
-
-    @property
-    def version(self) -> int:
-        """Asked for with each beat that is sent: of artifacts the advertiser's."""
-        self._sent_s = time.monotonic()
-        return self._advertiser.version
-
-    def hear(self, lease_id: str, known_version: int) -> None:
-        """A beat was answered; there is never more than one under way here."""
-        now_s = time.monotonic()
-        self.beats.append(now_s - self._sent_s)
-        if not self.first_s and self._sent_s > self.since_s:
-            self.first_s = now_s
-        self._leases.add(lease_id)
-        self._advertiser.hear(lease_id, known_version)
-
-    @property
-    def leases(self) -> int:
-        """How often it has registered and was heard then."""
-        return len(self._leases)
-
-    async def live(self) -> None:
-        """Registers, and beats until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._advertiser.keep())
-            await self._registration.keep()
-            if self._registration.refusal is not None:
-                raise self._registration.refusal
 
 
 class _Crowd:
     """The agents FIRST to FIRST + COUNT - 1."""
 
     def __init__(self, port: str, first: int, count: int) -> None:
-        numbers, dialer = range(first, first + count), Dialer()
-        self._agents = [_Agent(dialer.registry(_own_address(n, port)), n) for n in numbers]
+        numbers, dialer, clock = range(first, first + count), Dialer(), SystemClock()
+        self._agents = [RegistryAgent(dialer.registry(_own_address(n, port)), n, clock) for n in numbers]
         self._living: list[asyncio.Task[None]] = []
 
     def join(self) -> None:

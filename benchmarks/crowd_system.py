@@ -36,7 +36,9 @@ def check_machine(nodes: int, processes: int) -> None:
             "are available. End other programs, or take fewer nodes: NODES=3000."
         )
     if (cores := len(psutil.Process().cpu_affinity() or [0])) < 2:
-        raise SystemExit(f"error: this needs two cores, and has {cores}: {processes} processes of agents beat.")
+        raise SystemExit(
+            f"error: this needs two cores, and has {cores}: {processes} processes of agents beat."
+        )
 
 
 class Crowd:

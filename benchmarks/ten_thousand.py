@@ -13,11 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-from benchmarks.agent_crowd import NAME
 from benchmarks.crowd_system import Crowd, Service, ask_all, check_machine
-from benchmarks.measure import Goal, Measurement, measurement, percentile
+from benchmarks.measure import Measurement, percentile
+from benchmarks.registry_agent import NAME
 from benchmarks.watched_nodes import WatchedNodes
 from peerloom.kit.dialing import Dialer
 from peerloom.services.registry.config import PRESETS
@@ -165,7 +164,9 @@ class _Registry:
             false_deaths = len(watched.interrupted(begin_s))
             _say(f"suspected {suspected_s:.1f} dead {dead_s:.1f} back {return_s:.1f} lags {lags_s}")
             _say(f"false deaths {false_deaths} suspected {len(watched.suspected(begin_s))} dead half {half}")
-            _say(f"selector {selector_kb:.1f} kB/node; choice p50 {percentile(choices_s, 50)*1000:.2f} p99 {percentile(choices_s, 99)*1000:.2f}")
+            _say(
+                f"selector {selector_kb:.1f} kB/node; choice p50 {percentile(choices_s, 50) * 1000:.2f} p99 {percentile(choices_s, 99) * 1000:.2f}"
+            )
         return []
 
     def _lose_half(self, bench: _Bench, watched: WatchedNodes) -> tuple[float, float]:
@@ -223,7 +224,9 @@ async def _choices(address: str, calls: int) -> list[float]:
 
 def _echo(size: Size) -> Figures:
     with tempfile.TemporaryFile() as log, ExitStack() as opened:
-        server = Service("benchmarks.heartbeat_echo", ["LISTEN", str(PRESETS[PRESET].heartbeat_interval_s)], "0.0.0.0", log)
+        server = Service(
+            "benchmarks.heartbeat_echo", ["LISTEN", str(PRESETS[PRESET].heartbeat_interval_s)], "0.0.0.0", log
+        )
         opened.callback(server.stop)
         bench = _Bench(size, server)
         opened.callback(bench.close)

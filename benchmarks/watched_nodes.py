@@ -1,4 +1,4 @@
-"""What a watcher of the registry's events sees: which nodes were suspected, lost and heard again, and when."""
+"""What a watcher of the registry's events sees: which nodes were suspected or lost, and when."""
 
 import asyncio
 import threading
