@@ -1,20 +1,18 @@
 """Many agents in one process: `python -m benchmarks.agent_crowd PORT FIRST COUNT`, led by its standard input.
 
 Each is what an agent is towards the registry (its registration, stream of heartbeats, backoff, advertised
-artifacts) with no worker and no server. PORT is the registry's, on this machine: each agent dials another address of
-loopback, and so has a connection of its own. A line on standard input is a command,
-which one line of JSON on standard output answers:
+artifacts) with no worker and no server. PORT is the registry's, on this machine: each agent dials another
+address of loopback, and so has a connection of its own. A line on standard input is a command, which one line
+of JSON on standard output answers:
 
     join                    begins all agents
     heard SINCE LIMIT_S     once each has an answer to a beat sent after SINCE (monotonic seconds of this
-                            machine), or after LIMIT_S: in seconds after SINCE when each had its first, how often
-                            they have registered so far, and the processor time used
+                            machine), or after LIMIT_S: when each had its first, in seconds after SINCE
     beats SECONDS           in seconds, how long the answers took that came in that time
 """
 
 import asyncio
 import json
-import os
 import sys
 import time
 from contextlib import suppress
@@ -40,7 +38,7 @@ class _Crowd:
         """Begins all at once."""
         self._living = [asyncio.create_task(agent.live()) for agent in self._agents]
 
-    async def heard(self, since_s: float, limit_s: float) -> dict[str, object]:
+    async def heard(self, since_s: float, limit_s: float) -> list[float]:
         """See the module."""
         for agent in self._agents:
             agent.since_s, agent.first_s = since_s, 0.0
@@ -48,12 +46,7 @@ class _Crowd:
         while not all(agent.first_s for agent in self._agents) and time.monotonic() < until_s:
             self._check_lives()
             await asyncio.sleep(_LOOK_S)
-        used = os.times()
-        return {
-            "heard_s": [round(agent.first_s - since_s, 4) for agent in self._agents if agent.first_s],
-            "leases": sum(agent.leases for agent in self._agents),
-            "processor_s": used.user + used.system,
-        }
+        return [round(agent.first_s - since_s, 4) for agent in self._agents if agent.first_s]
 
     async def beats(self, seconds: float) -> list[float]:
         """See the module."""

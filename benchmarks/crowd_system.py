@@ -1,10 +1,11 @@
-"""The processes of a system of very many nodes: a server that is killed and comes back, and crowds of agents."""
+"""The processes of a system of very many nodes: a server that comes back when killed, and crowds of agents."""
 
 import json
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any
 from urllib.request import ProxyHandler, build_opener
@@ -13,32 +14,31 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 READ_S, STOP_S = 30.0, 30.0
-# Of a process: what it has open beside a connection a node, and the memory that a node takes in all processes.
-OTHER_FILES = 1_000
+LOOK_S = 0.25
+# What the registry keeps for other files than connections, and for connections of others than nodes; and the
+# memory that a node takes in all processes together.
+OTHER_FILES = 4_096 + 100
 NODE_BYTES = 400_000
 
 
-def check_machine(nodes: int, processes: int) -> None:
+def check_machine(nodes: int) -> None:
     """Ends the program where the machine can't carry so many nodes, and says what it needs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The registry takes connections up to three quarters of its descriptors.
-    files = nodes * 4 // 3 + OTHER_FILES
+    files = nodes + OTHER_FILES
     if hard != resource.RLIM_INFINITY and hard < files:
         raise SystemExit(
-            f"error: {nodes:,} nodes are as many connections to one process, which needs {files:,} open files, and "
-            f"{hard:,} are allowed here. Raise it first: ulimit -Hn {files} (as root), or LimitNOFILE= in a "
-            "unit of systemd."
+            f"error: {nodes:,} nodes are as many connections to one process, which needs {files:,} open files, "
+            f"and {hard:,} are allowed here. Raise it first: ulimit -Hn {files} (as root), or LimitNOFILE= in "
+            "a unit of systemd."
         )
     wanted, free = nodes * NODE_BYTES, psutil.virtual_memory().available
     if free < wanted:
         raise SystemExit(
-            f"error: {nodes:,} nodes need some {wanted / 1e9:.1f} GB of memory in all, and {free / 1e9:.1f} GB "
+            f"error: {nodes:,} nodes need some {wanted / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB "
             "are available. End other programs, or take fewer nodes: NODES=3000."
         )
     if (cores := len(psutil.Process().cpu_affinity() or [0])) < 2:
-        raise SystemExit(
-            f"error: this needs two cores, and has {cores}: {processes} processes of agents beat."
-        )
+        raise SystemExit(f"error: this needs two cores, one for the agents, and has {cores}.")
 
 
 class Crowd:
@@ -88,18 +88,21 @@ def ask_all(crowds: Sequence[Crowd], *command: object) -> list[Any]:
 
 
 class Service:
-    """A server's process, which can be killed and started again at the same port."""
+    """A server's process, which can be killed and started again at the same port.
 
-    def __init__(self, module: str, arguments: Sequence[str], listen: str, log: IO[bytes]) -> None:
+    `arguments` are its own, made from the host:port to listen at.
+    """
+
+    def __init__(
+        self, module: str, arguments: Callable[[str], Sequence[str]], host: str, log: IO[bytes]
+    ) -> None:
         self._module, self._arguments, self._log = module, arguments, log
-        self._host, self.port, self.metrics = listen, 0, ""
+        self._host, self.port, self.metrics = host, 0, ""
         self.start()
 
     def start(self) -> None:
         """Starts it; returns when it serves."""
-        listen = f"{self._host}:{self.port}"
-        arguments = [part.replace("LISTEN", listen) for part in self._arguments]
-        command = [sys.executable, "-m", self._module, *arguments]
+        command = [sys.executable, "-m", self._module, *self._arguments(f"{self._host}:{self.port}")]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log, text=True)
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline().strip()
@@ -113,11 +116,6 @@ class Service:
     def address(self) -> str:
         """Where it is reached on this machine."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """Of the process that runs now."""
-        return self._process.pid
 
     def memory_bytes(self) -> int:
         """What the process has of memory to itself."""
@@ -154,3 +152,28 @@ class Service:
                 if sample.name == metric and labels.items() <= sample.labels.items():
                     return float(sample.value)
         raise SystemExit(f"error: {self._module} tells no {metric}")
+
+
+class SelectorLag:
+    """Looks all the time how far a selector is behind the registry's events, until the block ends."""
+
+    def __init__(self, selector: Service) -> None:
+        self._selector, self._ended, self._seen_s = selector, threading.Event(), [0.0]
+        self._thread = threading.Thread(target=self._look, name="lag")
+
+    def __enter__(self) -> "SelectorLag":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def most_s(self) -> float:
+        """The most seen since this was asked last, in seconds."""
+        seen, self._seen_s = self._seen_s, [0.0]
+        return max(seen)
+
+    def _look(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            self._seen_s.append(self._selector.reading("peerloom_selector_follower_delay_seconds"))

@@ -1,4 +1,7 @@
-"""The rival of the registry: the bare minimum that speaks the same messages; arguments say where, and the interval."""
+"""The rival of the registry: the bare minimum that speaks the same messages.
+
+Arguments, if any, say where, and in how many seconds a beat is asked for.
+"""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""A node as its registry knows it: the agent's own registration, heartbeats and advertised artifacts, no more."""
+"""A node as its registry knows it: the agent's own registration, heartbeats and advertised artifacts."""
 
 import asyncio
 
@@ -18,7 +18,10 @@ _DIGESTS = ("0" * 64,)
 
 
 class RegistryAgent:
-    """One node; `beats` are the seconds to each answer, `first_s` when one to a beat sent after `since_s` came."""
+    """One node. `beats` are the seconds to each answer.
+
+    `first_s` is when the first answer to a beat that was sent after `since_s` came, 0 before.
+    """
 
     def __init__(self, registry: RegistryPeer, number: int, clock: Clock) -> None:
         status, contact, self._clock = NodeStatus(), RegistryContact(registry.address), clock
@@ -30,7 +33,6 @@ class RegistryAgent:
         heartbeats = Heartbeats(registry, status, lambda: slots, self, contact, clock)
         key = f"key-of-node-{number:06}"
         self._registration = Registration(registry, key, spec, status, heartbeats, contact, clock)
-        self._leases: set[str] = set()
         self._sent_s = 0.0
         self.beats: list[float] = []
         self.since_s = self.first_s = 0.0
@@ -47,13 +49,7 @@ class RegistryAgent:
         self.beats.append(now_s - self._sent_s)
         if not self.first_s and self._sent_s > self.since_s:
             self.first_s = now_s
-        self._leases.add(lease_id)
         self._advertiser.hear(lease_id, known_version)
-
-    @property
-    def leases(self) -> int:
-        """How often it has registered and was heard then."""
-        return len(self._leases)
 
     async def live(self) -> None:
         """Registers, and beats until cancelled."""

@@ -35,16 +35,15 @@ class WatchedNodes:
         self._ended.set()
         self._thread.join()
 
-    def interrupted(self, since_s: float) -> Counter[str]:
-        """How often each node was declared dead since then (monotonic seconds), by name."""
-        return self._named(NODE_EVENT_KIND_INTERRUPTED, since_s)
-
-    def suspected(self, since_s: float) -> Counter[str]:
-        """How often each node was suspected since then, by name."""
-        return self._named(NODE_EVENT_KIND_SUSPECTED, since_s)
+    def interrupted(self) -> Counter[str]:
+        """How often each node was declared dead, by name."""
+        return self._named(NODE_EVENT_KIND_INTERRUPTED, 0.0)
 
     def wait_until_interrupted(self, names: set[str], since_s: float, limit_s: float) -> float:
-        """Until all of these were declared dead: when the last was told of, in seconds after `since_s`."""
+        """Until all of these were declared dead: when the last was told of, in seconds after `since_s`.
+
+        `since_s` is monotonic.
+        """
         return self._wait(NODE_EVENT_KIND_INTERRUPTED, names, since_s, limit_s)
 
     def wait_until_suspected(self, names: set[str], since_s: float, limit_s: float) -> float:

@@ -31,7 +31,7 @@ class RegistryContact:
         self._backoff.succeeded()
 
     def patience_s(self, first_s: float) -> float:
-        """How long to wait for an answer: `first_s`, twice as long after each failure in a row, at most 8 times.
+        """How long to wait for an answer: `first_s`, doubled with each failure in a row, at most 8 times it.
 
         When thousands come at once each waits for those before it. Would all give up after the same time and
         ask anew, the registry would answer those that have gone, and never come to an end.

@@ -96,7 +96,9 @@ class _BusyNode:
             raise ResourceExhaustedError("This node is busy.", metadata=hint)
         self._queued += 1
         async with self._turn:
-            await asyncio.sleep(SAMPLE_S)
+            computed = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(SAMPLE_S, computed.set_result, None)
+            await computed
         self._queued -= 1
         return InferResponse(outputs=message_of(INPUTS))
 
