@@ -71,9 +71,8 @@ class CrowdBench:
             self.seen.beats_s.append(seconds)
             p50_ms, p99_ms = (1000 * percentile(seconds, percent) for percent in (50, 99))
             busy = used_s / self._size.window_s
-            _say(
-                f"{len(seconds):,} beats: p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms; server {busy:.0%} of a core"
-            )
+            said = f"{len(seconds):,} beats: p50 {p50_ms:.2f} ms, p99 {p99_ms:.2f} ms"
+            _say(f"{said}; server {busy:.0%} of a core")
 
     def restart(self) -> None:
         """Kills the server and starts it again at once, some times."""

@@ -1,4 +1,4 @@
-"""The processes of a system of very many nodes: a server that comes back when killed, and crowds of agents."""
+"""The processes of a system of very many nodes: a server that can be killed, and crowds of agents."""
 
 import json
 import resource
@@ -27,9 +27,9 @@ def check_machine(nodes: int) -> None:
     files = nodes + OTHER_FILES
     if hard != resource.RLIM_INFINITY and hard < files:
         raise SystemExit(
-            f"error: {nodes:,} nodes are as many connections to one process, which needs {files:,} open files, "
-            f"and {hard:,} are allowed here. Raise it first: ulimit -Hn {files} (as root), or LimitNOFILE= in "
-            "a unit of systemd."
+            f"error: {nodes:,} nodes are as many connections to one process, which needs {files:,} open "
+            f"files, and {hard:,} are allowed here. Raise it first: ulimit -Hn {files} (as root), or "
+            "LimitNOFILE= in a unit of systemd."
         )
     wanted, free = nodes * NODE_BYTES, psutil.virtual_memory().available
     if free < wanted:
