@@ -1,7 +1,11 @@
-"""The rival of the registry: the bare minimum that speaks the same messages."""
+"""The rival of the registry: the bare minimum that speaks the same messages.
+
+Arguments, if any, say where, and in how many seconds a beat is asked for.
+"""
 
 import asyncio
 import signal
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,12 +16,18 @@ from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryS
 
 
 class EchoServicer(RegistryServiceServicer):
-    """Registers nobody and answers each beat the same."""
+    """Registers nobody, answers each beat the same, and asks for one in so many seconds."""
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
 
     async def Register(  # noqa: N802  # the schema's
         self, request: pb.RegisterRequest, context: Any
     ) -> pb.RegisterResponse:
-        return pb.RegisterResponse(node_id=request.spec.name, lease_id=request.spec.name, incarnation=1)
+        name = request.spec.name
+        return pb.RegisterResponse(
+            node_id=name, lease_id=name, incarnation=1, heartbeat_interval_s=self._interval_s
+        )
 
     async def Heartbeat(  # noqa: N802  # the schema's
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Any
@@ -29,10 +39,13 @@ class EchoServicer(RegistryServiceServicer):
 async def main() -> None:
     server, stopping = aio.server(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    add_RegistryServiceServicer_to_server(EchoServicer(), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    add_RegistryServiceServicer_to_server(
+        EchoServicer(float(sys.argv[2]) if len(sys.argv) > 2 else 0.0), server
+    )
+    listen = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:0"
+    port = server.add_insecure_port(listen)
     await server.start()
-    print(f"address=127.0.0.1:{port}", flush=True)
+    print(f"address={listen.rpartition(':')[0]}:{port}", flush=True)
     await stopping.wait()
     await server.stop(None)
 

@@ -1,4 +1,4 @@
-"""Whether the registry answers: what health tells, and how long to wait before the next try."""
+"""Whether the registry answers: what health tells, how long to wait for an answer and before the next try."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,7 @@ from peerloom.kit.logs import get_logger
 
 _log = get_logger()
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+_MOST_DOUBLINGS = 3
 
 
 class RegistryContact:
@@ -28,6 +29,14 @@ class RegistryContact:
         """The registry has answered."""
         self._trouble = ""
         self._backoff.succeeded()
+
+    def patience_s(self, first_s: float) -> float:
+        """How long to wait for an answer: `first_s`, doubled with each failure in a row, at most 8 times it.
+
+        When thousands come at once each waits for those before it. Would all give up after the same time and
+        ask anew, the registry would answer those that have gone, and never come to an end.
+        """
+        return float(first_s * 2 ** min(self._backoff.failures, _MOST_DOUBLINGS))
 
     async def wait_after(self, trouble: str) -> None:
         """Waits before the next try, longer with each failure in a row; `trouble` says what has happened."""

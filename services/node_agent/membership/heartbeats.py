@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from peerloom.errors import NotFoundError, PeerloomError, PermissionDeniedError, UnavailableError
+from peerloom.kit.backoff import pauses
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import RegistryPeer
 from peerloom.kit.logs import get_logger
@@ -57,7 +58,10 @@ class ArtifactVersions(Protocol):
 
 
 class Heartbeats:
-    """Tells of this node: `slots` counts its slots of now, `status` and `artifacts` say the rest."""
+    """Tells of this node: `slots` counts its slots of now, `status` and `artifacts` say the rest.
+
+    `chance` (0 to 1) is the part of the interval after which a stream's second heartbeat comes.
+    """
 
     def __init__(
         self,
@@ -67,9 +71,11 @@ class Heartbeats:
         artifacts: ArtifactVersions,
         contact: RegistryContact,
         clock: Clock,
+        chance: Callable[[], float] = pauses.random,
     ) -> None:
         self._registry, self._status, self._slots = registry, status, slots
         self._artifacts, self._contact, self._clock = artifacts, contact, clock
+        self._chance = chance
         self._sent_s: deque[float] = deque()
         self._answer_times_s: deque[float] = deque(maxlen=_ANSWERS_KEPT)
 
@@ -95,12 +101,13 @@ class Heartbeats:
         limit_s = max(_ANSWER_LIMIT_S, _BEATS_MISSED * lease.interval_s)
         stream = self._registry.converse(self._registry.stub.Heartbeat, self._requests(lease))
         try:
-            while (answer := await _within(limit_s, stream)) is not None:
+            while (answer := await _within(self._contact.patience_s(limit_s), stream)) is not None:
                 self._take(answer, lease)
                 yield answer
         except TimeoutError:
+            waited_s = self._contact.patience_s(limit_s)
             raise UnavailableError(
-                f"The registry at {self._registry.address} answered no heartbeat for {limit_s:g} s."
+                f"The registry at {self._registry.address} answered no heartbeat for {waited_s:g} s."
             ) from None
         finally:
             await stream.aclose()
@@ -109,6 +116,8 @@ class Heartbeats:
         told, told_load = lease.speed, None  # in this stream: what an earlier one said may be lost
         due = self._status.beat_due
         self._sent_s.clear()
+        # Nodes that came at once, as after a restart of the registry, would else beat at once for ever.
+        pause_s = lease.interval_s * self._chance()
         while True:
             due.clear()
             speed = None if self._status.speed is told else self._status.speed
@@ -127,7 +136,8 @@ class Heartbeats:
                 load=load,
             )
             with suppress(TimeoutError):
-                await asyncio.wait_for(due.wait(), lease.interval_s)
+                await asyncio.wait_for(due.wait(), pause_s)
+            pause_s = lease.interval_s
 
     def _take(self, answer: HeartbeatResponse, lease: NodeLease) -> None:
         if self._sent_s:

@@ -93,7 +93,9 @@ class Registration:
         request = RegisterRequest(spec=spec, node_key=self._node_key, request_id=new_request_id())
         while True:
             try:
-                answer = await self._registry.call(self._registry.stub.Register, request, _CALL_S)
+                answer = await self._registry.call(
+                    self._registry.stub.Register, request, self._contact.patience_s(_CALL_S)
+                )
                 break
             except _FATAL:
                 raise

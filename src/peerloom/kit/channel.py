@@ -52,10 +52,12 @@ KEEPALIVE = [
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
 ]
 
-# A service that comes back should be found soon: gRPC's own ceiling is two minutes.
+# A service that comes back should be found soon: gRPC's own ceiling is two minutes. The second is how long an
+# attempt may take at least: where thousands connect at once, one that is given up too early is begun again,
+# and the server greets in vain.
 _RECONNECT = [
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 

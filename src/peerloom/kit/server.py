@@ -25,7 +25,7 @@ from peerloom.kit.listening import check_listen, is_loopback
 from peerloom.kit.logs import get_logger
 from peerloom.kit.metrics import MetricSource
 from peerloom.kit.metrics_port import open_metrics
-from peerloom.kit.server_limits import CALLS_AT_ONCE, raise_descriptor_limit, server_options
+from peerloom.kit.server_limits import calls_at_once, raise_descriptor_limit, server_options
 from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks, Work
 
 _log = get_logger()
@@ -103,7 +103,7 @@ class Server:
         self._grpc = open_(
             interceptors=[CallInterceptor(self._gate, endpoint.identity, calls)],
             options=[*KEEPALIVE, *server_options(), ("grpc.so_reuseport", 0)],
-            maximum_concurrent_rpcs=CALLS_AT_ONCE,
+            maximum_concurrent_rpcs=calls_at_once(),
         )
         self._grpc.add_generic_rpc_handlers([self._added])
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)

@@ -1,17 +1,18 @@
 """What strangers may take of a server: connections, streams, calls at once, and the time to take an answer.
 
-Each bound is far beyond what a system of a thousand nodes needs, and far below what ends a process.
+Each bound is beyond what a system of ten thousand nodes needs, each of which holds a connection and a stream,
+and below what ends a process.
 """
 
 import resource
 
-CALLS_AT_ONCE = 10_000  # of all methods and callers together
+_CALLS_BESIDE_STREAMS = 10_000  # of all methods and callers together
 # gRPC holds further calls of a connection back, in their caller's process, until one of them ends.
 STREAMS_OF_ONE_CONNECTION = 1024
 SEND_LIMIT_S = 300.0  # for a reader of a stream to take a message: what it doesn't read is memory here
 _IDLE_S = 300  # of a connection without a call; its owner connects again when there is one
 _GREETING_S = 20  # to speak HTTP/2, and TLS where that is asked for
-_DESCRIPTORS = 65_536
+_DESCRIPTORS, _OTHER_FILES = 65_536, 4_096
 
 
 def raise_descriptor_limit() -> None:
@@ -23,9 +24,22 @@ def raise_descriptor_limit() -> None:
 
 
 def connection_limit() -> int:
-    """How many connections a server takes: half of what this process may have open; files need the rest."""
+    """How many connections a server takes: all that this process may have open, but what files need.
+
+    That is half of it, and at most 4,096.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _DESCRIPTORS // 2 if soft == resource.RLIM_INFINITY else min(soft, _DESCRIPTORS) // 2
+    allowed = _DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, _DESCRIPTORS)
+    return allowed - min(allowed // 2, _OTHER_FILES)
+
+
+def calls_at_once() -> int:
+    """How many calls a server has under way: a stream that stays open for each connection, and 10,000 more.
+
+    A node's stream of heartbeats is a call that never ends: with a bound below the number of nodes the
+    registry would refuse all else.
+    """
+    return connection_limit() + _CALLS_BESIDE_STREAMS
 
 
 def server_options() -> list[tuple[str, int]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOCAL_DELAY_S = 0.0002
 # kit/channel pings every 10 s and waits 5 s for the answer; unanswered data is noticed after those 5 s.
 KEEPALIVE_S = (5.0, 15.0)
-CONNECT_LIMIT_S = 1.0
+CONNECT_LIMIT_S = 5.0  # as kit/channel
 LAST_WORDS_S = 0.01  # the end of a connection comes after what was sent on it
 
 

@@ -118,9 +118,9 @@ def prepare_databases() -> None:
         prepare(name, main.MIGRATIONS)
 
 
-async def registry(run: ProcessRun) -> None:
+async def registry(run: ProcessRun, config: RegistryConfig = REGISTRY_CONFIG) -> None:
     """As the registry's main."""
-    await _serve(run, REGISTRY, "registry", registry_main, partial(registry_main.serve, REGISTRY_CONFIG))
+    await _serve(run, REGISTRY, "registry", registry_main, partial(registry_main.serve, config))
 
 
 async def selector(run: ProcessRun, listen: str = SELECTOR) -> None:

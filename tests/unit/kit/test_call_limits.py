@@ -8,7 +8,7 @@ import pytest
 from peerloom.errors import ResourceExhaustedError
 from peerloom.kit import server_limits
 from peerloom.kit.call_limits import CallSlots
-from peerloom.kit.server_limits import connection_limit
+from peerloom.kit.server_limits import calls_at_once, connection_limit
 
 
 def test_one_host_cannot_take_what_others_need() -> None:
@@ -34,10 +34,16 @@ def test_a_slot_comes_back_however_its_call_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("soft", "connections"), [(1024, 512), (1_000_000, 32_768), (resource.RLIM_INFINITY, 32_768)]
+    ("soft", "connections"),
+    [(1024, 512), (8_192, 4_096), (20_000, 15_904), (1_000_000, 61_440), (resource.RLIM_INFINITY, 61_440)],
 )
-def test_connections_leave_half_of_the_open_files_to_the_rest(
+def test_connections_leave_open_files_to_the_rest(
     soft: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_limits.resource, "getrlimit", lambda _: (soft, soft))
     assert connection_limit() == connections
+
+
+def test_a_stream_on_each_connection_leaves_room_for_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_limits.resource, "getrlimit", lambda _: (20_000, 20_000))
+    assert calls_at_once() == 15_904 + 10_000

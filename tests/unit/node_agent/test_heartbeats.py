@@ -45,6 +45,7 @@ class Bench:
     def __init__(self, answer: Answer) -> None:
         self.clock, self.status, self.versions = ManualClock(), NodeStatus(), Versions()
         self.requests: list[HeartbeatRequest] = []
+        self.draws = 0
         self.contact = RegistryContact("10.0.0.1:7400", no_wait)
         self.lease = NodeLease("lease-1", 3600.0, 4, FIRST_SPEED)
         self.status.note_speed(FIRST_SPEED)
@@ -57,7 +58,12 @@ class Bench:
             self.versions,
             self.contact,
             self.clock,
+            self._draw,
         )
+
+    def _draw(self) -> float:
+        self.draws += 1
+        return 1.0
 
     async def _beats(self, requests: AsyncIterator[HeartbeatRequest]) -> AsyncIterator[HeartbeatResponse]:
         async for request in requests:
@@ -189,6 +195,24 @@ async def test_the_median_time_of_the_answers_is_measured_by_the_clock() -> None
     assert bench.heartbeats.median_answer_s == 0.0
     await bench.hold()
     assert bench.heartbeats.median_answer_s == pytest.approx(0.3)
+
+
+async def test_only_a_streams_second_heartbeat_comes_by_chance_so_that_those_who_came_at_once_spread() -> (
+    None
+):
+    async def answer(request: HeartbeatRequest) -> HeartbeatResponse:
+        drawn.append(bench.draws)
+        match len(bench.requests):
+            case 3:
+                raise UnavailableError("the registry died")
+            case 6:
+                raise ended()
+        return HeartbeatResponse(state=NODE_STATE_ALIVE, incarnation=4)
+
+    bench, drawn = Bench(answer), list[int]()
+    bench.lease.interval_s = 1e-4
+    await bench.hold()
+    assert drawn == [1, 1, 1, 2, 2, 2], "one draw a stream, and two streams of three heartbeats each"
 
 
 async def test_health_says_why_the_registry_is_out_of_touch() -> None:

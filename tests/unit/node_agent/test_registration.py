@@ -37,7 +37,7 @@ class Bench:
         self.clock, self.status = ManualClock(), NodeStatus()
         self.status.note_speed(MachineSpeed(matmul_gflops=1.5))
         contact, peer = RegistryContact("10.0.0.1:7400", no_wait), self._peer()
-        heartbeats = Heartbeats(peer, self.status, SlotCount, NoArtifacts(), contact, self.clock)
+        heartbeats = Heartbeats(peer, self.status, SlotCount, NoArtifacts(), contact, self.clock, lambda: 1.0)
         self.registration = Registration(
             peer, "key", SPEC, self.status, heartbeats, contact, self.clock, no_wait
         )

@@ -15,9 +15,11 @@ from peerloom.errors import (
     UnavailableError,
 )
 from peerloom.inference.client.answer_evidence import AnswerEvidence
+from peerloom.inference.client.coming_again import pause_s
 from peerloom.inference.client.hedging import hedge_after_s, may_hedge, silent_after_s
 from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.inference.client.replicas import Replicas
+from peerloom.kit.backoff import pauses
 from peerloom.kit.clock import Clock
 from peerloom.kit.tensors import LIMIT_BYTES, array_of, check_finite, message_of
 from peerloom.v1.inference_pb2 import InferResponse
@@ -86,23 +88,26 @@ class RemoteRoute:
     ) -> RemoteAnswer:
         self._requests += 1
         deadline_s, tried = self._clock.monotonic_s() + timeout_s, list[str]()
-        for attempt in range(1, ATTEMPTS + 1):
+        failures = refusals = 0
+        while True:
             left_s = max(0.01, deadline_s - self._clock.monotonic_s())
             (replica,) = await self._replicas.ready(digest, 1, tried, first)
             try:
                 return await self._hedged(replica, digest, inputs, left_s, hedge, tried)
             except (UnavailableError, DeadlineError, DataLossError):
-                if attempt == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
+                failures += 1
+                if failures == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
                     raise
             except ResourceExhaustedError as error:
-                await self._come_again(error, deadline_s, attempt)
+                refusals += 1  # a busy node isn't a lost one: its callers come again until their deadline
+                await self._come_again(error, deadline_s, refusals)
                 continue
             tried.append(replica.node.name)
-        raise AssertionError("the loop returns or raises")
 
-    async def _come_again(self, error: ResourceExhaustedError, deadline_s: float, attempt: int) -> None:
-        after_s = float(error.metadata.get("retry_after_s", "nan"))
-        if not self._clock.monotonic_s() + after_s < deadline_s or attempt == ATTEMPTS:
+    async def _come_again(self, error: ResourceExhaustedError, deadline_s: float, refusals: int) -> None:
+        hint_s = float(error.metadata.get("retry_after_s", "nan"))
+        after_s = pause_s(hint_s, refusals, pauses.random())
+        if not self._clock.monotonic_s() + after_s < deadline_s:
             raise error
         await asyncio.sleep(after_s)
 

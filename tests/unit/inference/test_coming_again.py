@@ -1,0 +1,106 @@
+"""A thousand callers at once of one node that takes few: each comes again as told, and none is lost."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import numpy as np
+import pytest
+
+from peerloom.errors import ResourceExhaustedError
+from peerloom.inference.client.coming_again import pause_s
+from peerloom.inference.client.remote import RemoteRoute
+from peerloom.inference.server.batching import admit
+from peerloom.kit.tensors import message_of
+from peerloom.testing.service_wiring import VirtualClock
+from peerloom.testing.virtual_loop import VirtualLoop
+from peerloom.v1.inference_pb2 import InferResponse
+
+CALLERS, QUEUE, SAMPLE_S, LIMIT_S = 1000, 64, 0.01, 60.0
+INPUTS = np.ones((1, 2), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("hint_s", "refusals", "chance", "expected"),
+    [
+        (0.1, 1, 0.0, 0.1),
+        (0.1, 1, 0.5, 0.15),
+        (0.1, 3, 0.0, 0.4),
+        (0.1, 9, 0.0, 2.0),
+        (0.1, 9, 1.0, 4.0),
+        (5.0, 9, 0.0, 5.0),  # never sooner than it was told
+    ],
+)
+def test_the_pause_begins_with_the_hint_and_doubles_up_to_two_seconds(
+    hint_s: float, refusals: int, chance: float, expected: float
+) -> None:
+    assert pause_s(hint_s, refusals, chance) == pytest.approx(expected)
+
+
+def test_a_thousand_callers_of_one_busy_node_are_all_answered_and_ask_few_times_each() -> None:
+    node = _BusyNode()
+
+    async def all_callers() -> list[Any]:
+        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        return await asyncio.gather(*(route.infer("d", INPUTS, LIMIT_S, hedge=False) for _ in range(CALLERS)))
+
+    loop = VirtualLoop()
+    answers = _run(loop, all_callers())
+    assert len(answers) == CALLERS
+    assert node.asked < 10 * CALLERS
+
+
+def test_who_can_not_be_answered_in_time_hears_that_the_node_is_busy() -> None:
+    node = _BusyNode(never=True)
+
+    async def one_caller() -> None:
+        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        with pytest.raises(ResourceExhaustedError, match="busy"):
+            await route.infer("d", INPUTS, LIMIT_S, hedge=False)
+
+    loop = VirtualLoop()
+    _run(loop, one_caller())
+    assert loop.time() < LIMIT_S
+    assert node.asked > 10, "it tries for as long as its deadline allows"
+
+
+def _run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.is_over = True
+        loop.close()
+        asyncio.set_event_loop(None)
+
+
+class _BusyNode:
+    """The only replica, with the server's own rule of whom to take; and who is told of its answers."""
+
+    name = node_id = "node-1"
+
+    def __init__(self, *, never: bool = False) -> None:
+        self.asked = self._queued = 0
+        self._limit = 0 if never else QUEUE
+        self._turn = asyncio.Lock()
+        self.node = self
+
+    async def ready(self, *_: object) -> tuple["_BusyNode"]:
+        return (self,)
+
+    async def infer(self, *_: object) -> InferResponse:
+        self.asked += 1
+        decision = admit(self._queued if self._limit else 1, 1, self._limit, SAMPLE_S, None)
+        if not decision.admitted:
+            hint = {"retry_after_s": str(decision.retry_after_s)}
+            raise ResourceExhaustedError("This node is busy.", metadata=hint)
+        self._queued += 1
+        async with self._turn:
+            computed = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(SAMPLE_S, computed.set_result, None)
+            await computed
+        self._queued -= 1
+        return InferResponse(outputs=message_of(INPUTS))
+
+    def answered(self, *_: object) -> None:
+        """An answer came."""
