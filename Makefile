@@ -139,6 +139,11 @@ bench-check: $(READY)
 chaos: $(READY)
 	@$(BIN)/python -m benchmarks.chaos
 
+# The whole system under faults, jobs and questions for SOAK_MINUTES (default: 480): does anything grow? SOAK_SEED chooses
+# the faults, SOAK_KEEP=1 keeps the result; with PEERLOOM_TEST_DATABASE coordinators have standbys.
+soak: $(READY)
+	@WHY="$(WHY)" $(BIN)/python -m benchmarks.soak
+
 # A closed system is attacked by a stranger, a node, a user and a job's code; fails if one of them gains anything.
 # QUICK=1: strangers and nodes only, without the same attacks on a plain system; JSON=FILE keeps the table.
 attack: $(READY)
