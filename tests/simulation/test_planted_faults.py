@@ -19,7 +19,7 @@ FOUND_AT = {
     "progress_counted_again": 17,
     "follower_skips_an_event": 15,
     "model_is_kept_before_it_is_evaluated": 18,
-    "epoch_is_not_checked": 6,
+    "epoch_is_not_checked": 8,
     "epoch_is_not_raised": 6,
     "woken_leader_goes_on": 14,
     "lost_answer_is_a_failure": 8,
