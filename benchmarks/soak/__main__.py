@@ -49,6 +49,8 @@ def main() -> int:
             soak.go(place)
     measurements = summary(soak.minutes, place.told, soak.jobs, soak.questions, soak.sampler, soak.struck)
     print_measurements(measurements)
+    for what, reason in soak.questions.reasons.items():
+        print(f"the last question to {what} without answer: {reason}")
     for promise in soak.broken:
         print(f"BROKEN: {promise}")
     if is_kept:
@@ -102,7 +104,8 @@ class Soak:
             try:
                 while striking.is_alive() or not self.jobs.count:
                     self.jobs.train()
-                    self.questions.ask_model(self.jobs.newest)
+                    if self.jobs.newest:
+                        self.questions.ask_model(self.jobs.newest)
                     if time.monotonic() - checked_s > CHECK_EACH_S:
                         checked_s = time.monotonic()
                         self._check(striker)

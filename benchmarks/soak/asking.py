@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 async def main() -> None:
     """Each service in turn, then the model."""
     newest: list[str] = []
-    threading.Thread(target=lambda: newest.extend(map(str.strip, sys.stdin)), daemon=True).start()
+    threading.Thread(target=_read_into, args=(newest,), daemon=True).start()
     image = np.random.default_rng(7).random((1, 1, 8, 8), dtype=np.float32)
     async with AsyncClient(patience_s=PATIENCE_S) as client:
         while True:
@@ -35,6 +35,11 @@ async def main() -> None:
                 model = newest[-1]
                 await _timed("inference", lambda model=model: client.infer(model, image), model)
             await asyncio.sleep(PAUSE_S)
+
+
+def _read_into(newest: list[str]) -> None:
+    for line in sys.stdin:
+        newest.append(line.strip())
 
 
 async def _timed(what: str, ask: Callable[[], Awaitable[Any]], model: str = "") -> None:

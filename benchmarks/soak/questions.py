@@ -19,6 +19,7 @@ class Heard:
     def __init__(self) -> None:
         self.took: dict[str, list[Reading]] = defaultdict(list)
         self.failed: Counter[str] = Counter()
+        self.reasons: dict[str, str] = {}  # of the last failure of each kind
         self.broken: list[str] = []
         self._answers: dict[str, Any] = {}
 
@@ -26,6 +27,7 @@ class Heard:
         """One line of JSON, at a time (seconds since the beginning)."""
         if "failed" in told:
             self.failed[told["what"]] += 1
+            self.reasons[told["what"]] = told["failed"]
             return
         self.took[told["what"]].append(Reading(at_s, 1000 * float(told["took_s"])))
         if job := told["model"]:

@@ -34,8 +34,8 @@ def summary(
         _exact("faults that struck", "faults", sum(struck.values())),
         _exact("jobs that ended", "jobs", jobs.count),
     ]
-    for what in sorted(questions.took):
-        failed, answered = questions.failed[what], len(questions.took[what])
+    for what in sorted(questions.took.keys() | questions.failed.keys()):
+        failed, answered = questions.failed[what], len(questions.took.get(what, ()))
         share = 100 * failed / (failed + answered)
         counted.append(_exact(f"questions to {what} without answer within their patience", "%", share))
     return counted + _held(sampler) + _disk(sampler) + _latency(questions)
