@@ -25,7 +25,7 @@ async def main() -> None:
     """Each service in turn, then the model."""
     newest: list[str] = []
     threading.Thread(target=_read_into, args=(newest,), daemon=True).start()
-    image = np.random.default_rng(7).random((1, 1, 8, 8), dtype=np.float32)
+    image = np.random.default_rng(7).integers(0, 17, (1, 1, 8, 8)).astype(np.float32)  # as digits are
     async with AsyncClient(patience_s=PATIENCE_S) as client:
         while True:
             await _timed("registry", client.nodes)
