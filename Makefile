@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand
 
 setup: $(READY)
 
@@ -148,6 +148,11 @@ bench-check: $(READY)
 # Random faults against a training job, then the promises are checked; CHAOS_SEED, CHAOS_SECONDS.
 chaos: $(READY)
 	@$(BIN)/python -m benchmarks.chaos
+
+# The whole system under faults, jobs and questions for SOAK_MINUTES (default: 480): does anything grow? SOAK_SEED
+# chooses the faults, SOAK_KEEP=1 keeps the result; with PEERLOOM_TEST_DATABASE coordinators have standbys.
+soak: $(READY)
+	@WHY="$(WHY)" $(BIN)/python -m benchmarks.soak
 
 # A closed system is attacked by a stranger, a node, a user and a job's code; fails if one of them gains anything.
 # QUICK=1: strangers and nodes only, without the same attacks on a plain system; JSON=FILE keeps the table.

@@ -28,7 +28,10 @@ KINDS = (
     "cut a node off for a while",
     "kill a coordinator",
     "kill all coordinators",
+    "freeze a coordinator for a while",
 )
+FREEZE_COORDINATOR = KINDS[-1]  # who has no standby would only wait
+OF_COORDINATORS = ("kill a coordinator", "kill all coordinators", FREEZE_COORDINATOR)
 INTERRUPTING = ("kill an agent", "freeze a node for a while", "cut a node off for a while")
 # The supervisor gives a process up that ends more often; a sixth end within a minute isn't our subject.
 DEATHS_ALLOWED, WITHIN_S = 4, 62.0
@@ -45,15 +48,20 @@ class Fault:
     lot: float
 
 
-def draw(seed: int, seconds: float, can_cut: bool) -> list[Fault]:
-    """The faults of a run; those that need a network of their own are drawn and left out where it lacks."""
+def draw(
+    seed: int,
+    seconds: float,
+    can_cut: bool,
+    has_standbys: bool = False,
+    pause_s: tuple[float, float] = PAUSE_S,
+) -> list[Fault]:
+    """The faults of a run; those that need a network of their own, or standbys, are left out without."""
     chance, faults, at_s = random.Random(seed), [], 0.0
     while at_s < seconds:
-        fault = Fault(
-            chance.uniform(*PAUSE_S), chance.choice(KINDS), chance.uniform(0.5, 6.0), chance.random()
-        )
+        kind = chance.choice(KINDS)
+        fault = Fault(chance.uniform(*pause_s), kind, chance.uniform(0.5, 6.0), chance.random())
         at_s += fault.pause_s
-        if can_cut or not fault.kind.startswith("cut"):
+        if (can_cut or not kind.startswith("cut")) and (has_standbys or kind != FREEZE_COORDINATOR):
             faults.append(fault)
     return faults
 
@@ -94,6 +102,8 @@ class Striker:
             return self._kill([coordinators[int(fault.lot * len(coordinators))]] if coordinators else [])
         if fault.kind == "kill all coordinators":
             return self._kill(coordinators)
+        if fault.kind == FREEZE_COORDINATOR:
+            return self._freeze_coordinator(fault, coordinators)
         if "a worker" in fault.kind or "two workers" in fault.kind:
             count = 2 if "two" in fault.kind else 1
             if len(workers) <= count + 1:
@@ -104,6 +114,13 @@ class Striker:
             return False
         name = nodes[int(fault.lot * len(nodes))]
         return self._strike_node(fault, name, [a for a in agents if a.name == name])
+
+    def _freeze_coordinator(self, fault: Fault, coordinators: list[Part]) -> bool:
+        if not coordinators:
+            return False
+        frozen = coordinators[int(fault.lot * len(coordinators))].process
+        self._for_a_while(fault, "", lambda: self._hold([frozen], fault.lasts_s))
+        return True
 
     def _strike_workers(self, fault: Fault, victims: list[Part]) -> bool:
         if fault.kind.startswith("kill"):

@@ -13,14 +13,13 @@ from peerloom.testbed import Action, Testbed, parse_plan
 from peerloom.testbed.needs import check_needs
 
 SLOTS = (3, 2, 2, 1, 1)
-NAMES = tuple(f"node-{number}" for number in range(1, len(SLOTS) + 1))
 # Without a door, as on loopback.
 NETWORK = """
 version: 1
 name: chaos
 backend: netem
 door: false
-network: {nodes: 6, medium: csma, rate: 1Gbps, mtu: 1500}
+network: {nodes: NODES, medium: csma, rate: 1Gbps, mtu: 1500}
 hosts:
 """
 
@@ -29,6 +28,11 @@ class Place(Protocol):
     """A running system; a context manager."""
 
     can_cut: bool
+    has_standbys: bool
+    told: str  # what it is, in a few words
+
+    def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+        """Starts a Python module, `MODULE ARGUMENTS`, that finds the system as a user's would."""
 
     def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         """Starts `peerloom ARGUMENTS` as a user would, with its output in a pipe."""
@@ -44,29 +48,33 @@ class Place(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def open_place(folder: Path) -> Place:
-    """Namespaces where this machine lets us, else loopback; says why."""
-    hosts = (f"  - {{name: {name}, node: {at}, slots: {SLOTS[at - 1]}}}" for at, name in enumerate(NAMES, 1))
-    plan = parse_plan("chaos", NETWORK + "\n".join(hosts) + "\n")
+def open_place(folder: Path, slots: Sequence[int] = SLOTS) -> Place:
+    """Namespaces where this machine lets us, else loopback; says why. A node for each entry of `slots`."""
+    hosts = (f"  - {{name: node-{at}, node: {at}, slots: {count}}}" for at, count in enumerate(slots, 1))
+    network = NETWORK.replace("NODES", str(len(slots) + 1))
+    plan = parse_plan("chaos", network + "\n".join(hosts) + "\n")
     try:
         check_needs(plan)
     except PeerloomError as error:
         print(f"nodes aren't cut off in this run: {error.message}", file=sys.stderr)
-        return Loopback(folder)
+        return Loopback(folder, slots)
     return Namespaces(Testbed(plan, folder))
 
 
 class Loopback:
     """All nodes on the loopback interface: none can be cut off; who asks `can_cut` first never tries."""
 
-    can_cut = False
+    can_cut = has_standbys = False
+    told = "on loopback"
 
-    def __init__(self, folder: Path) -> None:
-        self._system = Embedded(folder, SLOTS)
+    def __init__(self, folder: Path, slots: Sequence[int]) -> None:
+        self._system = Embedded(folder, slots)
+
+    def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+        return on_loopback(arguments, self._system.address)
 
     def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        environment = {**os.environ, "PEERLOOM_ADDRESS": self._system.address}
-        return subprocess.Popen(_peerloom(arguments), env=environment, stdout=subprocess.PIPE, text=True)
+        return self.run(["peerloom.cli", *arguments])
 
     def cut(self, node: str) -> None:
         raise NotImplementedError
@@ -85,14 +93,18 @@ class Loopback:
 class Namespaces:
     """Each node and the control plane in a network namespace of its own, behind one bridge."""
 
-    can_cut = True
+    can_cut, has_standbys = True, False
+    told = "in network namespaces behind a bridge (netem)"
 
     def __init__(self, testbed: Testbed) -> None:
         self._testbed = testbed
 
+    def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+        given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        return self._testbed.popen(_python(arguments), **given)  # type: ignore[return-value]  # text is given
+
     def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        given: dict[str, Any] = {"stdout": subprocess.PIPE, "text": True}
-        return self._testbed.popen(_peerloom(arguments), **given)  # type: ignore[return-value]  # text is given
+        return self.run(["peerloom.cli", *arguments])
 
     def cut(self, node: str) -> None:
         self._testbed.apply(Action("leave", (node,)))
@@ -108,5 +120,12 @@ class Namespaces:
         self._testbed.stop()
 
 
-def _peerloom(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "peerloom.cli", *arguments]
+def on_loopback(arguments: Sequence[str], registry: str) -> "subprocess.Popen[str]":
+    """Starts a Python module that finds the registry there, with pipes for what it reads and writes."""
+    environment = {**os.environ, "PEERLOOM_ADDRESS": registry}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    return subprocess.Popen(_python(arguments), env=environment, text=True, **pipes)
+
+
+def _python(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", *arguments]

@@ -5,6 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from peerloom.testing.virtual_loop import current_run
+from tests.simulation.takeovers import DATABASE_HOST, SERVICES, leader_of
+
 if TYPE_CHECKING:
     from peerloom.testing.simulated_processes import MemoryWorld, Process
 
@@ -27,16 +30,24 @@ class Fault:
         return f"at {self.at_s:.3f} s: {self.kind} {' - '.join(self.targets)} for {self.lasts_s:.3f} s{how}"
 
 
-SERVICES = ("registry", "selector", "trainer")
-
-
-def faults_of(seed: int, nodes: Sequence[str], has_standby: bool) -> tuple[Fault, ...]:
-    """The same for the same seed. With a standby, the selector is often frozen until that has taken over."""
+def faults_of(seed: int, nodes: Sequence[str], standbys: Sequence[str]) -> tuple[Fault, ...]:
+    """The same for the same seed. Of services with `standbys` whoever leads is lost, too."""
     chance = random.Random(f"{seed}/faults")
     found = [_draw(chance, nodes) for _ in range(chance.choice((0, 1, 2, 3, 3, 4, 4, 5, 6, MOST)))]
-    if has_standby and chance.random() < 0.5:
-        found.append(Fault(chance.uniform(1.0, 4.0), "freeze", ("selector",), chance.uniform(5.5, 9.0)))
+    if standbys:
+        found += draw_losses(random.Random(f"{seed}/losses"), standbys)
     return tuple(sorted(found, key=lambda fault: fault.at_s))
+
+
+def draw_losses(chance: random.Random, standbys: Sequence[str]) -> list[Fault]:
+    """One to three moments at which leaders are lost, long enough for a standby to take over."""
+    found = []
+    for _ in range(chance.choice((1, 2, 2, 3))):
+        lost = tuple(standbys) if chance.random() < 0.25 else (chance.choice(standbys),)
+        at_s, kind = chance.uniform(1.0, 9.0), chance.choice(LOSSES)
+        lasts_s = chance.uniform(0.1, 1.5) if kind == LOSE_ANSWERS else chance.uniform(2.5, 9.0)
+        found.append(Fault(at_s, kind, lost, lasts_s))
+    return found
 
 
 def _draw(chance: random.Random, nodes: Sequence[str]) -> Fault:
@@ -65,6 +76,11 @@ class Draw:
     chance: random.Random
 
 
+LOSE_ANSWERS = "lose answers of database"
+LOSSES = (
+    *("kill leader", "freeze leader", "freeze leader", "cut leader from database", "isolate leader"),
+    *(LOSE_ANSWERS, LOSE_ANSWERS),
+)
 _KINDS: dict[str, tuple[float, Callable[[Draw], Fault]]] = {
     "kill": (3.0, lambda d: Fault(d.at_s, d.name, (d.service,), d.short_s + 0.2)),
     "kill at commit": (
@@ -127,14 +143,42 @@ class Mischief:
         process.kill("a fault")
         self._later(fault.lasts_s, process.start)
 
+    def _leaders(self, fault: Fault) -> "list[Process]":
+        found = [leader_of(self._world, service) for service in fault.targets]
+        names = ", ".join(leader.name for leader in found)
+        self._world.history.note(f"struck while leading: {names}")
+        return found
+
+    def _kill_leader(self, fault: Fault) -> None:
+        for leader in self._leaders(fault):
+            leader.kill("a fault")
+            self._later(fault.lasts_s, leader.start)
+
+    def _freeze_leader(self, fault: Fault) -> None:
+        for leader in self._leaders(fault):
+            self._freeze_one(leader, fault.lasts_s)
+
+    def _cut_leader_from_database(self, fault: Fault) -> None:
+        for leader in self._leaders(fault):
+            pairs = [(DATABASE_HOST, leader.host), (leader.host, DATABASE_HOST)]
+            self._cut_pairs(pairs, fault.lasts_s)
+
+    def _lose_answers_of_database(self, fault: Fault) -> None:
+        for leader in self._leaders(fault):
+            self._cut_pairs([(DATABASE_HOST, leader.host)], fault.lasts_s)
+
+    def _isolate_leader(self, fault: Fault) -> None:
+        for leader in self._leaders(fault):
+            self._isolate_host(leader.host, fault.lasts_s)
+
     def _kill_at_commit(self, fault: Fault) -> None:
         process, run = self._process(fault), self._process(fault).run
         left = int(fault.amount)
 
         def committed() -> None:
             nonlocal left
-            left -= 1
-            if left == 0 and process.run is run:
+            left -= current_run.get() is run
+            if left == 0 and run is not None and process.run is run:
                 process.kill("it has just committed")
                 self._later(fault.lasts_s, process.start)
 
@@ -146,8 +190,8 @@ class Mischief:
 
         def begins() -> None:
             nonlocal left
-            left -= 1
-            if left == 0 and process.run is run:
+            left -= current_run.get() is run
+            if left == 0 and run is not None and process.run is run:
                 process.kill("it was about to commit")
                 disk.failing = "the process is dead"
                 self._later(0.0, setattr, disk, "failing", "")
@@ -186,9 +230,11 @@ class Mischief:
         self._cut_pairs([(one, other)], fault.lasts_s)
 
     def _isolate(self, fault: Fault) -> None:
-        host = self._process(fault).host
+        self._isolate_host(self._process(fault).host, fault.lasts_s)
+
+    def _isolate_host(self, host: str, lasts_s: float) -> None:
         others = self._other_hosts(host)
-        self._cut_pairs([(host, one) for one in others] + [(one, host) for one in others], fault.lasts_s)
+        self._cut_pairs([(host, one) for one in others] + [(one, host) for one in others], lasts_s)
 
     def _cut_pairs(self, pairs: list[tuple[str, str]], lasts_s: float) -> None:
         network = self._world.network
@@ -197,7 +243,7 @@ class Mischief:
             self._later(lasts_s, network.heal, *pair)
 
     def _other_hosts(self, host: str) -> list[str]:
-        return sorted({process.host for process in self._world.processes.values()} - {host})
+        return sorted({process.host for process in self._world.processes.values()} - {host})  # no database
 
     def _reset(self, fault: Fault) -> None:
         self._change_links(fault, "reset_chance", fault.amount)

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 # Faults that leave a process alive and without the others' news; and how long that may last after them.
-UNAWARE = frozenset({"freeze", "freeze worker", "cut", "cut one way", "isolate", "reset", "slow"})
+UNAWARE = frozenset(
+    {
+        *("freeze", "freeze worker", "cut", "cut one way", "isolate", "reset", "slow"),
+        *("kill leader", "freeze leader", "isolate leader", "cut leader from database"),
+    }
+)
 RECOVERY_S = 6.0
 
 
@@ -43,6 +48,7 @@ class Observed(Observer):
         self.slots: dict[tuple[str, int], str] = {}
         self.last_disturbance_s = -10.0
         self.watches_leases = False
+        self.writers: dict[tuple[str, int], str] = {}
         self.disturbances: list[Fault] = []
         world.network.on_answer = self.answered
 
@@ -98,10 +104,14 @@ class Observed(Observer):
 
     def wrote(self, run: "ProcessRun", connection: Any, service: str) -> None:
         """A process is about to commit what it wrote into a service's database."""
-        query = "SELECT process FROM service_leases WHERE service = ?"
-        holder = str(connection.exec_driver_sql(query, (service,)).scalar())
+        query = "SELECT process, epoch FROM service_leases WHERE service = ?"
+        holder, epoch = connection.exec_driver_sql(query, (service,)).one()
+        who = f"{run.name}, life {run.number}"
         if holder.split("\n")[0:4:3] != [run.name, str(run.number)]:
             self.break_promise(f"{run.name} writes the {service}'s database, whose lease {holder!r} holds")
+        before = self.writers.setdefault((service, epoch), who)
+        if before != who:
+            self.break_promise(f"{before} and {who} both write the {service}'s database in epoch {epoch}")
 
     def slot_taken(self, node: str, slot: int, worker: str) -> None:
         """A worker runs in a slot, alone."""

@@ -21,6 +21,11 @@ from peerloom.services.trainer.store import TrainerStore
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import ReportEvidenceRequest
 from peerloom.v1.trainer_pb2 import JobResult
+from tests.simulation.planted_takeovers import (
+    epoch_is_not_raised,
+    lost_answer_is_a_failure,
+    woken_leader_goes_on,
+)
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -206,6 +211,9 @@ PLANTS: dict[str, Plant] = {
         event_log_acknowledges_before_it_writes,
         registry_answers_before_it_commits,
         epoch_is_not_checked,
+        epoch_is_not_raised,
+        woken_leader_goes_on,
+        lost_answer_is_a_failure,
         generation_announced_before_it_is_stored,
         ledger_does_not_go_back,
         progress_counted_again,

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from peerloom.testing import service_wiring as wiring
-from peerloom.testing.simulated_processes import MemoryWorld, ProcessRun
+from peerloom.testing.simulated_processes import Disk, MemoryWorld, ProcessRun
 from peerloom.testing.told_history import History
 from peerloom.testing.training_script import Scripts
 from peerloom.testing.virtual_loop import StuckError
@@ -21,10 +21,13 @@ from tests.simulation.fingerprints import EVALUATOR_DIES, FINGERPRINTS
 from tests.simulation.observed import Observed
 from tests.simulation.promises import check, settled, states
 from tests.simulation.surroundings import silence, surroundings
+from tests.simulation.takeovers import DATABASE_HOST, SERVICES, standby_of
 
 LIMIT_S = 240.0  # a job that takes longer hangs
 SETTLE_S = 40.0  # until all nodes are back, all slots free and all evidence told
 _MEMORY = Path("/dev/shm")
+ADDRESSES = (wiring.REGISTRY, wiring.SELECTOR, wiring.TRAINER)
+STANDBY_CHANCE = 0.25  # histories with standbys take longer
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,13 @@ class Plan:
     nodes: tuple[int, ...]  # slots of each
     jobs: tuple[JobSpec, ...]
     submit_s: tuple[float, ...]
-    has_standby: bool
+    standbys: tuple[str, ...]  # the services that have a second process, on one database
     late_s: tuple[float, ...]  # when each node begins; 0: with the rest
+
+    @property
+    def registries(self) -> str:
+        """The registry's addresses, as nodes and services are given them."""
+        return wiring.REGISTRIES if "registry" in self.standbys else wiring.REGISTRY
 
     @property
     def names(self) -> list[str]:
@@ -62,10 +70,14 @@ def plan_of(seed: int) -> Plan:
     nodes = tuple(chance.choice((1, 1, 2)) for _ in range(chance.randint(2, 4)))
     jobs = tuple(_spec(chance, number) for number in range(chance.choice((1, 1, 2))))
     submit_s = tuple(chance.uniform(1.0, 4.0) for _ in jobs)
-    has_standby = chance.random() < 0.25
+    standbys = _standbys(random.Random(f"{seed}/standbys")) if chance.random() < STANDBY_CHANCE else ()
     # The first is there from the beginning; registrations while others work meet more of what goes wrong.
     late_s = tuple(chance.choice((0.0, chance.uniform(3.0, 12.0))) for _ in nodes[1:])
-    return Plan(nodes, jobs, submit_s, has_standby, (0.0, *late_s))
+    return Plan(nodes, jobs, submit_s, standbys, (0.0, *late_s))
+
+
+def _standbys(chance: random.Random) -> tuple[str, ...]:
+    return SERVICES if chance.random() < 0.5 else (chance.choice(SERVICES),)
 
 
 def _spec(chance: random.Random, number: int) -> JobSpec:
@@ -87,15 +99,11 @@ class Simulation:
         self.world, self.plan = world, plan
         world.scripts, world.evaluator_dies = Scripts(FINGERPRINTS), EVALUATOR_DIES
         world.observed = Observed(world)
-        world.observed.watches_leases = plan.has_standby
-        world.add("registry", "10.0.0.1", wiring.registry)
-        world.add("selector", "10.0.0.2", wiring.selector)
-        world.add("trainer", "10.0.0.3", wiring.trainer)
-        if plan.has_standby:
-            disk = world.processes["selector"].disk
-            world.add("standby", "10.0.0.4", partial(wiring.selector, listen=wiring.STANDBY), disk)
+        world.observed.watches_leases = bool(plan.standbys)
+        self._add_coordinators()
         for number, (name, slots) in enumerate(zip(plan.names, plan.nodes, strict=True)):
-            world.add(name, f"10.0.1.{number + 1}", partial(wiring.node_agent, slots=slots))
+            agent = partial(wiring.node_agent, slots=slots, registry=plan.registries)
+            world.add(name, f"10.0.1.{number + 1}", agent)
         self.jobs: list[Job | None] = [None] * len(plan.jobs)
         self._ended = [asyncio.Event() for _ in plan.jobs]
         self.job_watches = [Watched() for _ in plan.jobs]
@@ -104,6 +112,21 @@ class Simulation:
         self._chance = random.Random(f"{world.seed}/user")
         self._asked: asyncio.Queue[Fault] = asyncio.Queue()
         self._mischief = Mischief(world, faults, self._asked.put_nowait)
+
+    def _add_coordinators(self) -> None:
+        world, plan = self.world, self.plan
+        others = (
+            partial(wiring.selector, registry=plan.registries),
+            partial(wiring.trainer, registry=plan.registries),
+        )
+        for name, address, main in zip(SERVICES, ADDRESSES, (wiring.registry, *others), strict=True):
+            host_of_database = DATABASE_HOST if name in plan.standbys else ""
+            disk = Disk(world.folder / name, host_of_database)
+            world.add(name, address.partition(":")[0], main, disk)
+            if name in plan.standbys:
+                listen = wiring.STANDBYS[name]
+                host = listen.partition(":")[0]
+                world.add(standby_of(name), host, partial(main, listen=listen), disk)
 
     async def run(self) -> None:
         """Starts all; returns when the jobs have ended and all is quiet, or after the limits."""
@@ -128,7 +151,7 @@ class Simulation:
             observed.break_promise(f"{SETTLE_S:g} s after all: {text}")
 
     async def _user(self, run: ProcessRun) -> None:
-        user = User(run, self._chance)
+        user = User(run, self._chance, self.plan.registries, is_told_of_takeovers=bool(self.plan.standbys))
         run.spawn(user.watch_nodes(self.node_watch))
         run.spawn(self._serve_faults(run, user))
         await asyncio.gather(*(self._job(user, number) for number in range(len(self.plan.jobs))))
@@ -159,7 +182,7 @@ class Simulation:
 def all_faults(seed: int) -> tuple[Fault, ...]:
     """What goes wrong in the history of this seed."""
     plan = plan_of(seed)
-    return faults_of(seed, plan.names, plan.has_standby)
+    return faults_of(seed, plan.names, plan.standbys)
 
 
 def run_history(seed: int, faults: Sequence[Fault] | None = None, tells_messages: bool = False) -> Outcome:

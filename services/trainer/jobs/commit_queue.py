@@ -98,7 +98,9 @@ class CommitQueue:
                 self._keep_for_later(taken, error)
                 await self._sleep(self._backoff.next_pause_s())
                 return
-            self._in_doubt = []
+            if self._in_doubt:
+                self._in_doubt = []
+                self._wake.set()  # what was appended meanwhile is not among it
             self._backoff.succeeded()
             for log, change in taken:
                 self.tally.note(change.events)

@@ -8,8 +8,8 @@ they stand on is not. Workers follow a script.
 
     in_memory_system     the system and the verbs with which a test moves it; `pytest_fixtures` has both
     driven_loop          time that passes only while somebody waits, over `virtual_loop`, which jumps
-    memory_network       delays, cuts and lost connections; `memory_channel`, `memory_call` and
-                         `memory_server` stand in for gRPC
+    memory_network       delays, cuts and lost connections; `memory_channel`, `memory_replicas`, `memory_call`
+                         and `memory_server` stand in for gRPC
     simulated_processes  what can be killed and frozen, and disks with `memory_databases`; `told_history`
     service_wiring       hands the real services what they need; all that is known of their inside
     scripted_worker      the worker's real session without training: `scripted_session`, `scripted_state`,

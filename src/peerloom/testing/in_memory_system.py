@@ -19,7 +19,7 @@ from peerloom.kit.checks import check_range
 from peerloom.kit.clock import Clock
 from peerloom.testing import service_wiring
 from peerloom.testing.driven_loop import DrivenLoop, DrivenThread
-from peerloom.testing.memory_channel import dialer_of
+from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.process_globals import seeded, silent, untraced
 from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.simulated_processes import MemoryWorld, Process, ProcessRun

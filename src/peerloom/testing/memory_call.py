@@ -114,7 +114,7 @@ class ClientCall:
         if self._code is not None:
             return
         self._line = line
-        server = self._network.servers.get(self._channel.address)
+        server = self._network.servers.get(line.address)
         if server is None:
             self.attempt_failed("the server is gone")
             return

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from peerloom.errors import FailedPreconditionError
-from peerloom.kit.dialing import Dialer
 from peerloom.testing.memory_call import ClientCall
 from peerloom.testing.memory_network import CONNECT_LIMIT_S, Connection, MemoryNetwork
 
@@ -19,6 +18,8 @@ _RECONNECT_MIN_S, _RECONNECT_MAX_S = 0.1, 2.0
 
 class MemoryChannel:
     """A channel of one process to one address; a lost connection is opened again by the next call."""
+
+    is_watchful = False  # as kit/channel's are to several replicas
 
     def __init__(self, network: MemoryNetwork, run: ProcessRun, address: str, retries: bool = True) -> None:
         self.network, self.run, self.address = network, run, address
@@ -102,17 +103,5 @@ class MemoryChannel:
             call.attempt_failed(f"{self.address}: connection refused")
             return
         self._pause_s = 0.0
-        self._line = self.network.connect(self.run, server.run)
+        self._line = self.network.connect(self.run, server.run, self.address, self.is_watchful)
         call.connected(self._line)
-
-
-def dialer_of(run: ProcessRun, retries: bool = True) -> Dialer:
-    """Opens channels in memory, as this process; `retries` as in kit/channel."""
-
-    def open_(address: str, identity: object, host_name: str) -> Any:
-        return MemoryChannel(run.world.network, run, address, retries)
-
-    async def speaks_tls(_: str) -> bool:
-        return False  # its network is in memory
-
-    return Dialer(open_=open_, probe=speaks_tls)

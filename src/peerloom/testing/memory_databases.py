@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +15,7 @@ from peerloom.kit.clock import SystemClock
 from peerloom.kit.database import Database, connect_database
 from peerloom.kit.lease import Lease
 from peerloom.testing.simulated_processes import Disk
+from peerloom.testing.virtual_loop import current_run
 
 _COMPILED: dict[str, dict[Any, Any]] = {}  # statements, which are the same in all histories
 
@@ -59,6 +60,13 @@ def _dialect() -> sa.Dialect:
 class KeptConnection(sqlite3.Connection):
     """A database in memory, which outlives the engines that were opened over it."""
 
+    on_committed: Callable[[], None] = staticmethod(lambda: None)
+
+    def commit(self) -> None:
+        """As ever; whether the answer comes back is another matter."""
+        super().commit()
+        self.on_committed()
+
     def close(self) -> None:
         """What an engine calls at its end."""
 
@@ -75,6 +83,7 @@ def open_in_memory(disk: Disk, service: str, migrations: str) -> sa.Engine:
         )
         connection.deserialize(_migrated(service, migrations))
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.on_committed = partial(_lose_answer, disk)
         disk.databases[service] = connection
     pool = StaticPool(_opens(disk.databases[service]))
     engine = sa.Engine(pool, _dialect(), sa.make_url("sqlite://"))
@@ -82,14 +91,33 @@ def open_in_memory(disk: Disk, service: str, migrations: str) -> sa.Engine:
     def begin(connection: sa.Connection) -> None:
         if not connection.get_execution_options().get("peerloom_reads_only"):
             disk.on_begin()
-        if disk.failing:
-            raise sa.exc.OperationalError("BEGIN", {}, sqlite3.OperationalError(disk.failing))
+        if failing := disk.failing or _unreachable(disk):
+            raise sa.exc.OperationalError("BEGIN", {}, sqlite3.OperationalError(failing))
         disk.databases[service].execute("BEGIN IMMEDIATE")
 
     event.listen(engine, "begin", begin)
     event.listen(engine, "commit", lambda connection: disk.on_commit())
     compiled = _COMPILED.setdefault(service, {})
     return engine.execution_options(compiled_cache=compiled)
+
+
+def _unreachable(disk: Disk) -> str:
+    """Why a request of the process that runs now doesn't reach its database; empty if it does."""
+    run: Any = current_run.get()
+    if not disk.database_host or run is None or not _is_cut(run, run.host, disk.database_host):
+        return ""
+    return "connection failed: the network is cut"
+
+
+def _lose_answer(disk: Disk) -> None:
+    run: Any = current_run.get()
+    if disk.database_host and run is not None and _is_cut(run, disk.database_host, run.host):
+        # So SQLAlchemy knows that the connection broke, here as it does of a server's.
+        raise sqlite3.ProgrammingError("Cannot operate on a closed database.")
+
+
+def _is_cut(run: Any, source: str, target: str) -> bool:
+    return bool(run.world.network.link(source, target).cuts)
 
 
 def _opens(connection: sqlite3.Connection) -> Callable[[], Any]:

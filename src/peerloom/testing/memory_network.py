@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LOCAL_DELAY_S = 0.0002
 # kit/channel pings every 10 s and waits 5 s for the answer; unanswered data is noticed after those 5 s.
 KEEPALIVE_S = (5.0, 15.0)
+FROZEN_KEEPALIVE_S = (10.0, 15.0)
+# A channel to several replicas pings after 1 s of silence and waits 1.5 s.
+WATCHFUL_KEEPALIVE_S = (1.5, 2.5)
 CONNECT_LIMIT_S = 5.0  # as kit/channel
 LAST_WORDS_S = 0.01  # the end of a connection comes after what was sent on it
 
@@ -50,10 +53,12 @@ class Order:
 
 @dataclass(eq=False)
 class Connection:
-    """One channel's line to a server. Both ends are runs of processes."""
+    """One channel's line to the server at an address. Both ends are runs of processes."""
 
     client: ProcessRun
     server: ProcessRun
+    address: str
+    is_watchful: bool = False  # its client finds out soon when nobody answers
     is_open: bool = True
     drained_s: float = 0.0  # what a process had sent before it died still arrives until then
     calls: dict[int, tuple[ClientCall, ServerCall]] = field(default_factory=dict)
@@ -95,10 +100,12 @@ class MemoryNetwork:
         """Whether messages pass in both directions."""
         return one == other or not (self.link(one, other).cuts or self.link(other, one).cuts)
 
-    def connect(self, client: ProcessRun, server: ProcessRun) -> Connection:
+    def connect(
+        self, client: ProcessRun, server: ProcessRun, address: str, is_watchful: bool = False
+    ) -> Connection:
         """A line between two processes."""
         self._connections = [known for known in self._connections if known.is_open]
-        made = Connection(client, server)
+        made = Connection(client, server, address, is_watchful)
         self._connections.append(made)
         return made
 
@@ -165,7 +172,8 @@ class MemoryNetwork:
         """Whoever talks to a process that answers no pings gives its connection up."""
         for line in [known for known in self._connections if known.is_open]:
             if run in (line.client, line.server):
-                self.loop.later(self.chance.uniform(10.0, 15.0), self._give_up_frozen, line, run)
+                limits_s = WATCHFUL_KEEPALIVE_S if line.is_watchful else FROZEN_KEEPALIVE_S
+                self.loop.later(self.chance.uniform(*limits_s), self._give_up_frozen, line, run)
 
     def _give_up_frozen(self, line: Connection, run: ProcessRun) -> None:
         if run.is_frozen:
@@ -178,8 +186,8 @@ class MemoryNetwork:
         if link.cuts == 1:
             for line in [known for known in self._connections if known.is_open]:
                 if (line.client.host, line.server.host) in ((source, target), (target, source)):
-                    at_s = self.chance.uniform(*KEEPALIVE_S)
-                    self.loop.later(at_s, self._give_up_cut, line, link)
+                    limits_s = WATCHFUL_KEEPALIVE_S if line.is_watchful else KEEPALIVE_S
+                    self.loop.later(self.chance.uniform(*limits_s), self._give_up_cut, line, link)
 
     def _give_up_cut(self, line: Connection, link: MemoryLink) -> None:
         if link.cuts:

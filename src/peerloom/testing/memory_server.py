@@ -113,6 +113,7 @@ class ServerCall:
         self._order = Order()
         self._status: tuple[grpc.StatusCode, str, _Metadata] = (grpc.StatusCode.OK, "", ())
         self._has_ended = False
+        self._to_bytes: Callable[[Any], bytes] = bytes
 
     def peer(self) -> str:
         """Who calls."""
@@ -168,8 +169,13 @@ class ServerCall:
         request = requests if handler.request_streaming else await anext(requests)
         if handler.response_streaming:
             serve = handler.stream_stream or handler.unary_stream
-            async for response in serve(request, self):
-                self._send(handler.response_serializer(response))
+            self._to_bytes = handler.response_serializer
+            answers = serve(request, self)
+            if asyncio.iscoroutine(answers):  # as gRPC's own health, it calls `write`
+                await answers
+                return
+            async for response in answers:
+                await self.write(response)
         else:
             serve = handler.stream_unary or handler.unary_unary
             data = handler.response_serializer(await serve(request, self))
@@ -187,8 +193,10 @@ class ServerCall:
                 return
             yield from_bytes(message)
 
-    def _send(self, data: bytes) -> None:
+    async def write(self, response: Any) -> None:
+        """One more message of a streamed answer."""
         if not self._has_ended:
+            data = self._to_bytes(response)
             self._network.send(self._line, False, self._order, self._client.answered, data)
 
     def _finish(self, code: grpc.StatusCode, details: str, trailing: _Metadata) -> None:

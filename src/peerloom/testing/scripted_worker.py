@@ -7,7 +7,7 @@ from io import BytesIO
 from peerloom.errors import DataLossError, FailedPreconditionError, PeerloomError, PermissionDeniedError
 from peerloom.kit.safetensors_file import parameters_digest
 from peerloom.testing.agent_transfers import JobsAgent
-from peerloom.testing.memory_channel import dialer_of
+from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.scripted_collective import Collective, CollectiveBrokenError, Membership
 from peerloom.testing.scripted_session import ScriptedSession
 from peerloom.testing.scripted_state import ScriptedState

@@ -12,9 +12,11 @@ from typing import Any
 
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit.database import Database
+from peerloom.kit.directory import Directory
 from peerloom.kit.lease import Lease
 from peerloom.kit.liveness import ProcessIdentity
 from peerloom.kit.runtime import Runtime
+from peerloom.kit.same_system import stand_by_in
 from peerloom.kit.server import Endpoint, Server
 from peerloom.kit.standby import serve_with_lease
 from peerloom.sandbox.kernel_support import SandboxSupport
@@ -30,8 +32,8 @@ from peerloom.services.selector.config import SelectorConfig
 from peerloom.services.trainer import __main__ as trainer_main
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.sample_ledger import judge
-from peerloom.testing.memory_channel import dialer_of
 from peerloom.testing.memory_databases import MigratedDatabase, open_in_memory, prepare
+from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.memory_server import MemoryServer
 from peerloom.testing.scripted_evaluator import ScriptedEvaluator
 from peerloom.testing.scripted_starter import ScriptedStarter
@@ -42,7 +44,9 @@ from peerloom.v1.registry_pb2 import MachineLoad
 from peerloom.v1.trainer_pb2 import Job
 
 REGISTRY, SELECTOR, TRAINER = "10.0.0.1:7400", "10.0.0.2:7401", "10.0.0.3:7402"
-STANDBY = "10.0.0.4:7401"  # a second selector on the same database
+# A second process of each, on the same database; the registry's addresses are then given as a list.
+STANDBYS = {"registry": "10.0.0.5:7400", "selector": "10.0.0.4:7401", "trainer": "10.0.0.6:7402"}
+REGISTRIES = f"{REGISTRY},{STANDBYS['registry']}"
 REGISTRY_CONFIG = RegistryConfig(
     listen=REGISTRY, heartbeat_interval_s=0.5, suspect_after_s=2.0, dead_after_s=5.0, restart_grace_s=2.5
 )
@@ -118,38 +122,51 @@ def prepare_databases() -> None:
         prepare(name, main.MIGRATIONS)
 
 
-async def registry(run: ProcessRun, config: RegistryConfig = REGISTRY_CONFIG) -> None:
+async def registry(
+    run: ProcessRun, listen: str = REGISTRY, config: RegistryConfig = REGISTRY_CONFIG
+) -> None:
     """As the registry's main."""
-    await _serve(run, REGISTRY, "registry", registry_main, partial(registry_main.serve, config))
+    config = dataclasses.replace(config, listen=listen)
+    await _serve(run, listen, "registry", registry_main, partial(registry_main.serve, config))
 
 
-async def selector(run: ProcessRun, listen: str = SELECTOR) -> None:
+async def selector(run: ProcessRun, listen: str = SELECTOR, registry: str = REGISTRY) -> None:
     """As the selector's main."""
-    config = dataclasses.replace(SELECTOR_CONFIG, listen=listen)
-    await _serve(run, listen, "selector", selector_main, partial(selector_main.serve, config))
+    config = dataclasses.replace(SELECTOR_CONFIG, listen=listen, registry=registry)
+    await _serve(run, listen, "selector", selector_main, partial(selector_main.serve, config), registry)
 
 
-async def trainer(run: ProcessRun) -> None:
+async def trainer(run: ProcessRun, listen: str = TRAINER, registry: str = REGISTRY) -> None:
     """As the trainer's main."""
+    state = str(run.process.disk.folder)
+    config = dataclasses.replace(TRAINER_CONFIG, listen=listen, registry=registry, state=state)
 
     async def serve(server: Server, database: Database, runtime: Runtime) -> None:
         artifacts = ArtifactStore(run.process.disk.folder / "artifacts", 10**9)
-        config = dataclasses.replace(TRAINER_CONFIG, state=str(run.process.disk.folder))
-        evaluator = ScriptedEvaluator(run)
-        await trainer_main.serve(config, server, database, runtime, artifacts, "", evaluator)
+        await trainer_main.serve(config, server, database, runtime, artifacts, "", ScriptedEvaluator(run))
 
-    await _serve(run, TRAINER, "trainer", trainer_main, serve)
+    await _serve(run, listen, "trainer", trainer_main, serve, registry)
 
 
 async def node_agent(
-    run: ProcessRun, slots: int, address: str = "", labels: Mapping[str, str] | None = None
+    run: ProcessRun,
+    slots: int,
+    address: str = "",
+    labels: Mapping[str, str] | None = None,
+    registry: str = REGISTRY,
 ) -> None:
     """As the agent's main."""
     address, state = address or f"{run.host}:7403", run.process.disk.folder
     state.mkdir(parents=True, exist_ok=True)
     told = tuple(f"{name}={value}" for name, value in (labels or {}).items())
     config = dataclasses.replace(
-        NODE_CONFIG, listen=address, state=str(state), name=run.name, slots=slots, labels=told
+        NODE_CONFIG,
+        listen=address,
+        registry=registry,
+        state=str(state),
+        name=run.name,
+        slots=slots,
+        labels=told,
     )
 
     async def measure_speed() -> MachineSpeed:
@@ -191,18 +208,28 @@ async def _serve(
     name: str,
     main: ModuleType,
     serve: Callable[[Server, Database, Runtime], Awaitable[None]],
+    registry: str = "",
 ) -> None:
-    """What the main of a service with a database does: its SERVICES, by `serve`, under the lease."""
+    """What the main of a service with a database does: its SERVICES, by `serve`, under the lease.
+
+    One that has a `registry` tells it that it stands by.
+    """
     database = MigratedDatabase(open_in_memory(run.process.disk, name, main.MIGRATIONS), name)
     runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
     server = _server(run, listen, main.SERVICES)
     run.stop = server.stop
+
+    async def stand_by() -> None:
+        async with Directory(runtime.dialer, registry) as directory:
+            await stand_by_in(directory, database, main.KIND, listen)
+
     await serve_with_lease(
         server,
         database,
         runtime.clock,
         main.MIGRATIONS,
         lambda: serve(server, database, runtime),
+        stand_by if registry else None,
         make_lease=lease_of_this_run,
     )
 
@@ -213,7 +240,8 @@ def lease_of_this_run(database: Database, clock: Any, place: str = "") -> Lease:
 
     def is_dead(process: ProcessIdentity) -> bool:
         known = run.world.processes.get(process.host)
-        return known is not None and (known.run is None or known.run.number != process.pid)
+        is_in_sight = known is not None and known.host == run.host  # as a process of another machine isn't
+        return is_in_sight and (known.run is None or known.run.number != process.pid)
 
     return Lease(database, clock, place, ProcessIdentity(run.name, "", "", run.number, ""), is_dead)
 

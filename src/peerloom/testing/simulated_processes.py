@@ -18,13 +18,19 @@ from peerloom.v1.registry_pb2 import MachineLoad
 Main = Callable[["ProcessRun"], Coroutine[Any, Any, None]]
 _UNWINDINGS = 20  # some take a cancellation for the end of a call, and go on
 RESTART_S = 1.0  # a supervisor starts a service again that ended by itself
+# How long TCP tries to reach a database before kit/database's limits end the connection.
+DATABASE_PATIENCE_S = (1.0, 10.0)
+BROKEN_ANSWER_S = (0.0, 0.5)  # until it is known that an answer won't come, its connection being broken
 
 
 class Disk:
-    """What a machine keeps: files in a folder, and databases. `failing` says why nothing can be stored."""
+    """What a machine keeps: files in a folder, and databases. `failing` says why nothing can be stored.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    With a `database_host` the databases are on another machine, where several processes reach them.
+    """
+
+    def __init__(self, folder: Path, database_host: str = "") -> None:
+        self.folder, self.database_host = folder, database_host
         self.databases: dict[str, Any] = {}
         self.failing = ""
         self.slow_s = 0.0
@@ -69,6 +75,10 @@ class ProcessRun:
         """A disk takes its time, mostly little."""
         chance, slow_s = self.world.disk_chance, self.process.disk.slow_s
         before_s, after_s = slow_s * chance.random(), slow_s * chance.random()
+        if at := self.process.disk.database_host:
+            network = self.world.network
+            before_s += chance.uniform(*DATABASE_PATIENCE_S) if network.link(self.host, at).cuts else 0.0
+            after_s += chance.uniform(*BROKEN_ANSWER_S) if network.link(at, self.host).cuts else 0.0
         return before_s + chance.uniform(0.0001, 0.002), after_s + chance.uniform(0.0, 0.002)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

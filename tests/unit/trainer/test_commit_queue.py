@@ -1,12 +1,15 @@
 """What is durable, in which order, and what happens when storage fails."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from trainer_room import DEADLINE_S, InPlaceSql, Room, ranked
 
+from peerloom.errors import UnavailableError
+from peerloom.kit.database_errors import OUTCOME_UNKNOWN
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.store import Change
 from peerloom.v1.trainer_pb2 import JobState, NodeAnswer, StepProgress, WatchJobResponse
 
 RUNNING = JobState.JOB_STATE_RUNNING
@@ -152,3 +155,22 @@ async def test_a_watch_ends_when_the_trainer_stops() -> None:
     stopping.set()
     await room.queue.wake_watchers()
     assert [event.sequence for event in await watching] == [1]
+
+
+async def test_what_came_while_an_outcome_was_in_doubt_is_written_too() -> None:
+    """The round that asks about a lost answer writes nothing else, so another one has to follow."""
+    room = Room()
+    record, write = room.new_record(), room.store.write
+
+    def lose_answer(changes: Sequence[Change]) -> None:
+        room.store.write = write  # type: ignore[method-assign]  # once
+        record.step_committed(StepProgress(step=1))
+        raise UnavailableError("the connection broke", reason=OUTCOME_UNKNOWN)
+
+    room.store.write = lose_answer  # type: ignore[method-assign]  # as above
+    record.state_changed(RUNNING, "it runs")
+    writing = asyncio.create_task(room.queue.write_forever())
+    async with asyncio.timeout(DEADLINE_S), record.log.changed:
+        await record.log.changed.wait_for(lambda: record.log.durable.step == 1)
+    writing.cancel()
+    assert room.kinds_written("job-1") == ["state_change", "step"]

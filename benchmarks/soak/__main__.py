@@ -1,0 +1,138 @@
+"""`make soak`: SOAK_MINUTES says how long (default: 480), SOAK_SEED chooses the faults.
+
+With a PostgreSQL in PEERLOOM_TEST_DATABASE the coordinators have standbys, on loopback; else, as root, the
+nodes are network namespaces. SOAK_KEEP=1 keeps the result, which replaces another with a reason in WHY.
+"""
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.chaos.faults import Fault, Striker, draw
+from benchmarks.chaos.jobs import Jobs
+from benchmarks.chaos.left_behind import tracebacks
+from benchmarks.chaos.places import Place, open_place
+from benchmarks.chaos.replicas import Replicas
+from benchmarks.chaos.system import Parts
+from benchmarks.keeping import check_may_keep, keep
+from benchmarks.measure import MISSED, print_measurements
+from benchmarks.new_database import is_given, new_postgresql
+from benchmarks.soak.questions import Questions
+from benchmarks.soak.sampling import Sampler
+from benchmarks.soak.stretches import PAUSE_S, spare_coordinators
+from benchmarks.soak.summary import summary
+
+SLOTS = (2, 2, 1, 1, 1, 1, 1, 1)
+DEFAULT_MINUTES = 480.0
+CHECK_EACH_S = 60.0
+
+
+def main() -> int:
+    """0 if every promise held and nothing has grown beyond its bound."""
+    minutes = float(os.environ.get("SOAK_MINUTES") or DEFAULT_MINUTES)
+    seed = int(os.environ.get("SOAK_SEED") or random.SystemRandom().randrange(10**6))
+    is_kept, why = bool(os.environ.get("SOAK_KEEP")), os.environ.get("WHY", "")
+    if is_kept:
+        check_may_keep("soak", why)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was built is taken down
+    os.environ.setdefault("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "1")
+    with tempfile.TemporaryDirectory(prefix="peerloom-soak-") as folder:
+        soak = Soak(Path(folder), seed, 60 * minutes)
+        with _place(Path(folder)) as place:
+            soak.go(place)
+    measurements = summary(soak.minutes, place.told, soak.jobs, soak.questions, soak.sampler, soak.struck)
+    print_measurements(measurements)
+    for what, reason in soak.questions.reasons.items():
+        print(f"the last question to {what} without answer: {reason}")
+    for promise in soak.broken:
+        print(f"BROKEN: {promise}")
+    if is_kept:
+        keep("soak", measurements, "", why)
+    grown = [one.name for one in measurements if one.verdict == MISSED]
+    for name in grown:
+        print(f"GROWN: {name}")
+    is_bad = bool(soak.broken or grown)
+    print(f"{'FAILED' if is_bad else 'ok'}: SOAK_SEED={seed} SOAK_MINUTES={minutes:g} replays the faults")
+    return 1 if is_bad else 0
+
+
+@contextmanager
+def _place(folder: Path) -> Iterator[Place]:
+    if is_given():
+        with new_postgresql() as url, Replicas(folder, SLOTS, url) as replicas:
+            yield replicas
+    else:
+        with open_place(folder, SLOTS) as place:
+            yield place
+
+
+class Soak:
+    """One run in a place; what it found is there after `go`."""
+
+    jobs: Jobs
+    questions: Questions
+    sampler: Sampler
+
+    def __init__(self, folder: Path, seed: int, seconds: float) -> None:
+        self._folder, self._seed, self._seconds = folder, seed, seconds
+        self._parts = Parts()
+        self._parts.mark()
+        self._over = threading.Event()
+        self._told_logs: set[str] = set()
+        self.broken: list[str] = []
+        self.struck: dict[str, int] = {}
+        self.minutes = 0.0
+
+    def go(self, place: Place) -> None:
+        """Jobs, questions and faults for as long as it was asked for; promises are checked each minute."""
+        began_s = checked_s = time.monotonic()
+        self.jobs = Jobs(place, self._seed)
+        self.questions, self.sampler = Questions(place), Sampler(self._parts, self._folder)
+        striker = Striker(place, self._parts)
+        drawn = draw(self._seed, self._seconds, place.can_cut, place.has_standbys, PAUSE_S)
+        faults = spare_coordinators(drawn, self._seconds)
+        striking = threading.Thread(target=self._strike, args=(striker, faults))
+        with self.questions, self.sampler:
+            striking.start()
+            try:
+                while striking.is_alive() or not self.jobs.count:
+                    self.jobs.train()
+                    if self.jobs.newest:
+                        self.questions.ask_model(self.jobs.newest)
+                    if time.monotonic() - checked_s > CHECK_EACH_S:
+                        checked_s = time.monotonic()
+                        self._check(striker)
+            finally:
+                self._over.set()
+                striking.join()
+        self._check(striker)
+        self.minutes, self.struck = (time.monotonic() - began_s) / 60, dict(striker.struck)
+
+    def _strike(self, striker: Striker, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            if self._over.wait(fault.pause_s):
+                break
+            striker.strike(fault)
+        striker.end()
+
+    def _check(self, striker: Striker) -> None:
+        self.jobs.check_interruptions(striker.struck)
+        self.jobs.check_losses()
+        told = [text for text in tracebacks(self._folder) if text not in self._told_logs]
+        self._told_logs.update(told)
+        found = self.jobs.broken + self.questions.broken + told
+        self.jobs.broken, self.questions.broken = [], []
+        self.broken += found
+        verdict = f"{len(found)} broken" if found else "all kept"
+        print(f"-- promises checked after {self.jobs.count} jobs: {verdict}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""What the system's processes hold: memory, descriptors and threads of each life; and each service's disk."""
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from benchmarks.chaos.system import COORDINATORS, Parts
+from benchmarks.soak.growth import Reading
+
+SAMPLE_S = 5.0
+MEGABYTE = 1e6
+AGENT = "agent"
+Life = tuple[str, int, float]  # a service's kind, the process's pid, and when it began
+HELD = ("memory", "descriptors", "threads")
+
+
+class Sampler:
+    """Reads every few seconds, on a thread of its own, until `close`. Times count from its making."""
+
+    def __init__(self, parts: Parts, folder: Path) -> None:
+        self._parts, self._folder = parts, folder
+        self._began_s = time.monotonic()
+        self._read: dict[str, dict[Life, list[Reading]]] = {what: defaultdict(list) for what in HELD}
+        self.disk: dict[str, list[Reading]] = defaultdict(list)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler")
+
+    def __enter__(self) -> "Sampler":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def lives(self, what: str) -> Mapping[str, list[list[Reading]]]:
+        """What was read of each kind of service: of each of its lives all readings."""
+        found: dict[str, list[list[Reading]]] = defaultdict(list)
+        for (kind, _, _), readings in self._read[what].items():
+            found[kind].append(readings)
+        return found
+
+    def _run(self) -> None:
+        while not self._ending.wait(SAMPLE_S):
+            at_s = time.monotonic() - self._began_s
+            for part in self._parts.find():
+                if not part.is_worker:
+                    self._look(_kind(part.name), part.process, at_s)
+            for name, size in _sizes(self._folder).items():
+                self.disk[name].append(Reading(at_s, size / MEGABYTE))
+
+    def _look(self, kind: str, process: psutil.Process, at_s: float) -> None:
+        try:
+            with process.oneshot():
+                life = (kind, process.pid, process.create_time())
+                held = process.memory_info().rss / MEGABYTE, process.num_fds(), process.num_threads()
+        except psutil.Error:
+            return  # it has just ended
+        for what, value in zip(HELD, held, strict=True):
+            self._read[what][life].append(Reading(at_s, float(value)))
+
+
+def _kind(name: str) -> str:
+    return AGENT if name.startswith("node-") else name
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes below each service's folder, those of all agents together."""
+    sizes: dict[str, int] = defaultdict(int)
+    for parent, _, names in os.walk(folder):
+        kinds = [_kind(name) for name in Path(parent).relative_to(folder).parts]
+        kind = next((kind for kind in kinds if kind in (*COORDINATORS, AGENT)), "")
+        for name in names if kind else ():
+            with suppress(OSError):  # it was just removed
+                sizes[kind] += os.lstat(os.path.join(parent, name)).st_size
+    return sizes

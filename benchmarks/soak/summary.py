@@ -1,0 +1,81 @@
+"""A soak's figures in the form of the other benchmarks, with their samples, bounds and verdicts."""
+
+from collections.abc import Mapping
+
+from benchmarks.chaos.jobs import Jobs
+from benchmarks.intervals import EXACT
+from benchmarks.measure import Measurement, measurement
+from benchmarks.soak.growth import growth
+from benchmarks.soak.questions import Heard
+from benchmarks.soak.sampling import HELD, Sampler
+
+WARM_UP_S = 60.0
+BLOCK_S = 10.0
+LATENCY_BLOCK_S = 60.0
+UNITS = {"memory": "MB", "descriptors": "descriptors", "threads": "threads"}
+# An hour's growth of one process: what a year of it would take is what these are chosen by, and 8 hours tell.
+BOUNDS = {"memory": 20.0, "descriptors": 5.0, "threads": 2.0}
+LATENCY_BOUND_MS = 20.0
+WHOLE_MINUTES = 480.0
+
+
+def summary(
+    minutes: float,
+    place: str,
+    jobs: Jobs,
+    questions: Heard,
+    sampler: Sampler,
+    struck: Mapping[str, int],
+) -> list[Measurement]:
+    """How long, how much was done, and by how much each thing has grown an hour."""
+    length = "the whole 8 hours" if minutes >= WHOLE_MINUTES else "the longest that was run"
+    counted = [
+        _exact(f"time under faults {place} ({length})", "minutes", minutes),
+        _exact("faults that struck", "faults", sum(struck.values())),
+        _exact("jobs that ended", "jobs", jobs.count),
+    ]
+    for what in sorted(questions.took.keys() | questions.failed.keys()):
+        failed, answered = questions.failed[what], len(questions.took.get(what, ()))
+        share = 100 * failed / (failed + answered)
+        counted.append(_exact(f"questions to {what} without answer within their patience", "%", share))
+    return counted + _held(sampler) + _disk(sampler) + _latency(questions)
+
+
+def _exact(what: str, unit: str, value: float) -> Measurement:
+    return measurement(what, unit, [value], statistic=EXACT)
+
+
+def _held(sampler: Sampler) -> list[Measurement]:
+    found = [
+        growth(
+            f"{what} of the {kind}", UNITS[what], lives, BOUNDS[what], warm_up_s=WARM_UP_S, block_s=BLOCK_S
+        )
+        for what in HELD
+        for kind, lives in sorted(sampler.lives(what).items())
+    ]
+    return [one for one in found if one is not None]
+
+
+def _disk(sampler: Sampler) -> list[Measurement]:
+    """Without a bound: what a job leaves is kept for longer than a run lasts."""
+    found = []
+    for kind, readings in sorted(sampler.disk.items()):
+        told = growth(f"disk of the {kind}", "MB", [readings], 0.0, warm_up_s=WARM_UP_S, block_s=BLOCK_S)
+        if told is not None:
+            found.append(measurement(told.name, told.unit, told.samples))
+    return found
+
+
+def _latency(questions: Heard) -> list[Measurement]:
+    found = [
+        growth(
+            f"time of an answer of {what}",
+            "ms",
+            [readings],
+            LATENCY_BOUND_MS,
+            warm_up_s=WARM_UP_S,
+            block_s=LATENCY_BLOCK_S,
+        )
+        for what, readings in sorted(questions.took.items())
+    ]
+    return [one for one in found if one is not None]

@@ -1,0 +1,43 @@
+"""The rules of taking over, broken one at a time; `planted` has the other rules of the product."""
+
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import sqlalchemy as sa
+
+from peerloom.kit import database, lease
+from peerloom.kit.lease_rules import LeaseRow
+
+
+def epoch_is_not_raised() -> AbstractContextManager[Any]:
+    """Whoever takes over leads in the epoch of the one before, whose writes are then not refused."""
+    take = lease.take_lease
+
+    def take_the_same(
+        connection: sa.Connection, service: str, seen: LeaseRow | None, taken: LeaseRow
+    ) -> bool:
+        return take(connection, service, seen, replace(taken, epoch=max(1, taken.epoch - 1)))
+
+    def admit(self: database.Database, epoch: int) -> None:
+        self.epoch = max(epoch - 1, min(1, epoch))
+
+    patches = ExitStack()
+    patches.enter_context(mock.patch.object(lease, "take_lease", take_the_same))
+    patches.enter_context(mock.patch.object(database.Database, "admit", admit))
+    return patches
+
+
+def woken_leader_goes_on() -> AbstractContextManager[Any]:
+    """A leader that lost its lease serves on, and answers from its memory."""
+
+    def beat(self: lease.Lease) -> bool:
+        return True
+
+    return mock.patch.object(lease.Lease, "beat", beat)
+
+
+def lost_answer_is_a_failure() -> AbstractContextManager[Any]:
+    """A commit whose answer was lost is taken for one that was not made."""
+    return mock.patch.object(database, "is_outcome_unknown", lambda error: False)
