@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-# What `mlflow server` tells its processes by. Starting them here, without it, is what lets them take a socket.
+# What `mlflow server` tells its processes by; it has no way to hand them a socket.
 _RUNS, _ARTIFACTS = "_MLFLOW_SERVER_FILE_STORE", "_MLFLOW_SERVER_ARTIFACT_ROOT"
 
 
