@@ -10,6 +10,8 @@ from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder, ArtifactKind, Fet
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.own_identity import own_identity
 
+_BRING_S = 120.0
+
 
 def store_artifact(assignment: Assignment, path: Path, kind: "ArtifactKind.ValueType", name: str) -> Artifact:
     """Gives a file to the agent. Raises ResourceExhaustedError when it has no room."""
@@ -55,7 +57,7 @@ def bring_file(assignment: Assignment, digest: str, holder: ArtifactHolder, path
     async def bring() -> None:
         async with _agent(assignment) as agent:
             request = FetchArtifactRequest(digest=digest, holders=[holder], job_id=assignment.job_id)
-            async for _ in agent.stream(agent.stub.FetchArtifact, request):
+            async for _ in agent.stream(agent.stub.FetchArtifact, request, _BRING_S):
                 pass
             await get_file(agent, digest, path)
 

@@ -78,7 +78,7 @@ class Gathering:
         config: ConfigureGeneration,
     ) -> None:
         self._assignment, self._folder, self._entries, self._config = assignment, folder, entries, config
-        self._asked = 0
+        self._asked, self._is_given_up = 0, False
         self._taken: dict[int, tuple[str, Path]] = {}
 
     def store(self) -> Artifact | None:
@@ -91,12 +91,18 @@ class Gathering:
                 return self._folder.store(self._others())
         return None
 
+    def give_up(self) -> None:
+        """Ends a wait for the others that another thread is in."""
+        self._is_given_up = True
+        self._entries.wake()
+
     def last(self, *, is_broken: bool) -> Artifact | None:
         """What the script's next start begins with, or what it leaves; None for nothing but its code.
 
         After a break some rank may never answer. If others have written, what was gathered before counts
         then: rank 0's newer files may speak of some that are lost.
         """
+        self._is_given_up = False
         if is_broken and (self._taken or not self._folder.is_complete()):
             if self._gather(BREAK_LIMIT_S):
                 self._folder.store(self._others())
@@ -111,7 +117,9 @@ class Gathering:
             self._asked += 1
             self._entries.set(_ASKED, str(self._asked).encode())
             for rank in range(1, self._config.world_size):
-                told = self._entries.wait(_WRITTEN.format(rank), self._is_answer, limit_s) or b""
+                told = self._entries.wait(_WRITTEN.format(rank), self._is_due, limit_s)
+                if told is None or not self._is_answer(told):
+                    return False  # given up
                 _, digest, address = told.decode().split(" ", 2)
                 self._take(rank, digest, address)
         except (RuntimeError, OSError, PeerloomError) as error:
@@ -119,8 +127,11 @@ class Gathering:
             return False
         return True
 
-    def _is_answer(self, value: bytes | None) -> bool:
-        return value is not None and value.startswith(f"{self._asked} ".encode())
+    def _is_due(self, value: bytes | None) -> bool:
+        return self._is_given_up or (value is not None and self._is_answer(value))
+
+    def _is_answer(self, value: bytes) -> bool:
+        return value.startswith(f"{self._asked} ".encode())
 
     def _take(self, rank: int, digest: str, address: str) -> None:
         taken, folder = self._taken.get(rank), self._folder.path.with_name(f"rank-{rank}")

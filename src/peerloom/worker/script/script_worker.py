@@ -124,6 +124,8 @@ class ScriptWorker:
         except GenerationBrokenError as broken:
             aborted.reason = str(broken)
         finally:
+            if gathering is not None:
+                gathering.give_up()
             periodic.close()
         # With the last word, which is said again when the stream breaks, they reach the trainer in any case.
         files = gathering.last(is_broken=bool(aborted.reason)) if gathering is not None else None
