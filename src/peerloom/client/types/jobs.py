@@ -207,7 +207,7 @@ class Job(ShownInNotebooks):
     None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
     testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
     found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
-    is what failed of a script, None for nothing; `files` is the digest of what its rank 0 had in its folder
+    is what failed of a script, None for nothing; `files` is the digest of what it had in its folders
     when that was last stored, empty for nothing; `sync` is what the trainer chose where the job's is "auto",
     None before its first generation and in all other jobs; `trace_id` names its trace, 32 hexadecimal digits,
     empty where it isn't traced.
