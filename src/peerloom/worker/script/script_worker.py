@@ -45,6 +45,7 @@ class ScriptWorker:
         self._lock = threading.Lock()
         self._attempt: ScriptAttempt | None = None
         self._answering: Answering | None = None
+        self._gathering: Gathering | None = None
         self._aborted = 0  # the newest generation that the trainer ended
 
     def run(self) -> int:
@@ -82,6 +83,8 @@ class ScriptWorker:
             attempt = self._attempt
         if attempt is not None and (not abort.generation or attempt.generation <= abort.generation):
             attempt.end(abort.reason)
+            if self._gathering is not None:  # whom it waits for may be the one that is lost
+                self._gathering.give_up()
 
     def _prepare(self, spec: JobSpec) -> None:
         if why_not := self._assignment.work.why_not(spec):
@@ -111,7 +114,7 @@ class ScriptWorker:
         """Runs it to its end, and stores what was written; the worker's last word on the generation."""
         ready = WorkerSessionRequest(ready=WorkerReady(generation=config.generation))
         aborted = WorkerAborted(generation=config.generation)
-        gathering = self._share_files(config)
+        gathering = self._gathering = self._share_files(config)
         interval_s = self._store_interval_s if gathering is not None else 0.0
         periodic = PeriodicCalls(lambda: self._report(gathering), interval_s)
         try:
