@@ -22,7 +22,7 @@ NAMES = (
 )
 
 # Only when named: the first three need root and ns-3, the first iperf3 too, the fourth a folder of MNIST's
-# files, the fifth PostgreSQL, the next two a quiet machine for a quarter of an hour, the last 14,196 open files.
+# files, the fifth PostgreSQL, the next two a quiet machine for a quarter of an hour, the last 14,196 files.
 NAMED = (
     *("network", "sync", "pipeline", "quality", "takeover", "pipeline_recovery", "staleness"),
     "ten_thousand",

@@ -1,10 +1,11 @@
-"""A DDP script that keeps its state by torch.distributed.checkpoint: nothing in it knows of Peerloom.
+"""A script whose ranks save their shards by torch.distributed.checkpoint: nothing in it knows of Peerloom.
 
     torchrun --nproc-per-node 2 examples/dcp_script.py --epochs 4
     peerloom run examples/dcp_script.py --epochs 4
 
-It learns a circle from points, and goes on from its newest checkpoint when it is started again. Rank 0 alone
-writes: with DDP it has all of the state, and nodes of Peerloom share no disk.
+It learns a circle from points with a model that FSDP shards: each rank holds, and writes, a part of the
+parameters and of the optimiser's state. It goes on from its newest checkpoint when it is started again, on
+fewer processes too.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.stateful import Stateful
-from torch.nn.parallel import DistributedDataParallel
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 CHECKPOINTS = Path("checkpoints")
@@ -49,11 +50,9 @@ def points(count: int) -> TensorDataset:
     return TensorDataset(places, (places.norm(dim=1) < 0.8).float())
 
 
-def save(application: Application) -> None:
-    folder = CHECKPOINTS / f"epoch-{application.epoch:04}"
-    being_written = CHECKPOINTS / "new"
-    dcp.save({"application": application}, checkpoint_id=being_written, no_dist=True)
-    being_written.rename(folder)  # so that nobody finds half of one
+def newest() -> Path | None:
+    """The last checkpoint that is whole: its metadata are written when all ranks have written their parts."""
+    return max((path.parent for path in CHECKPOINTS.glob("epoch-*/.metadata")), default=None)
 
 
 def main() -> None:
@@ -65,13 +64,11 @@ def main() -> None:
     dist.init_process_group("nccl" if on_gpu else "gloo")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     torch.manual_seed(0)
-    model = DistributedDataParallel(
-        torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).to(device)
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(2, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1)).to(device)
+    fully_shard(model)
     application = Application(model, torch.optim.AdamW(model.parameters(), lr=0.02))
-    saved = sorted(CHECKPOINTS.glob("epoch-*"))
-    if saved:
-        dcp.load({"application": application}, checkpoint_id=saved[-1], no_dist=True)
+    if (saved := newest()) is not None:
+        dcp.load({"application": application}, checkpoint_id=saved)
         print(f"goes on after epoch {application.epoch}")
 
     data = points(2048)
@@ -86,8 +83,8 @@ def main() -> None:
             loss.backward()
             application.optimiser.step()
         application.epoch = epoch + 1
+        dcp.save({"application": application}, checkpoint_id=CHECKPOINTS / f"epoch-{epoch + 1:04}")
         if dist.get_rank() == 0:
-            save(application)
             print(f"epoch {epoch + 1}: loss {loss.item():.3f} on {dist.get_world_size()} processes")
     dist.barrier()  # one that takes its group down in the midst of its last sum may hang in torch
     dist.destroy_process_group()

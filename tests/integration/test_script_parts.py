@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from peerloom import ScriptSpec
-from peerloom.artifacts.bundles import pack
+from peerloom.artifacts.bundles import pack, unpack
 from peerloom.artifacts.transfer import digest_of
 from peerloom.client.requests import script_spec
 from peerloom.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
@@ -21,6 +21,7 @@ from peerloom.worker.assignment import Assignment, Work
 from peerloom.worker.script import working_folder
 from peerloom.worker.script.script_worker import check_may_be_plain
 from peerloom.worker.script.working_folder import WorkingFolder
+from peerloom.worker.script.written_files import files_in
 
 LIMIT_S = 60.0
 HOLDER = Path(__file__).with_name("script_holder.py")
@@ -125,6 +126,33 @@ def test_what_rank_0_leaves_is_what_all_begin_with(tmp_path: Path, code: str, ag
     (first.path / "checkpoint.pt").unlink()
     first.begin_with(stored.digest)
     assert (first.path / "checkpoint.pt").read_bytes() == b"step 7"
+
+
+def test_what_others_wrote_is_stored_beside_and_half_a_checkpoint_is_not(
+    tmp_path: Path, code: str, agent: Agent
+) -> None:
+    """Rank 1 wrote a part that the metadata of rank 0 name; without it rank 0 keeps nothing of it."""
+    first, second = folder_of("one", tmp_path, code), folder_of("two", tmp_path, code)
+    for folder, part in ((first, "__0_0.distcp"), (second, "__1_0.distcp")):
+        (folder.path / "saved").mkdir()
+        (folder.path / "saved" / part).write_bytes(part.encode())
+    (first.path / "saved" / ".metadata").write_bytes(b"__0_0.distcp and __1_0.distcp")
+    assert first.store() is None
+    written = second.store_written()
+    assert written is not None
+    assert second.store_written() == written, "it is stored already"
+    agent.fetch(cast(Any, None), written.digest, tmp_path / "written.tar")
+    unpack(tmp_path / "written.tar", tmp_path / "written")
+    assert files_in(tmp_path / "written").keys() == {"saved/__1_0.distcp"}, "what all began with stays out"
+    stored = first.store([tmp_path / "written"])
+    assert stored is not None
+    for folder in (first, second):
+        folder.begin_with(stored.digest)
+        assert (folder.path / "saved" / "__1_0.distcp").read_bytes() == b"__1_0.distcp"
+        assert folder.store_written() is None
+    (first.path / "saved" / "__1_0.distcp").unlink()
+    first.begin_with("")
+    assert files_in(first.path).keys() == {"bad.py", "sub/train.py"}, "nobody can load the rest"
 
 
 def test_a_folder_that_is_too_large_stays_where_it_is(

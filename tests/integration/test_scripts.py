@@ -1,7 +1,10 @@
 """Scripts as torchrun starts them, on a whole system of two nodes: output, status, losses and failures."""
 
 import os
+import shutil
 import signal
+import tarfile
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +16,8 @@ from peerloom import Client, Embedded, GenerationFormed, JobHandle, WorkerLost
 from peerloom.cli.main import cli
 
 LIMIT_S = 200.0
-EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp_script.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "ddp_script.py"
 # In its first start it stops after two steps: rank 1 until it is killed, rank 0 until its gloo tells it so.
 STOPS = """
 import os
@@ -38,6 +42,20 @@ while step < 4:
 print("ends after step", step, flush=True)
 dist.destroy_process_group()  # or the library's threads abort the process now and then as it ends
 """
+# The example with two epochs, after which all ranks stay; when it is started again it makes one more.
+STAYS = """
+import os
+import runpy
+import signal
+import sys
+
+first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+sys.argv = ["dcp_script.py", "--epochs", "2" if first else "3"]
+runpy.run_path(sys.argv[0], run_name="__main__")
+if first:
+    print("stays by", os.getppid(), flush=True)
+    signal.pause()
+"""
 FAILS = """
 import os
 import sys
@@ -54,6 +72,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Two nodes of one slot that run code which jobs bring along."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PEERLOOM_NODE_ALLOW_CODE", "true")
+        patch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "1")
         system = Embedded(tmp_path_factory.mktemp("system"), (1, 1))
         with system, Client(system.address) as client:
             yield client
@@ -115,6 +134,52 @@ def test_after_a_worker_is_killed_the_script_goes_on_from_its_own_checkpoint(
     assert ended == (["ends after step 4"] if len(formed[-1].workers) == 2 else [])
     run = job.status().script_run  # rank 0's own process may have failed with its peer
     assert run is None or run.restarts == 0
+
+
+def kept_files(client: Client, job: JobHandle, folder: Path) -> list[str]:
+    """The names in what the trainer keeps of the job's files now."""
+    digest = job.status().files
+    if not digest:
+        return []
+    folder.mkdir(exist_ok=True)
+    bundle = folder / digest
+    if not bundle.exists():
+        client.artifacts.get(digest, bundle)
+    with tarfile.open(bundle) as tar:
+        return tar.getnames()
+
+
+def test_after_a_kill_all_ranks_find_the_shards_that_each_of_them_saved(
+    client: Client, tmp_path: Path
+) -> None:
+    """Rank 1's part of the checkpoint lay in the folder of the worker that is killed."""
+    (tmp_path / "code").mkdir()
+    shutil.copy(EXAMPLES / "dcp_script.py", tmp_path / "code")
+    (tmp_path / "code" / "stays.py").write_text(STAYS)
+    job = client.run_script(tmp_path / "code" / "stays.py", code=tmp_path / "code", max_restarts=0)
+    workers: dict[int, int] = {}
+    with closing(job.logs(follow=True)) as lines:
+        for line in lines:
+            if line.line.startswith("stays by"):
+                workers[line.rank] = int(line.line.rpartition(" ")[2])
+            if len(workers) == 2:
+                break
+    parts = {f"checkpoints/epoch-0002/{name}" for name in ("__0_0.distcp", "__1_0.distcp", ".metadata")}
+    deadline_s = time.monotonic() + LIMIT_S
+    while not parts <= set(kept := kept_files(client, job, tmp_path / "kept")):
+        assert time.monotonic() < deadline_s, kept
+    os.kill(workers[1], signal.SIGKILL)
+    result = job.result(LIMIT_S)
+    told = printed(job, 0)
+    assert result.succeeded, f"{result.reason}: {told}"
+    assert [line.partition(":")[0] for line in told if line.startswith("epoch")] == [
+        "epoch 1",
+        "epoch 2",
+        "epoch 3",
+    ]
+    again = [line for rank in (0, 1) for line in printed(job, rank) if line.startswith("goes on")]
+    assert again
+    assert set(again) == {"goes on after epoch 2"}
 
 
 def test_a_script_that_fails_is_started_again_and_then_fails_the_job(client: Client, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What a script's generations differ in from a training's: pure functions of who is there.
 
 A script has no step boundary: whoever joins, or is lost, makes all its processes end and start again, as
-torchrun does. Its state is what rank 0 has written, so nobody is without it who can be given that.
+torchrun does. Its state is what it has written, so nobody is without it who can be given that.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from peerloom.services.trainer.workers.state import Finished, Idle, Lost, Worker
 
 
 def decide_script(workers: Sequence[WorkerState], generation: int, limits: Limits, now_s: float) -> Decision:
-    """As `decide`, for a script, which begins anew each time with what rank 0 has written."""
+    """As `decide`, for a script, which begins anew each time with what it has written."""
     members = [w for w in workers if w.is_member]
     if members and all(_has_ended_well(w) for w in members):
         return Complete(members[0].worker_id, f"the script ended with status 0 on {_counted(len(members))}")

@@ -6,7 +6,7 @@ here, and they are written here: tarfile reads headers, and nothing else.
 
 import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -29,22 +29,27 @@ def pack(folder: Path, target: Path, hidden: bool = False) -> None:
     without files, or with more or with other names than `unpack` takes, ResourceExhaustedError when the disk
     is full.
     """
-    files = sorted(packed_files(folder, hidden))
+    files = {path.relative_to(folder).as_posix(): path for path in packed_files(folder, hidden)}
+    pack_files(folder, files, target)
+
+
+def pack_files(folder: Path, files: Mapping[str, Path], target: Path) -> None:
+    """As `pack`, of files that lie anywhere, by their names in the bundle; errors name the `folder`."""
+    limit = ""
     if not files:
-        raise InvalidArgumentError.of_field("path", str(folder), "a folder with files in it")
-    if len(files) > MEMBERS_LIMIT:
-        raise InvalidArgumentError.of_field(
-            "path", str(folder), f"a folder of {MEMBERS_LIMIT:,} files at most"
-        )
-    if sum(path.stat().st_size for path in files) > MAX_ARTIFACT_BYTES:
+        limit = "a folder with files in it"
+    elif len(files) > MEMBERS_LIMIT:
+        limit = f"a folder of {MEMBERS_LIMIT:,} files at most"
+    elif sum(path.stat().st_size for path in files.values()) > MAX_ARTIFACT_BYTES:
         limit = f"a folder of {MAX_ARTIFACT_BYTES:,} bytes at most"
+    if limit:
         raise InvalidArgumentError.of_field("path", str(folder), limit)
-    for path in files:
-        if flaw := _flaw_of(path.relative_to(folder).as_posix()):
+    for name, path in files.items():
+        if flaw := _flaw_of(name):
             raise InvalidArgumentError(f"The file {str(path)!r} can't be packed: its name {flaw}. Rename it.")
     with disk_errors(target.parent), tarfile.open(target, "w", dereference=True) as tar:
-        for path in files:
-            tar.add(path, path.relative_to(folder).as_posix(), recursive=False, filter=_bare)
+        for name in sorted(files, key=lambda name: name.split("/")):
+            tar.add(files[name], name, recursive=False, filter=_bare)
 
 
 def packed_files(folder: Path, hidden: bool = False) -> Iterator[Path]:

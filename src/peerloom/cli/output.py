@@ -21,6 +21,7 @@ Row = TypeVar("Row")
 _GAP = 2
 _ENDLESS = 1_000_000
 _NARROWEST = 20
+_WORD_KEPT = 20  # columns; longer words go on in the next line where a table is too wide
 
 
 def to_plain(value: Any) -> Any:
@@ -81,16 +82,16 @@ def table_lines(
     """A table's lines, the heads in bold, columns two spaces apart.
 
     In a terminal too narrow for it (`width` columns; None: that of standard output, endless where it is none)
-    the long texts of a row go on in further lines below each other: nothing is lost or out of line.
+    the long texts of a row go on in further lines below each other: nothing is lost or out of line. Where
+    even the words don't fit beside each other, each row is a block, with a line for each column.
     """
     cells = [[escaped(column.text(row)) for column in columns] for row in rows]
     heads = [column.head for column in columns]
     widths = [max(map(cell_len, each)) for each in zip(heads, *cells, strict=True)]
     room = (terminal_width() if width is None else width) - cell_len(indent)
     if sum(widths) + _GAP * (len(widths) - 1) > room:
-        head, *lines = _folded(cells, columns, room)
-    else:
-        head, *lines = (_aligned(texts, columns, widths) for texts in (heads, *cells))
+        return [indent + line for line in _folded(cells, columns, room)]
+    head, *lines = (_aligned(texts, columns, widths) for texts in (heads, *cells))
     return [click.style(indent + head, bold=True), *(indent + line for line in lines)]
 
 
@@ -106,14 +107,41 @@ def _aligned(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[i
 
 
 def _folded(cells: Sequence[Sequence[str]], columns: Sequence[Column], room: int) -> list[str]:
+    heads = [column.head for column in columns]
+    words = [_longest_word(texts) for texts in zip(heads, *cells, strict=True)]
+    if sum(words) + _GAP * (len(words) - 1) > room:
+        return _blocks(heads, cells, room)
+    # No column is narrower than its head, so the heads are one line.
+    head, *lines = _wrapped([heads, *cells], [column.right for column in columns], words, room)
+    return [click.style(head, bold=True), *lines]
+
+
+def _blocks(heads: Sequence[str], cells: Sequence[Sequence[str]], room: int) -> list[str]:
+    lines: list[str] = []
+    for row in cells:
+        lines += [""] * bool(lines)
+        fields = list(zip(heads, row, strict=True))
+        lines += _wrapped(fields, [False, False], [max(map(cell_len, heads)), 1], room)
+    return lines
+
+
+def _longest_word(texts: Sequence[str]) -> int:
+    """What a column takes at least: a long name may be cut, the head may not."""
+    words = [cell_len(word) for text in texts[1:] for word in text.split()]
+    return max(cell_len(texts[0]), min(max(words, default=0), _WORD_KEPT))
+
+
+def _wrapped(
+    rows: Sequence[Sequence[str]], is_right: Sequence[bool], least: Sequence[int], room: int
+) -> list[str]:
     from rich.console import Console  # here, as few tables need it
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(Text(column.head), justify="right" if column.right else "left", overflow="fold")
-    for row in cells:
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, show_edge=False, show_header=False)
+    for right, width in zip(is_right, least, strict=True):
+        table.add_column(justify="right" if right else "left", overflow="fold", min_width=width)
+    for row in rows:
         table.add_row(*map(Text, row))
     console = Console(file=StringIO(), width=max(room, _NARROWEST), color_system=None, legacy_windows=False)
     with console.capture() as captured:

@@ -146,7 +146,7 @@ class AsyncClient(AsyncNetwork):
 
         `script` is sent alone, or with the folder `code` that it lies in (or is a path in the bundle of that
         digest), and gets `script_arguments`. All processes are started again when one fails, `max_restarts`
-        times (0 to 1000, 3 when None), or when workers are lost or join, in the folder as rank 0 left it. The
+        times (0 to 1000, 3 when None), or when workers are lost or join, with the files that it left. The
         other arguments are those of `train`. Raises InvalidArgumentError, NotFoundError.
         """
         with tracing.begin("run script", script=str(spec.script)):

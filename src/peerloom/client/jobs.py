@@ -124,7 +124,7 @@ class AsyncJobHandle:
         return await fetch_model(self._services, self.id, path, format, shard_bytes, checkpoint)
 
     async def fetch_files(self, folder: str | Path) -> Path:
-        """Writes what rank 0 of a script had in its working folder, with its code, to a new `folder`.
+        """Writes what a script had in its working folders, with its code, to a new `folder`.
 
         It is as it was last stored: at the end of each start, and now and then before. Raises
         FailedPreconditionError when nothing is, InvalidArgumentError for a folder that exists.

@@ -90,7 +90,10 @@ class PeerloomStrategy(SingleDeviceStrategy):
             self._run.log(**_numbers(self._trainer))
             if self._batches.make_step(loss):
                 return result
-            self._redone.append(self._batches.another())
+            try:
+                self._redone.append(self._batches.another())
+            except StopIteration:  # another worker has stopped early, before this batch was committed
+                return result
 
     def on_train_end(self) -> None:
         if self._batches is not None:
@@ -114,7 +117,11 @@ class _TrainerBatches:
 
     def __iter__(self) -> Iterator[Nest]:
         while True:
-            batch = self._batches.another()
+            try:
+                batch = self._batches.another()
+            except StopIteration:
+                self._trainer.should_stop = True
+                return
             if self._is_first:
                 self._is_first = False
                 self._go_on()

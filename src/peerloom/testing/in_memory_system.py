@@ -22,7 +22,7 @@ from peerloom.testing.driven_loop import DrivenLoop, DrivenThread
 from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.process_globals import seeded, silent, untraced
 from peerloom.testing.scripted_starter import is_worker
-from peerloom.testing.simulated_processes import MemoryWorld, Process, ProcessRun
+from peerloom.testing.simulated_processes import Main, MemoryWorld, Process, ProcessRun
 from peerloom.testing.told_evidence import TrackRecord, tell_evidence
 from peerloom.testing.told_history import History
 from peerloom.testing.told_load import check_shares, load_message
@@ -80,7 +80,7 @@ class InMemorySystem:
         self._world = MemoryWorld.create(seed, Path(folder), History(), self._loop)
         self._world.scripts = Scripts(script)
         self._opened.callback(self._end)
-        mains = (service_wiring.registry, service_wiring.selector, service_wiring.trainer)
+        mains: tuple[Main, ...] = (service_wiring.registry, service_wiring.selector, service_wiring.trainer)
         for (name, host), main in zip(SERVICES.items(), mains, strict=True):
             self._world.add(name, host, main)
         self._world.add(_CLIENT, _CLIENT_HOST, _wait_for_ever)

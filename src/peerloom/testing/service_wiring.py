@@ -122,9 +122,7 @@ def prepare_databases() -> None:
         prepare(name, main.MIGRATIONS)
 
 
-async def registry(
-    run: ProcessRun, listen: str = REGISTRY, config: RegistryConfig = REGISTRY_CONFIG
-) -> None:
+async def registry(run: ProcessRun, listen: str = REGISTRY, config: RegistryConfig = REGISTRY_CONFIG) -> None:
     """As the registry's main."""
     config = dataclasses.replace(config, listen=listen)
     await _serve(run, listen, "registry", registry_main, partial(registry_main.serve, config))

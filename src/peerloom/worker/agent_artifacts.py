@@ -6,9 +6,11 @@ from tempfile import TemporaryDirectory
 
 from peerloom.artifacts.transfer import digest_of, get_file, put_file
 from peerloom.kit.dialing import ArtifactPeer, Dialer
-from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
+from peerloom.v1.artifact_pb2 import Artifact, ArtifactHolder, ArtifactKind, FetchArtifactRequest
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.own_identity import own_identity
+
+_BRING_S = 120.0
 
 
 def store_artifact(assignment: Assignment, path: Path, kind: "ArtifactKind.ValueType", name: str) -> Artifact:
@@ -44,6 +46,22 @@ def fetch_file(assignment: Assignment, digest: str, path: Path) -> None:
             await get_file(agent, digest, path)
 
     asyncio.run(get())
+
+
+def bring_file(assignment: Assignment, digest: str, holder: ArtifactHolder, path: Path) -> None:
+    """Has the agent fetch an artifact that another node holds, and writes it to `path`.
+
+    Raises what the agent raises: NotFoundError when the holder hasn't got it, or isn't known.
+    """
+
+    async def bring() -> None:
+        async with _agent(assignment) as agent:
+            request = FetchArtifactRequest(digest=digest, holders=[holder], job_id=assignment.job_id)
+            async for _ in agent.stream(agent.stub.FetchArtifact, request, _BRING_S):
+                pass
+            await get_file(agent, digest, path)
+
+    asyncio.run(bring())
 
 
 def _agent(assignment: Assignment) -> ArtifactPeer:

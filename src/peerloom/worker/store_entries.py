@@ -49,16 +49,25 @@ class StoreEntries:
 
     def get(self, key: str, limit_s: float) -> bytes:
         """The value of a key, once it is there. Raises RuntimeError when it doesn't come, or on a close."""
+        return self.wait(key, lambda value: value is not None, limit_s) or b""
+
+    def wait(self, key: str, is_due: Callable[[bytes | None], bool], limit_s: float) -> bytes | None:
+        """As `get`, once the value, None before there is one, `is_due`; `wake` has it looked at again."""
         deadline_s = time.monotonic() + limit_s
         with self._changed:
-            while key not in self._values and not self._closed:
+            while not is_due(self._values.get(key)) and not self._closed:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
                     raise RuntimeError(f"Timed out waiting for {key} of generation {self.generation}")
                 self._changed.wait(left_s)
             if self._closed:
                 raise RuntimeError(self._closed)
-            return self._values[key]
+            return self._values.get(key)
+
+    def wake(self) -> None:
+        """What is due may depend on more than the value, which has changed."""
+        with self._changed:
+            self._changed.notify_all()
 
     def close(self, reason: str) -> None:
         """Ends all waits, those to come too."""

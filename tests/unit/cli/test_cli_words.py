@@ -153,3 +153,26 @@ def test_a_narrow_terminal_loses_no_character_and_stays_in_line(width: int) -> N
     assert len(ends) == 1, "the column begins in one place"
     for name in names:
         assert all(sum(line.count(one) for line in shown) >= name.count(one) for one in set(name))
+
+
+def test_a_row_is_a_block_where_its_words_don_t_fit_beside_each_other() -> None:
+    columns = (*NAMED, Column("ADDRESS", lambda row: row[2]))
+    rows = [("node-1", "7", "127.0.0.1:7403"), ("node-2", "11", "127.0.0.1:7404")]
+    assert [click.unstyle(line) for line in table_lines(rows, columns, width=26)] == [
+        "NAME     node-1",
+        "SLOTS    7",
+        "ADDRESS  127.0.0.1:7403",
+        "",
+        "NAME     node-2",
+        "SLOTS    11",
+        "ADDRESS  127.0.0.1:7404",
+    ]
+
+
+@pytest.mark.parametrize("width", range(28, 40))
+def test_no_short_word_of_a_narrow_table_is_cut(width: int) -> None:
+    columns = (*NAMED, Column("LAST SEEN", lambda row: row[2]))
+    head, *lines = table_lines([("node-1", "7", "4 min ago, by its own word")], columns, width=width)
+    assert click.unstyle(head).split() == ["NAME", "SLOTS", "LAST", "SEEN"]
+    assert " ".join(lines).split() == ["node-1", "7", *["4", "min", "ago,", "by", "its", "own", "word"]]
+    assert max(map(cell_len, lines)) <= width

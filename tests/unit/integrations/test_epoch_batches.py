@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ class ScriptedRun:
     def __init__(self, batches: str, committed: list[bool], joined_at: int = 0) -> None:
         self._script, self._committed, self._joined_at = batches, committed, joined_at
         self._registered: Any = None
-        self.is_over = False
+        self.is_over = self.is_left = False
 
     def register(self, name: str, thing: Any) -> None:
         self._registered = thing
@@ -36,7 +37,8 @@ class ScriptedRun:
         return self._committed.pop(0)
 
     def __exit__(self, *_: object) -> None:
-        """It has ended."""
+        """It has ended, or is left."""
+        self.is_left = True
 
 
 def walked(run: ScriptedRun, epochs: int) -> list[str]:
@@ -75,3 +77,22 @@ def test_who_joins_late_goes_on_where_the_others_are(joined_at: int, given: str,
 def test_what_is_no_loader_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="a DataLoader that shuffles"):
         EpochBatches(cast(ElasticRun, None), [1, 2], 1)
+
+
+def test_a_loop_that_stops_early_leaves_the_run() -> None:
+    run = ScriptedRun("abcdef", [True] * 6)
+    batches = EpochBatches(cast(ElasticRun, run), LOADER, 3)
+    for _ in batches:
+        batches.make_step(LOSS)
+    batches.finish()
+    assert run.is_left
+    assert not run.is_over
+
+
+def test_a_trainer_stops_when_another_worker_has_ended_the_loop() -> None:
+    lightning = pytest.importorskip("peerloom.integrations.lightning", reason="needs pytorch_lightning")
+    trainer = MagicMock(should_stop=False)
+    batches = EpochBatches(cast(ElasticRun, ScriptedRun("abc", [])), LOADER, 3)
+    batches.begin()
+    assert list(lightning._TrainerBatches(trainer, batches)) == ["a", "b", "c"]
+    assert trainer.should_stop

@@ -49,7 +49,7 @@ SILENCE_LIMIT_S = 30.0  # once the job has ended, what it printed lies ready: no
     type=click.Path(),
     default="",
     metavar="FOLDER",
-    help="Write what rank 0 left where it ran to this new folder.  [default: nowhere]",
+    help="Write what the script left where it ran to this new folder.  [default: nowhere]",
 )
 @track_option
 @click.option("--detach", is_flag=True, help="Print the job's id and return.")
@@ -93,7 +93,7 @@ def run(
 
 def _collect(job: JobHandle, folder: str) -> bool:
     try:
-        say(f"what rank 0 wrote is in {job.fetch_files(folder)}", err=True)
+        say(f"what the script left is in {job.fetch_files(folder)}", err=True)
     except PeerloomError as error:  # the script's own status says more
         say(f"error: {escaped(error.message)}", err=True)
         return False

@@ -46,7 +46,7 @@ class ScriptAttempt:
         with self._lock:
             self._why_ended = self._why_ended or reason
             process = self._process
-        self._entries.close(reason)
+        self._entries.wake()  # and not closed: what was written is told after the end
         if process is not None:
             process.end()
 
@@ -75,9 +75,18 @@ class ScriptAttempt:
             store, port = open_store(host)
             entries.set("store", f"{host} {port}".encode())
         ranks = range(config.world_size)
-        slots = [int(entries.get(f"slot/{rank}", _MEETING_LIMIT_S)) for rank in ranks]
-        address, _, port_text = entries.get("store", _MEETING_LIMIT_S).decode().rpartition(" ")
+        slots = [int(self._told(f"slot/{rank}")) for rank in ranks]
+        address, _, port_text = self._told("store").decode().rpartition(" ")
         return ScriptPlace(config.rank, list(config.node_ids), slots, address, int(port_text)), store
+
+    def _told(self, key: str) -> bytes:
+        def is_due(value: bytes | None) -> bool:
+            return value is not None or bool(self._why_ended)
+
+        value = self._entries.wait(key, is_due, _MEETING_LIMIT_S)
+        if self._why_ended or value is None:
+            raise GenerationBrokenError(self._why_ended)
+        return value
 
     def _host(self) -> str:
         if self._config.world_size == 1:

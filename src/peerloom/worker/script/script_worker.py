@@ -24,6 +24,7 @@ from peerloom.worker.checkpoint_writer import refuse_checkpoint
 from peerloom.worker.generation_spans import generation_span
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.script.attempt import ScriptAttempt
+from peerloom.worker.script.gathering import Answering, Gathering
 from peerloom.worker.script.periodic_calls import PeriodicCalls
 from peerloom.worker.script.script_process import adopt_orphans
 from peerloom.worker.script.working_folder import WorkingFolder
@@ -43,6 +44,8 @@ class ScriptWorker:
         self._store_interval_s = 0.0
         self._lock = threading.Lock()
         self._attempt: ScriptAttempt | None = None
+        self._answering: Answering | None = None
+        self._gathering: Gathering | None = None
         self._aborted = 0  # the newest generation that the trainer ended
 
     def run(self) -> int:
@@ -80,6 +83,8 @@ class ScriptWorker:
             attempt = self._attempt
         if attempt is not None and (not abort.generation or attempt.generation <= abort.generation):
             attempt.end(abort.reason)
+            if self._gathering is not None:  # whom it waits for may be the one that is lost
+                self._gathering.give_up()
 
     def _prepare(self, spec: JobSpec) -> None:
         if why_not := self._assignment.work.why_not(spec):
@@ -90,7 +95,9 @@ class ScriptWorker:
 
     def _work(self, config: ConfigureGeneration) -> None:
         check_may_be_plain(self._is_tls, config.world_size)
-        if config.checkpoint_digest and not self._took_files(config):
+        if self._answering is not None:
+            self._answering.close()
+        if not self._took_files(config):
             return
         attempt = ScriptAttempt(self._assignment, config, self.session.entries.of(config.generation))
         with self._lock:
@@ -104,11 +111,12 @@ class ScriptWorker:
         self.session.say(last_word)
 
     def _run_attempt(self, attempt: ScriptAttempt, config: ConfigureGeneration) -> WorkerSessionRequest:
-        """Runs it to its end, and stores what rank 0 wrote; the worker's last word on the generation."""
+        """Runs it to its end, and stores what was written; the worker's last word on the generation."""
         ready = WorkerSessionRequest(ready=WorkerReady(generation=config.generation))
         aborted = WorkerAborted(generation=config.generation)
-        interval_s = self._store_interval_s if config.rank == 0 else 0.0
-        periodic = PeriodicCalls(self._report_files, interval_s)
+        gathering = self._gathering = self._share_files(config)
+        interval_s = self._store_interval_s if gathering is not None else 0.0
+        periodic = PeriodicCalls(lambda: self._report(gathering), interval_s)
         try:
             script = self._folder.script(config.spec.task)
             attempt.run(script, self._folder.path, lambda: self.session.say(ready))
@@ -119,9 +127,11 @@ class ScriptWorker:
         except GenerationBrokenError as broken:
             aborted.reason = str(broken)
         finally:
+            if gathering is not None:
+                gathering.give_up()
             periodic.close()
         # With the last word, which is said again when the stream breaks, they reach the trainer in any case.
-        files = self._folder.newest() if config.rank == 0 else None
+        files = gathering.last(is_broken=bool(aborted.reason)) if gathering is not None else None
         kept = Checkpoint(artifact=files) if files is not None else None
         if not aborted.reason:
             finished = WorkerFinished(generation=config.generation, script_files=kept)
@@ -131,8 +141,16 @@ class ScriptWorker:
             aborted.script_files.CopyFrom(kept)
         return WorkerSessionRequest(aborted=aborted)
 
-    def _report_files(self) -> None:
-        if (stored := self._folder.store()) is not None:
+    def _share_files(self, config: ConfigureGeneration) -> Gathering | None:
+        """Rank 0's way to what the others write; another rank answers it, also after its own script's end."""
+        entries = self.session.entries.of(config.generation)
+        if config.rank == 0:
+            return Gathering(self._assignment, self._folder, entries, config)
+        self._answering = Answering(self._assignment, self._folder, entries, config.rank)
+        return None
+
+    def _report(self, gathering: Gathering | None) -> None:
+        if gathering is not None and (stored := gathering.store()) is not None:
             self.session.report_checkpoint(Checkpoint(artifact=stored))
 
     def _took_files(self, config: ConfigureGeneration) -> bool:
