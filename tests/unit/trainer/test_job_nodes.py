@@ -8,6 +8,7 @@ import pytest
 from trainer_room import DEADLINE_S, Agent, Room, settle, until
 
 from peerloom.errors import UnavailableError
+from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
@@ -47,7 +48,8 @@ def parts(*agents: Agent, **spec: object) -> Parts:
     checkpoints = CheckpointKeeper(record, room.collector, room.clock)
     audits = AuditKeeper(record, pool, witness)
     rendezvous = Rendezvous(pool.send)
-    hears = (rendezvous, audits, SyncTuner(record, room.clock))
+    planner = JobPlanner(record, checkpoints, room.clock, 10.0)
+    hears = (rendezvous, audits, SyncTuner(record, room.clock), planner)
     sessions = Sessions(record, pool, checkpoints, room.router, *hears, room.clock, 10.0)
     return Parts(room, record, JobNodes(record, pool, sessions, room.recruiter, witness), pool)
 

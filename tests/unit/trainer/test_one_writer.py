@@ -15,6 +15,7 @@ from peerloom.services import trainer
 FOLDER = Path(trainer.__file__).parent
 WRITERS = {
     "jobs/audit_entries.py",
+    "jobs/plan_entries.py",
     "jobs/record.py",
     "jobs/recorded_job.py",
     "jobs/sample_ledger.py",

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from trainer_room import Room, prepared_for, worker
 
+from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import AuditKeeper
@@ -84,7 +85,8 @@ class Job:
         """Begins to hear of the pool's workers."""
         self.rendezvous = Rendezvous(self.pool.send)
         audits = AuditKeeper(self.record, self.pool, self.witness)
-        hears = (self.rendezvous, audits, SyncTuner(self.record, self.room.clock))
+        planner = JobPlanner(self.record, self.checkpoints, self.room.clock, 10.0)
+        hears = (self.rendezvous, audits, SyncTuner(self.record, self.room.clock), planner)
         self.sessions = WorkerSessions(
             self.record, self.pool, self.checkpoints, self.streams, *hears, self.room.clock, 10.0
         )

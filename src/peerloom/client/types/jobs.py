@@ -201,14 +201,14 @@ class JobResult(ShownInNotebooks):
 class Job(ShownInNotebooks):
     """A job as it was when asked: a snapshot that doesn't change.
 
-        `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
-        collective library was chosen; `result` is set once the job has ended, however it ended;
-        `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one, and
-        `checkpoint` its digest, empty where there is none or the job has a model; `ledger` is
-        None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
-        testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
-        found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
-        is what failed of a script, None for nothing; `files` is the digest of what it had in its folders when
+    `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
+    collective library was chosen; `result` is set once the job has ended, however it ended;
+    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one, and
+    `checkpoint` its digest, empty where there is none or the job has a model; `ledger` is
+    None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
+    testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
+    found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
+    is what failed of a script, None for nothing; `files` is the digest of what it had in its folders when
     that was last stored, empty for nothing; `sync` and `plan` are what the trainer chose where the job's are
     "auto", else None, as before its first generation; `trace_id` is its trace's, empty for none.
     """
