@@ -17,7 +17,7 @@ from tempfile import mkdtemp
 from benchmarks.registry_agent import NAME, RegistryAgent
 from peerloom.services.registry.config import PRESETS
 from peerloom.testing import service_wiring as wiring
-from peerloom.testing.memory_channel import dialer_of
+from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.service_wiring import REGISTRY, VirtualClock
 from peerloom.testing.simulated_processes import MemoryWorld, ProcessRun
 from peerloom.testing.told_history import History

@@ -1,5 +1,6 @@
 """Rules of the product, broken one at a time: the simulation is worth what it finds of these."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -109,13 +110,26 @@ def epoch_is_not_checked() -> AbstractContextManager[Any]:
     return mock.patch.object(Database, "write", write)
 
 
-def generation_announced_before_it_is_stored() -> AbstractContextManager[Any]:
-    """Workers are told of a generation that a restart of the trainer forgets, and makes once more."""
+@contextmanager
+def generation_announced_before_it_is_stored() -> Iterator[None]:
+    """Workers are told of a generation that a restart of the trainer forgets, and makes once more.
+
+    Each commit takes half a second: the moment in which a restart shows it is too short otherwise.
+    """
+    write = CommitQueue._write
 
     async def at_once(self: EventLog) -> None:
         return
 
-    return mock.patch.object(EventLog, "wait_written", at_once)
+    async def late(self: CommitQueue, changes: list[Any]) -> None:
+        await asyncio.sleep(0.5)
+        await write(self, changes)
+
+    with (
+        mock.patch.object(EventLog, "wait_written", at_once),
+        mock.patch.object(CommitQueue, "_write", late),
+    ):
+        yield
 
 
 def ledger_does_not_go_back() -> AbstractContextManager[Any]:

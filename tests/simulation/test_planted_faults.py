@@ -14,7 +14,7 @@ FOUND_AT = {
     "submission_id_is_ignored": 4,
     "suspicion_is_not_refuted": 0,
     "watch_skips_after_resuming": 4,
-    "generation_announced_before_it_is_stored": 121,
+    "generation_announced_before_it_is_stored": 4,
     "evidence_forgotten_too_early": 17,
     "progress_counted_again": 17,
     "follower_skips_an_event": 15,
