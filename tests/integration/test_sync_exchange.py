@@ -29,6 +29,7 @@ EXACT = [
 HALVES = [
     *("codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"),
     "topology=doubling,codec=fp16",
+    "topology=doubling,codec=bf16,codec_from=16384",
 ]
 LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
@@ -38,7 +39,7 @@ LOSSY = [
     *("schedule=merged:16384,codec=powersgd:2", "schedule=cut:16384,codec=powersgd:2"),
     *("topology=doubling,codec=powersgd:2", "topology=hierarchy,codec=powersgd:2"),
     *("codec=int4,codec_from=16384", "schedule=bsp,topology=ps,codec=int8,codec_from=16384"),
-    *("topology=hierarchy,codec=int4,codec_from=16384", "topology=doubling,codec=bf16,codec_from=16384"),
+    "topology=hierarchy,codec=int4,codec_from=16384",
 ]
 # From a codec with error feedback to methods that keep nothing back: the sums get what it had left out.
 SETTLED = [
