@@ -181,7 +181,7 @@ def _outer(rounds: LocalRounds) -> str:
 def _sums(method: SyncMethod) -> str:
     if method.codec == NONE:
         return "exact, but for the rounding of the last bits, which the order of adding decides"
-    if method.topology == HIERARCHY and method.codec != NONE:
+    if method.topology == HIERARCHY and method.codec != POWER_SGD:  # whose factors travel as they are
         return "lossy between the sites, where alone values are encoded, and exact inside them" + (
             "; what a leader leaves out of a step it adds to the next" if method.has_feedback else ""
         )

@@ -256,6 +256,16 @@ def test_rounds_are_explained_with_what_holds_and_when() -> None:
     assert "mean" in explained(parse_sync("sync", "local-sgd")).outer
 
 
+def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are() -> None:
+    encoded, factored = (
+        explained(parse_sync("sync", f"topology=hierarchy,codec={codec}")).sums
+        for codec in ("int8", "powersgd:2")
+    )
+    assert encoded.startswith("lossy between the sites")
+    assert "sites" not in factored
+    assert factored.startswith("lossy")
+
+
 def test_the_survey_s_seven_are_there_by_name() -> None:
     seven = {f"{schedule}-{way}" for schedule in ("bsp", "wfbp", "bytescheduler") for way in ("ps", "a2a")}
     assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco", "asp"}
