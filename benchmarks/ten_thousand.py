@@ -200,7 +200,7 @@ def _echo(size: Size) -> Seen:
 
 
 def _service(opened: ExitStack, module: str, arguments: Arguments, host: str) -> Service:
-    state, log = opened.enter_context(tempfile.TemporaryDirectory()), tempfile.TemporaryFile()  # noqa: SIM115
+    state, log = opened.enter_context(tempfile.TemporaryDirectory()), tempfile.TemporaryFile()  # noqa: SIM115  # `opened` closes it
     opened.enter_context(log)
     server = Service(module, lambda listen: arguments(state, listen), host, log)
     opened.callback(server.stop)

@@ -6,10 +6,9 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.chaos.faults import Fault, Striker, draw
+from benchmarks.chaos.faults import Striker, draw
 from benchmarks.chaos.jobs import Jobs
 from benchmarks.chaos.left_behind import left_behind, tracebacks
 from benchmarks.chaos.places import open_place
@@ -55,7 +54,7 @@ class Run:
             jobs = Jobs(place, self._seed)
             faults = draw(self._seed, self._seconds, place.can_cut)
             striker = Striker(place, self._parts)
-            striking = threading.Thread(target=self._strike, args=(striker, faults))
+            striking = threading.Thread(target=striker.strike_all, args=(faults, self._over))
             striking.start()
             try:
                 while striking.is_alive() or not jobs.count:
@@ -72,13 +71,6 @@ class Run:
         if len(self._memory) > 1:
             broken += check_memory(self._memory[0], self._memory[-1], self._names)
         return broken
-
-    def _strike(self, striker: Striker, faults: Sequence[Fault]) -> None:
-        for fault in faults:
-            if self._over.wait(fault.pause_s):
-                break
-            striker.strike(fault)
-        striker.end()
 
     def _remember_memory(self) -> None:
         found = {}

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -87,6 +87,14 @@ class Striker:
             if self._carry_out(fault, workers, agents, coordinators):
                 self.struck[fault.kind] += 1
                 print(f"  {fault.kind}", file=sys.stderr)
+
+    def strike_all(self, faults: Sequence[Fault], over: threading.Event) -> None:
+        """Carries the faults out, each after its pause, until it is over; ends all that lasts then."""
+        for fault in faults:
+            if over.wait(fault.pause_s):
+                break
+            self.strike(fault)
+        self.end()
 
     def end(self) -> None:
         """Ends all that lasts."""

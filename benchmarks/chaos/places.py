@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from peerloom.embedded import Embedded
 from peerloom.errors import PeerloomError
@@ -24,27 +25,32 @@ hosts:
 """
 
 
-class Place(Protocol):
+class Place(ABC):
     """A running system; a context manager."""
 
-    can_cut: bool
-    has_standbys: bool
+    can_cut = has_standbys = False
     told: str  # what it is, in a few words
 
+    @abstractmethod
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         """Starts a Python module, `MODULE ARGUMENTS`, that finds the system as a user's would."""
 
     def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         """Starts `peerloom ARGUMENTS` as a user would, with its output in a pipe."""
+        return self.run(["peerloom.cli", *arguments])
 
     def cut(self, node: str) -> None:
-        """No packet leaves or reaches the node from now on."""
+        """No packet leaves or reaches the node from now on; only where `can_cut`."""
+        raise NotImplementedError(f"no node can be cut off {self.told}")
 
     def mend(self, node: str) -> None:
         """The node has its network again."""
+        raise NotImplementedError(f"no node can be cut off {self.told}")
 
+    @abstractmethod
     def __enter__(self) -> "Place": ...
 
+    @abstractmethod
     def __exit__(self, *_: object) -> None: ...
 
 
@@ -61,10 +67,9 @@ def open_place(folder: Path, slots: Sequence[int] = SLOTS) -> Place:
     return Namespaces(Testbed(plan, folder))
 
 
-class Loopback:
-    """All nodes on the loopback interface: none can be cut off; who asks `can_cut` first never tries."""
+class Loopback(Place):
+    """All nodes on the loopback interface: none can be cut off."""
 
-    can_cut = has_standbys = False
     told = "on loopback"
 
     def __init__(self, folder: Path, slots: Sequence[int]) -> None:
@@ -72,15 +77,6 @@ class Loopback:
 
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         return on_loopback(arguments, self._system.address)
-
-    def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        return self.run(["peerloom.cli", *arguments])
-
-    def cut(self, node: str) -> None:
-        raise NotImplementedError
-
-    def mend(self, node: str) -> None:
-        raise NotImplementedError
 
     def __enter__(self) -> "Loopback":
         self._system.start()
@@ -90,10 +86,10 @@ class Loopback:
         self._system.stop()
 
 
-class Namespaces:
+class Namespaces(Place):
     """Each node and the control plane in a network namespace of its own, behind one bridge."""
 
-    can_cut, has_standbys = True, False
+    can_cut = True
     told = "in network namespaces behind a bridge (netem)"
 
     def __init__(self, testbed: Testbed) -> None:
@@ -102,9 +98,6 @@ class Namespaces:
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         return self._testbed.popen(_python(arguments), **given)  # type: ignore[return-value]  # text is given
-
-    def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        return self.run(["peerloom.cli", *arguments])
 
     def cut(self, node: str) -> None:
         self._testbed.apply(Action("leave", (node,)))

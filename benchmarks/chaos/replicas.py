@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.chaos.places import on_loopback
+from benchmarks.chaos.places import Place, on_loopback
 from benchmarks.chaos.system import COORDINATORS
 from peerloom import Client
 
@@ -15,10 +15,10 @@ RESTART_S = 1.0
 READY_S = 120.0
 
 
-class Replicas:
+class Replicas(Place):
     """A place whose coordinators have standbys. Who ends is started again, at its address, within 1 s."""
 
-    can_cut, has_standbys = False, True
+    has_standbys = True
     told = "on loopback, with two of each coordinator on PostgreSQL"
 
     def __init__(self, folder: Path, slots: Sequence[int], database: str) -> None:
@@ -29,15 +29,6 @@ class Replicas:
 
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         return on_loopback(arguments, self._registries)
-
-    def command(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        return self.run(["peerloom.cli", *arguments])
-
-    def cut(self, node: str) -> None:
-        raise NotImplementedError
-
-    def mend(self, node: str) -> None:
-        raise NotImplementedError
 
     def __enter__(self) -> "Replicas":
         addresses = {name: [_free_address(), _free_address()] for name in COORDINATORS}

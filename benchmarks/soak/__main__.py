@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.chaos.faults import Fault, Striker, draw
+from benchmarks.chaos.faults import Striker, draw
 from benchmarks.chaos.jobs import Jobs
 from benchmarks.chaos.left_behind import tracebacks
 from benchmarks.chaos.places import Place, open_place
@@ -98,7 +98,7 @@ class Soak:
         striker = Striker(place, self._parts)
         drawn = draw(self._seed, self._seconds, place.can_cut, place.has_standbys, PAUSE_S)
         faults = spare_coordinators(drawn, self._seconds)
-        striking = threading.Thread(target=self._strike, args=(striker, faults))
+        striking = threading.Thread(target=striker.strike_all, args=(faults, self._over))
         with self.questions, self.sampler:
             striking.start()
             try:
@@ -114,13 +114,6 @@ class Soak:
                 striking.join()
         self._check(striker)
         self.minutes, self.struck = (time.monotonic() - began_s) / 60, dict(striker.struck)
-
-    def _strike(self, striker: Striker, faults: Sequence[Fault]) -> None:
-        for fault in faults:
-            if self._over.wait(fault.pause_s):
-                break
-            striker.strike(fault)
-        striker.end()
 
     def _check(self, striker: Striker) -> None:
         self.jobs.check_interruptions(striker.struck)

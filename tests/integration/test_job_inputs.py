@@ -4,34 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sent_code import write_code, write_table
 from test_data_sets import write_mnist
 
 from peerloom import Client, Embedded
 from peerloom.errors import NotFoundError
 
 LIMIT_S = 100.0
-TASK = """
-from pathlib import Path
-
-import torch
-from peerloom.worker.task import Split, Task
-
-
-class Sent(Task):
-    epochs = 1
-
-    def __init__(self, table: str) -> None:
-        self.table = Path(table)
-
-    def model(self) -> torch.nn.Module:
-        return torch.nn.Linear(2, 2)
-
-    def data(self) -> tuple[Split, Split]:
-        lines = self.table.read_text().splitlines()
-        points = torch.tensor([[float(x) for x in line.split()] for line in lines])
-        split = Split(points, (points[:, 0] > points[:, 1]).long())
-        return split, split
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +25,12 @@ def open_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    folder = tmp_path / "code"
-    folder.mkdir()
-    (folder / "sent_along.py").write_text(TASK)
-    return folder
+    return write_code(tmp_path / "code")
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    path = tmp_path / "table.txt"
-    path.write_text("".join(f"{i % 7} {i % 5}\n" for i in range(70)))
-    return path
+    return write_table(tmp_path / "table.txt")
 
 
 def test_code_and_data_reach_nodes_that_have_neither(open_client: Client, code: Path, table: Path) -> None:

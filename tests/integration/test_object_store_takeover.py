@@ -14,7 +14,7 @@ import pytest
 from conftest import ServiceHandle, StartService
 from replicated_system import Followed
 from s3_server import s3_server
-from test_job_inputs import TASK
+from sent_code import write_code, write_table
 from test_two_processes import SERVING, becomes
 
 from peerloom import Client
@@ -23,21 +23,6 @@ from peerloom.kit.dialing import Dialer
 
 LIMIT_S = 100.0
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def code(tmp_path: Path) -> Path:
-    folder = tmp_path / "code"
-    folder.mkdir()
-    (folder / "sent_along.py").write_text(TASK)
-    return folder
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    path = tmp_path / "table.txt"
-    path.write_text("".join(f"{i % 7} {i % 5}\n" for i in range(70)))
-    return path
 
 
 def get_from(trainer: ServiceHandle, digest: str, target: Path) -> Path:
@@ -51,9 +36,7 @@ def get_from(trainer: ServiceHandle, digest: str, target: Path) -> Path:
     return target
 
 
-def test_what_a_trainer_kept_outlives_its_disk(
-    start_service: StartService, tmp_path: Path, code: Path, table: Path
-) -> None:
+def test_what_a_trainer_kept_outlives_its_disk(start_service: StartService, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'system.sqlite'}"
     with s3_server() as s3:
         s3.create_bucket(Bucket="models")
@@ -71,8 +54,8 @@ def test_what_a_trainer_kept_outlives_its_disk(
         with Client(registry.address, patience_s=LIMIT_S) as client:
             next(client.watch_nodes())
             put = client.artifacts.put
-            data = put(table, node="trainer", copies=1).digest
-            sent = put(code, kind="code", node="trainer", copies=1).digest
+            data = put(write_table(tmp_path / "table.txt"), node="trainer", copies=1).digest
+            sent = put(write_code(tmp_path / "code"), kind="code", node="trainer", copies=1).digest
             going = client.train("digits", requests=1, max_workers=1, epochs=100_000)
             followed = Followed(going.watch(), 1)
             followed.until_whole()

@@ -1,4 +1,4 @@
-"""What tests of emulated networks share: the ns-3 program, and hosts behind taps in private namespaces."""
+"""What tests of emulated networks share: ns-3's program, Docker, and hosts behind taps in namespaces."""
 
 import os
 import shutil
@@ -6,7 +6,9 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import docker
 import pytest
+from compose_stack import require_docker
 from emulated_lab import Lab, Network, needs
 
 NS3 = Path(__file__).parents[2] / "ns3"
@@ -24,6 +26,14 @@ def ns3_program() -> Path:
     ):
         subprocess.run(command, check=True, capture_output=True, timeout=300)
     return PROGRAM
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[docker.DockerClient]:
+    """The Docker daemon, with the images in it."""
+    engine = require_docker()
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import docker
 import grpc
 import pytest
 import yaml
-from compose_stack import DEPLOY, IMAGES, TAG, Stack, require_compose, require_docker, wait_until
+from compose_stack import DEPLOY, IMAGES, TAG, Stack, require_compose, wait_until
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
@@ -26,14 +26,6 @@ SERVICE_KEYS = {
     "network_mode", "networks", "pids_limit", "ports", "pull_policy", "read_only", "restart",
     "security_opt", "shm_size", "stop_grace_period", "tmpfs", "ulimits", "volumes",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[docker.DockerClient]:
-    """The Docker daemon, with the images in it."""
-    engine = require_docker()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="module")

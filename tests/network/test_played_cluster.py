@@ -6,7 +6,7 @@ from pathlib import Path
 
 import docker
 import pytest
-from compose_stack import TAG, require_docker
+from compose_stack import TAG
 from played_cluster import PlayedCluster, played, wait_until
 from rendered_chart import RELEASE, Manifest, render
 
@@ -29,14 +29,6 @@ VALUES: Manifest = {
     },
 }
 MACHINES = {"office": 0, "one": 1, "two": 1, "three": 1, "four": 1}
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[docker.DockerClient]:
-    """The Docker daemon, with the images in it."""
-    engine = require_docker()
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ def generation_announced_before_it_is_stored() -> Iterator[None]:
         return
 
     async def late(self: CommitQueue, changes: list[Any]) -> None:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # of the loop's virtual time
         await write(self, changes)
 
     with (

@@ -145,7 +145,7 @@ class Simulation:
         unsettled = list(settled(self))
         end_s = loop.time() + SETTLE_S
         while unsettled and loop.time() < end_s:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # of the loop's virtual time
             unsettled = list(settled(self))
         for text in unsettled:
             observed.break_promise(f"{SETTLE_S:g} s after all: {text}")

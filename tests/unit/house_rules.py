@@ -77,6 +77,7 @@ DECISIONS = (
     "services/trainer/generations/sync_measures.py",
     "services/trainer/jobs/audit_entries.py",
     "services/trainer/jobs/federated_entries.py",
+    "services/trainer/jobs/ledger_entries.py",
     "services/trainer/jobs/plan_entries.py",
     "services/trainer/jobs/sample_ledger.py",
     "services/trainer/jobs/script_runs.py",

@@ -5,17 +5,13 @@ parameters, so it goes back where these do. The ledger is exact when the rounds 
 gap, and their samples add up to those of the clients' updates that counted.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.sync_auto import AutoSync
 from peerloom.kit.sync_method import SyncMethod
-from peerloom.v1.trainer_pb2 import FederatedRound, Job, JobSpec, Ledger, LedgerStretch, StepProgress
-
-REFUSED = "refused"
-_WORDS = ("accepted", "merged", REFUSED)
+from peerloom.services.trainer.jobs.ledger_entries import REFUSED, stretch_of, why_not_push, why_not_reason
+from peerloom.v1.trainer_pb2 import FederatedRound, Job, JobSpec, Ledger, StepProgress
 
 
 def with_shards(asked: SyncMethod | AutoSync, spec: JobSpec) -> SyncMethod | AutoSync:
@@ -51,19 +47,7 @@ def enter_round(ledger: Ledger, step: StepProgress) -> None:
     """Enters a committed round, a stretch of its own: positions are samples that counted since the start."""
     if ledger.stretches and _end(ledger) is None:
         ledger.stretches[-1].end_sample = step.first_sample
-    ledger.stretches.append(
-        LedgerStretch(
-            generation=step.generation,
-            last_generation=step.generation,
-            workers=step.workers,
-            first_step=step.step,
-            last_step=step.step,
-            first_epoch=1,
-            first_sample=step.first_sample,
-            last_epoch=1,
-            end_sample=step.first_sample + step.samples,
-        )
-    )
+    ledger.stretches.append(stretch_of(step, 1))
     del ledger.clients[:]
     ledger.clients.extend(step.federated.clients)
 
@@ -113,10 +97,5 @@ def _why_not_told(job: Job, told: FederatedRound) -> str:
     if len(told.pushes) > most or len(told.clients) > most or len(told.drawn) > most:
         told_of = f"{len(told.pushes)} updates and {len(told.clients)} clients"
         return f"it tells of {told_of}, of {len(job.workers)} workers"
-    reasons = [told.reason, *(push.reason for push in told.pushes)]
-    if any(len(reason) > MAX_REASON_CHARACTERS for reason in reasons):
-        return f"a reason in its round has more than {MAX_REASON_CHARACTERS} characters"
-    for push in told.pushes:
-        if push.verdict not in _WORDS or not (0 <= push.weight <= 1 and math.isfinite(push.weight)):
-            return f"it tells of an update that was {push.verdict[:20]!r} with the weight {push.weight}"
-    return ""
+    found = (why_not_push(push, "an update") for push in told.pushes)
+    return why_not_reason(told.reason) or next((why for why in found if why), "")

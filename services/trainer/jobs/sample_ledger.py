@@ -11,6 +11,7 @@ from peerloom.kit.federated_rounds import is_federated
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
 from peerloom.services.trainer.jobs.federated_entries import enter_round, forget_rounds, judge_rounds
+from peerloom.services.trainer.jobs.ledger_entries import stretch_of
 from peerloom.services.trainer.jobs.stale_entries import enter_parts, forget_parts, words_of
 from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepProgress
 
@@ -71,19 +72,7 @@ def add_step(ledger: Ledger, step: StepProgress) -> None:
     if newest is not None and _follows(ledger, newest, step):
         newest.last_step, newest.last_epoch, newest.end_sample = step.step, step.epoch, end
         return
-    ledger.stretches.append(
-        LedgerStretch(
-            generation=step.generation,
-            last_generation=step.generation,
-            workers=step.workers,
-            first_step=step.step,
-            last_step=step.step,
-            first_epoch=step.epoch,
-            first_sample=step.first_sample,
-            last_epoch=step.epoch,
-            end_sample=end,
-        )
-    )
+    ledger.stretches.append(stretch_of(step, step.epoch))
     if len(ledger.stretches) > STRETCHES_KEPT:
         _put_together(ledger)
 

@@ -7,19 +7,16 @@ epoch has, each counts once. Only where all who had the newest steps are lost th
 had counted, as many positions as the steps that are left have.
 """
 
-import math
 from collections.abc import Iterable
 from functools import lru_cache
 
-from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sample_ranges import Range, joined, size, why_not_apart
 from peerloom.kit.stale_steps import StaleSteps
 from peerloom.kit.sync_auto import first_method
+from peerloom.services.trainer.jobs.ledger_entries import REFUSED, why_not_push
 from peerloom.v1.trainer_pb2 import Job, Ledger, SampleRange, StepProgress
 
-REFUSED = "refused"
-_WORDS = ("accepted", "merged", REFUSED)
 _MOST_EACH = 16  # parts and ranges that a step may tell of, for each worker that the job has had
 
 
@@ -87,16 +84,14 @@ def _why_not_told(job: Job, step: StepProgress) -> str:
         told_of = f"{len(told.pushes)} parts and {len(told.counted)} ranges"
         return f"it tells of {told_of}, of {len(job.workers)} workers"
     for push in told.pushes:
-        if push.verdict not in _WORDS or not (0 <= push.weight <= 1 and math.isfinite(push.weight)):
-            return f"it tells of a part that was {push.verdict[:20]!r} with the weight {push.weight}"
-        if len(push.reason) > MAX_REASON_CHARACTERS:
-            return f"a reason in its step has more than {MAX_REASON_CHARACTERS} characters"
+        if why_not := why_not_push(push, "a part"):
+            return why_not
         if not push.samples:
             return f"it tells of a part without samples in step {step.step}"
     refused = [push for push in told.pushes if push.verdict == REFUSED]
     whole = job.ledger.training_samples
-    why_not = (why_not_apart(_ranges(push.samples), whole) for push in refused)
-    return next((f"it tells of a part that was refused, and {why}" for why in why_not if why), "")
+    found = (why_not_apart(_ranges(push.samples), whole) for push in refused)
+    return next((f"it tells of a part that was refused, and {why}" for why in found if why), "")
 
 
 def _why_not_aged(job: Job, step: StepProgress) -> str:

@@ -46,6 +46,22 @@ class History:
             made.end = next(self._clock)
 
 
+def record(threads: int, limit_s: float, work: Callable[[History, int], None]) -> list[Call]:
+    """What so many threads ask that begin at once, each with its number."""
+    history, begins = History(), threading.Barrier(threads, timeout=limit_s)
+
+    def begin(number: int) -> None:
+        begins.wait()
+        work(history, number)
+
+    workers = [threading.Thread(target=begin, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(limit_s)
+    return history.calls
+
+
 def is_linearizable(calls: list[Call], start: Hashable, step: Step) -> bool:
     """Whether there is an order that all answers fit to.
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from means_task import Means
 from test_local_steps import Memory, MemorySync
 from torch import Tensor, nn
 
@@ -24,29 +25,6 @@ from peerloom.worker.task import Split, Task
 
 LIMIT_S = 60
 pytestmark = pytest.mark.timeout(LIMIT_S)
-
-
-class Means(Task):
-    """One number w, first 0; the loss of a sample x is (w - x)² / 2, so a step goes from w towards x."""
-
-    def model(self) -> nn.Module:
-        model = nn.Linear(1, 1, bias=False).double()
-        nn.init.zeros_(model.weight)
-        return model
-
-    def data(self) -> tuple[Split, Split]:
-        samples = torch.arange(1.0, 10.0, dtype=torch.float64)
-        split = Split(torch.ones(9, 1, dtype=torch.float64), samples)
-        return split, split
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs[:, 0] - targets).square() / 2
-
-    def metric(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.loss(outputs, targets)
-
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=learning_rate)
 
 
 class Table:

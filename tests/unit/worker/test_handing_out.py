@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linearizability import Call, History, is_linearizable
+from linearizability import Call, History, is_linearizable, record
 
 from peerloom.kit.stale_steps import StaleSteps
 from peerloom.worker.stale.handing_out import (
@@ -251,11 +251,8 @@ def one_by_one(stale: StaleSteps) -> Any:
     return step
 
 
-def record(server: Server, threads: int, turns: int) -> list[Call]:
-    history, begins = History(), threading.Barrier(threads, timeout=LIMIT_S)
-
-    def work(rank: int) -> None:
-        begins.wait()
+def pulls_and_pushes(server: Server, threads: int, turns: int) -> list[Call]:
+    def work(history: History, rank: int) -> None:
         for _ in range(turns):
             with history.call(rank, "pull") as pull:
                 number, version = server.pull(rank)
@@ -263,25 +260,20 @@ def record(server: Server, threads: int, turns: int) -> list[Call]:
             with history.call(rank, version) as push:
                 push.answer = server.push(rank, number, version)
 
-    workers = [threading.Thread(target=work, args=(rank,)) for rank in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(LIMIT_S)
-    return history.calls
+    return record(threads, LIMIT_S, work)
 
 
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize("stale", [StaleSteps(0, backup=0.5), StaleSteps(2, backup=0.5), ASP])
 def test_histories_of_pushes_look_as_if_one_after_the_other(stale: StaleSteps) -> None:
-    calls = record(Server(stale, 4), threads=4, turns=5)
+    calls = pulls_and_pushes(Server(stale, 4), threads=4, turns=5)
     assert len(calls) == 40
     assert is_linearizable(calls, 0, one_by_one(stale))
 
 
 @pytest.mark.timeout(LIMIT_S)
 def test_who_checks_and_then_writes_is_found() -> None:
-    calls = record(CheckThenWrite(BACKUP, 2), threads=2, turns=1)
+    calls = pulls_and_pushes(CheckThenWrite(BACKUP, 2), threads=2, turns=1)
     assert [call.answer for call in calls if call.asked != "pull"] == [True, True]
     # Both began with version 0, and one of them would have been refused.
     assert not is_linearizable(calls, 0, one_by_one(BACKUP))

@@ -1,12 +1,13 @@
 """Steps of older gradients without a network: each worker is a thread, and rows and sums meet in memory."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
 import torch
+from means_task import Means
 from test_local_steps import Memory, MemorySync
 from torch import Tensor, nn
 
@@ -15,42 +16,23 @@ from peerloom.kit.sample_ranges import others
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.stale.stale_step import StaleStepMade, make_stale_step
 from peerloom.worker.stale.stale_training import StaleTraining
-from peerloom.worker.task import Split, Task
+from peerloom.worker.task import Task
 
 LIMIT_S = 60
 SAMPLES, BATCH, RATE = 22, 4, 0.1
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
-class Means(Task):
-    """One number w, first 0; the loss of a sample x is (w - x)² / 2, so its gradient is w - x."""
-
-    def model(self) -> nn.Module:
-        model = nn.Linear(1, 1, bias=False).double()
-        nn.init.zeros_(model.weight)
-        return model
-
-    def data(self) -> tuple[Split, Split]:
-        samples = torch.arange(1.0, SAMPLES + 1, dtype=torch.float64)
-        split = Split(torch.ones(SAMPLES, 1, dtype=torch.float64), samples)
-        return split, split
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return (outputs[:, 0] - targets).square() / 2
-
-    def metric(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.loss(outputs, targets)
-
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=learning_rate)
+class Samples(Means):
+    samples = SAMPLES
 
 
-class Broken(Means):
+class Broken(Samples):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         raise ValueError("no loss today")
 
 
-class Normalised(Means):
+class Normalised(Samples):
     def model(self) -> nn.Module:
         return nn.BatchNorm1d(1).double()
 
@@ -83,7 +65,7 @@ class Seat:
 
 
 @contextmanager
-def workers(sync: str, ranks: int, task: type[Task] = Means) -> Iterator[list[StaleTraining]]:
+def workers(sync: str, ranks: int, task: type[Task] = Samples) -> Iterator[list[StaleTraining]]:
     spec = JobSpec(epochs=1, batch_size=BATCH, learning_rate=RATE, seed=5, sync=sync)
     made = [StaleTraining(task(), spec, torch.device("cpu")) for _ in range(ranks)]
     try:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from linearizability import Call, History, is_linearizable
+from linearizability import Call, History, is_linearizable, record
 
 from peerloom.kit.federated_rounds import BOUND, WEIGHTED, FederatedRounds
 from peerloom.worker.federated.versions import (
@@ -162,13 +162,11 @@ def as_one_by_one(rounds: FederatedRounds) -> Any:
     return step
 
 
-def record(server: Server, threads: int, turns: int, dies_in: int = -1) -> list[Call]:
+def pulls_and_pushes(server: Server, threads: int, turns: int, dies_in: int = -1) -> list[Call]:
     """A history of so many threads, which pull and push in turns; one dies in its push number `dies_in`."""
-    history, clients = History(), itertools.count()
-    begins = threading.Barrier(threads, timeout=LIMIT_S)
+    clients = itertools.count()
 
-    def work(number: int) -> None:
-        begins.wait()
+    def work(history: History, number: int) -> None:
         for turn in range(turns):
             with history.call(number, "pull") as pull:
                 pull.answer = server.pull()
@@ -182,12 +180,7 @@ def record(server: Server, threads: int, turns: int, dies_in: int = -1) -> list[
             except ConnectionResetError:
                 return
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(LIMIT_S)
-    return history.calls
+    return record(threads, LIMIT_S, work)
 
 
 @pytest.mark.timeout(LIMIT_S)
@@ -195,7 +188,7 @@ def record(server: Server, threads: int, turns: int, dies_in: int = -1) -> list[
 def test_pushes_and_pulls_of_threads_look_as_if_one_after_the_other(rounds: FederatedRounds) -> None:
     """Also where one dies and doesn't hear whether its push counted."""
     for dies_in in (-1, 1):
-        calls = record(Server(rounds), threads=4, turns=4, dies_in=dies_in)
+        calls = pulls_and_pushes(Server(rounds), threads=4, turns=4, dies_in=dies_in)
         assert len(calls) == 32 if dies_in < 0 else len(calls) < 32
         assert is_linearizable(calls, (0, 0), as_one_by_one(rounds))
 
@@ -203,7 +196,7 @@ def test_pushes_and_pulls_of_threads_look_as_if_one_after_the_other(rounds: Fede
 @pytest.mark.timeout(LIMIT_S)
 def test_a_server_that_checks_and_then_writes_is_found() -> None:
     """Two begin with version 0, and both are told that theirs was the newest: one update is lost."""
-    calls = record(CheckThenWrite(STRICT, 2), threads=2, turns=1)
+    calls = pulls_and_pushes(CheckThenWrite(STRICT, 2), threads=2, turns=1)
     pushes = [call.answer for call in calls if call.asked != "pull"]
     assert pushes == ["accepted", "accepted"]
     assert not is_linearizable(calls, (0, 0), as_one_by_one(STRICT))
