@@ -2,8 +2,12 @@
 
 import os
 import secrets
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -30,6 +34,7 @@ LONG = tuple(
     )
 )
 MARK = "PEERLOOM_TEST_RUN"
+FAILURES = "PEERLOOM_TEST_FAILURES"
 LEFT_LIMIT = "PEERLOOM_TEST_LEFT_LIMIT_S"  # how long processes may take to end after the last test
 # Both sides of a run have threads of their own already: torch's would wait for a core, turning, at each sum.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -61,6 +66,31 @@ def pytest_make_collect_report() -> Iterator[None]:
     report = yield
     _forbid_skip(report)
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes each failure at once: a run that breaks off tells of none at its end."""
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        words = (crash.message if crash else str(report.longrepr)).strip().partition("\n")[0]
+        _note(f"{report.nodeid} ({report.when}, {report.duration:.0f} s): {words[:200]}")
+
+
+def pytest_internalerror(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """The same for what breaks a run off."""
+    _note("pytest broke off: " + "\n".join(str(excinfo.value).splitlines()[-5:]))
+
+
+def _note(words: str) -> None:
+    """Appends to the file that FAILURES names, with what the machine had left."""
+    file = os.environ.get(FAILURES)
+    if not file or "PYTEST_XDIST_WORKER" in os.environ:  # the sides tell the one that deals out the tests
+        return
+    disk_gb = shutil.disk_usage(tempfile.gettempdir()).free / 1e9
+    memory_gb = psutil.virtual_memory().available / 1e9
+    left = f"{disk_gb:.1f} GB of disk and {memory_gb:.1f} GB of memory were free"
+    with suppress(OSError), Path(file).open("a") as notes:
+        notes.write(f"{words}\n  {left}\n")
 
 
 def _forbid_skip(report: Any) -> None:

@@ -18,7 +18,7 @@ from benchmarks.entry_hub import EntryHub
 from peerloom.kit.robust_rules import CENTRED_CLIPPING, KRUM, MEDIAN, TRIMMED_MEAN
 from peerloom.worker.sync.robust import vote_rules
 
-DEADLINE_S = 120
+DEADLINE_S = 200
 SCRIPT = Path(__file__).parent / "robust_member.py"
 COUNTS = [5, 3, 4, 2, 6, 4]
 OWN = ["a", "b", "c", "d", "e", "f"]
