@@ -24,7 +24,7 @@ from peerloom.worker.sharded import Sharded
 from peerloom.worker.task import Split, Task
 
 LIMIT_S = 60
-pytestmark = pytest.mark.timeout(LIMIT_S)
+pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
 
 class Table:

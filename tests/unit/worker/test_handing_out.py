@@ -263,7 +263,7 @@ def pulls_and_pushes(server: Server, threads: int, turns: int) -> list[Call]:
     return record(threads, LIMIT_S, work)
 
 
-@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.timeout(2 * LIMIT_S)
 @pytest.mark.parametrize("stale", [StaleSteps(0, backup=0.5), StaleSteps(2, backup=0.5), ASP])
 def test_histories_of_pushes_look_as_if_one_after_the_other(stale: StaleSteps) -> None:
     calls = pulls_and_pushes(Server(stale, 4), threads=4, turns=5)
@@ -271,7 +271,7 @@ def test_histories_of_pushes_look_as_if_one_after_the_other(stale: StaleSteps) -
     assert is_linearizable(calls, 0, one_by_one(stale))
 
 
-@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.timeout(2 * LIMIT_S)
 def test_who_checks_and_then_writes_is_found() -> None:
     calls = pulls_and_pushes(CheckThenWrite(BACKUP, 2), threads=2, turns=1)
     assert [call.answer for call in calls if call.asked != "pull"] == [True, True]

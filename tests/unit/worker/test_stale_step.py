@@ -20,7 +20,7 @@ from peerloom.worker.task import Task
 
 LIMIT_S = 60
 SAMPLES, BATCH, RATE = 22, 4, 0.1
-pytestmark = pytest.mark.timeout(LIMIT_S)
+pytestmark = pytest.mark.timeout(2 * LIMIT_S)
 
 
 class Samples(Means):

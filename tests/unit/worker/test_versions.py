@@ -183,7 +183,7 @@ def pulls_and_pushes(server: Server, threads: int, turns: int, dies_in: int = -1
     return record(threads, LIMIT_S, work)
 
 
-@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.timeout(2 * LIMIT_S)
 @pytest.mark.parametrize("rounds", [STRICT, BOUNDED])
 def test_pushes_and_pulls_of_threads_look_as_if_one_after_the_other(rounds: FederatedRounds) -> None:
     """Also where one dies and doesn't hear whether its push counted."""
@@ -193,7 +193,7 @@ def test_pushes_and_pulls_of_threads_look_as_if_one_after_the_other(rounds: Fede
         assert is_linearizable(calls, (0, 0), as_one_by_one(rounds))
 
 
-@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.timeout(2 * LIMIT_S)
 def test_a_server_that_checks_and_then_writes_is_found() -> None:
     """Two begin with version 0, and both are told that theirs was the newest: one update is lost."""
     calls = pulls_and_pushes(CheckThenWrite(STRICT, 2), threads=2, turns=1)
