@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 import boto3
@@ -16,15 +17,17 @@ _SERVE = "from moto.server import main; main(['--host', '127.0.0.1', '--port', '
 @contextmanager
 def s3_server() -> Iterator[Any]:
     """boto3's client of a server, which all in this process and its children reach by the environment."""
-    process = subprocess.Popen([sys.executable, "-c", _SERVE], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        line = next(line for line in process.stderr if "Running on http" in line)
-        with process.stderr, pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AWS_ENDPOINT_URL", "http" + line.partition("http")[2].strip())
-            for name, value in KEYS.items():
-                patch.setenv(name, value)
-            yield boto3.client("s3")
-    finally:
-        process.kill()
-        process.wait()
+    command = [sys.executable, "-c", _SERVE]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = next(line for line in process.stderr if "Running on http" in line)
+            # It tells of each request. Unread that fills the pipe, and the server waits for room there for ever.
+            Thread(target=process.stderr.read).start()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("AWS_ENDPOINT_URL", "http" + line.partition("http")[2].strip())
+                for name, value in KEYS.items():
+                    patch.setenv(name, value)
+                yield boto3.client("s3")
+        finally:
+            process.kill()

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from worker_processes import workers_of
 
-from peerloom import Client, Embedded, PlanChosen, StepCommitted, WorkerLost
+from peerloom import Client, Embedded, Job, PlanChosen, StepCommitted, WorkerLost
 from peerloom.errors import InvalidArgumentError
 
 JOB_LIMIT_S = 150.0
-LENT_BYTES = 140_000_000  # of which a worker takes some 100 MB itself, while the model needs 64 MB
-STEPS = 2 * 16
+LENT_BYTES = 205_000_000  # of which a worker takes some 100 MB itself, while the model needs 128 MB
+STEPS = 4 * 16  # many more than are taken until it is cancelled, however late its watcher hears of them
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -27,14 +27,19 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Em
         yield system, opened
 
 
+def has_measured(job: Job) -> bool:
+    plan = job.status().plan
+    return plan is not None and plan.measured_step_s is not None
+
+
 def test_a_model_that_fits_no_slot_is_cut_and_goes_on_under_another_plan(
     client: tuple[Embedded, Client],
 ) -> None:
     system, opened = client
-    task = {"parameters": "4000000", "layers": "8", "sample_ms": "1", "samples": "256"}
-    job = opened.train("emulated", arguments=task, plan="auto", epochs=2, batch_size=16, requests=3, seed=3)
+    task = {"parameters": "8000000", "layers": "8", "sample_ms": "1", "samples": "256"}
+    job = opened.train("emulated", arguments=task, plan="auto", epochs=4, batch_size=16, requests=3, seed=3)
     chosen: list[PlanChosen] = []
-    killed, lost, after = "", "", 0
+    killed, lost = "", ""
     for event in job.watch():
         if isinstance(event, PlanChosen):
             chosen.append(event)
@@ -44,10 +49,8 @@ def test_a_model_that_fits_no_slot_is_cut_and_goes_on_under_another_plan(
             victim = next(worker for worker in job.status().workers if worker.rank == 1 and worker.stage)
             killed = victim.id
             workers_of(system.pids[victim.node_name])[0].kill()
-        elif isinstance(event, StepCommitted) and lost:
-            after += 1
-            if after == 12:
-                job.cancel()
+        elif isinstance(event, StepCommitted) and lost and has_measured(job):
+            job.cancel()
     assert lost == killed
     status = job.status()
     assert status.state == "cancelled", status.reason
