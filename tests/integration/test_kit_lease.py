@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,8 @@ from databases import new_database
 from peerloom.errors import FailedPreconditionError, ResourceExhaustedError, UnavailableError
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, connect_database
-from peerloom.kit.lease import TTL_S, Lease
-from peerloom.kit.lease_rules import Verdict
+from peerloom.kit.lease import Lease
+from peerloom.kit.lease_rules import LEASE_S, TAKE_AFTER_S, Verdict
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
 
 LIMIT_S = 60.0
@@ -156,7 +158,7 @@ def test_a_frozen_process_is_deposed_after_its_time_and_writes_nothing_when_it_w
     holder.process.send_signal(signal.SIGSTOP)
     lease = Lease(database, clock)
     assert not lease.take_if_allowed().may_take
-    assert looks(lease, clock, TTL_S).may_take
+    assert looks(lease, clock, TAKE_AFTER_S).may_take
     write(database)
     holder.process.send_signal(signal.SIGCONT)
     assert holder.do("write") == "LEASE_LOST"
@@ -173,7 +175,7 @@ def test_a_holder_frozen_within_a_transaction_gives_way_where_the_server_can_end
     assert holder.do(where) == "begun"
     lease = Lease(database, clock)
     assert not lease.take_if_allowed().may_take
-    verdict = looks(lease, clock, TTL_S)
+    verdict = looks(lease, clock, TAKE_AFTER_S)
     assert not verdict.may_take
     assert verdict.reason.endswith("had it locked by a transaction, which was ended")
     assert lease.take_if_allowed().may_take
@@ -187,7 +189,7 @@ def test_two_standbys_that_saw_the_same_do_not_both_take_it(url: str, database: 
     others = [connect_database(url, "tester") for _ in range(2)]
     leases = [Lease(one, clock) for one in others]
     assert [lease.take_if_allowed().may_take for lease in leases] == [False, False]
-    for _ in range(round(8 * TTL_S) - 1):
+    for _ in range(round(8 * TAKE_AFTER_S) - 1):
         clock.advance(0.125)
         assert [lease.take_if_allowed().may_take for lease in leases] == [False, False]
     clock.advance(0.125)
@@ -220,10 +222,10 @@ def test_a_beat_seen_in_time_puts_the_taking_off(url: str, database: Database) -
     holder, standby = Lease(database, clock, process=ELSEWHERE), Lease(other, clock)
     assert holder.take_if_allowed().may_take
     assert not standby.take_if_allowed().may_take
-    assert not looks(standby, clock, TTL_S - 1).may_take
+    assert not looks(standby, clock, TAKE_AFTER_S - 1).may_take
     assert holder.beat()
     assert not standby.take_if_allowed().may_take
-    assert not looks(standby, clock, TTL_S - 1).may_take
+    assert not looks(standby, clock, TAKE_AFTER_S - 1).may_take
     assert looks(standby, clock, 1).may_take
     assert not holder.beat()
     other.close()
@@ -281,6 +283,103 @@ async def test_a_full_disk_does_not_end_the_keeping_of_a_lease(
     async with asyncio.timeout(LIMIT_S):
         await is_full.wait()
         await beats.wait()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    await lease.release()
+
+
+@contextmanager
+def row_locked(url: str) -> Iterator[None]:
+    """While this lasts no renewal ends: a transaction of somebody else's has the lease's row."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        connection.execute(sa.text("UPDATE service_leases SET holder = holder"))
+        yield
+        connection.rollback()
+    engine.dispose()
+
+
+class WatchedBeats:
+    """Tells when the beats of a lease begin, and when one has failed; calls `before` before each."""
+
+    def __init__(self, lease: Lease, before: Callable[[], object] = lambda: None) -> None:
+        self.begun, self.failed = asyncio.Event(), asyncio.Event()
+        self._before, self._beat, self._loop = before, lease.beat, asyncio.get_running_loop()
+
+    def __call__(self) -> bool:
+        self._loop.call_soon_threadsafe(self.begun.set)
+        try:
+            self._before()
+            return self._beat()
+        except sa.exc.DBAPIError:
+            self._loop.call_soon_threadsafe(self.failed.set)
+            raise
+
+
+async def test_a_renewal_that_hangs_keeps_no_leader_from_letting_go(
+    url: str, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.lease.BEAT_INTERVAL_S", 0.01)
+    clock, other = ManualClock(), connect_database(url, "tester")
+    database.is_remote = True
+    lease = Lease(database, clock)
+    assert (await lease.try_to_take()).may_take
+    beats = WatchedBeats(lease)
+    monkeypatch.setattr(lease, "beat", beats)
+    async with asyncio.timeout(LIMIT_S):
+        with row_locked(url):
+            keeping = asyncio.create_task(lease.keep())
+            await beats.begun.wait()
+            clock.advance(LEASE_S)
+            with pytest.raises(UnavailableError, match=r"could not renew it for 2 s") as lost:
+                await keeping
+            assert lost.value.reason == "LEASE_LOST"
+            database.let_go()
+            with pytest.raises(UnavailableError, match="writes nothing"):
+                write(database)
+            # PostgreSQL would have it wait for as long as the row is locked; SQLite gives up by itself.
+            await beats.failed.wait()
+        await lease.release()
+        assert (await Lease(other, clock).try_to_take()).reason.endswith("has released it")
+    other.close()
+
+
+async def test_a_lease_is_counted_from_when_its_renewal_began(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes 1.5 s later: by then the beat has been seen for up to 1.5 s."""
+    monkeypatch.setattr("peerloom.kit.lease.BEAT_INTERVAL_S", 0.01)
+    clock, ends = ManualClock(), threading.Event()
+    database.is_remote = True
+    lease = Lease(database, clock)
+    assert (await lease.try_to_take()).may_take
+    rest = iter([lambda: clock.advance(1.5), lambda: clock.advance(0.5) or ends.wait(LIMIT_S)])
+    monkeypatch.setattr(lease, "beat", WatchedBeats(lease, lambda: next(rest)()))
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            with pytest.raises(UnavailableError, match="could not renew it"):
+                await lease.keep()
+    finally:
+        ends.set()
+    assert clock.monotonic_s() == LEASE_S
+    await lease.release()
+
+
+async def test_nobody_is_cut_from_a_file_alone(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("peerloom.kit.lease.BEAT_INTERVAL_S", 0.01)
+    database.is_remote = False
+    clock = ManualClock()
+    lease = Lease(database, clock)
+    assert (await lease.try_to_take()).may_take
+    clock.advance(60.0)
+    beats = WatchedBeats(lease)
+    monkeypatch.setattr(lease, "beat", beats)
+    keeping = asyncio.create_task(lease.keep())
+    async with asyncio.timeout(LIMIT_S):
+        await beats.begun.wait()
+    assert not keeping.done()
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     await lease.release()

@@ -42,9 +42,15 @@ def upgrade():
 
 
 class Nodes(registry_pb2_grpc.RegistryServiceServicer):
-    """Answers with the node that it is asked for."""
+    """Answers with the node that it is asked for; for "nobody" it looks for ever."""
+
+    def __init__(self) -> None:
+        self.looks = asyncio.Event()
 
     async def GetNode(self, request: Any, context: Any) -> registry_pb2.GetNodeResponse:  # noqa: N802  # the schema's
+        if request.node == "nobody":
+            self.looks.set()
+            await asyncio.Event().wait()
         return registry_pb2.GetNodeResponse(node=registry_pb2.Node(node_id=request.node))
 
 
@@ -54,13 +60,14 @@ class Service:
     def __init__(self, url: str, migrations: Path) -> None:
         self.server = Server(Endpoint("127.0.0.1:0"), [NAME])
         self.database = connect_database(url, "tester")
+        self.nodes = Nodes()
         self._migrations = str(migrations)
 
     async def run(self) -> None:
         await serve_with_lease(self.server, self.database, SystemClock(), self._migrations, self._serve)
 
     async def _serve(self) -> None:
-        self.server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, Nodes())
+        self.server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, self.nodes)
         await self.server.start({})
         await self.server.serve_until_stopped()
 
@@ -74,12 +81,12 @@ class Service:
                 pass
             watch.cancel()
 
-    async def call(self) -> str:
+    async def call(self, node: str = "ada", *, retries: bool = True) -> str:
         """Asks for a node; raises our exceptions."""
-        async with open_channel(self.server.address) as channel:
+        async with open_channel(self.server.address, retries=retries) as channel:
             stub = registry_pb2_grpc.RegistryServiceStub(channel)
             try:
-                answer = await stub.GetNode(registry_pb2.GetNodeRequest(node="ada"), wait_for_ready=True)
+                answer = await stub.GetNode(registry_pb2.GetNodeRequest(node=node), wait_for_ready=True)
             except Exception as error:
                 raise error_from_rpc(error, self.server.address, "registry") from None
             return str(answer.node.node_id)
@@ -153,6 +160,50 @@ async def test_whoever_loses_the_lease_stops_in_order_and_says_why(
     ended = next(log for log in logs if log["event"] == "background_task_ended")
     assert (ended["task"], ended["exc_info"].reason) == ("lease", "LEASE_LOST")
     thief.database.close()
+
+
+async def test_whoever_cannot_renew_the_lease_stops_and_ends_the_calls_under_way(
+    make: Callable[[], Service],
+) -> None:
+    service, other = make(), make()
+    service.database.is_remote = True
+    async with running(service) as serving:
+        await service.becomes(SERVING)
+        under_way = asyncio.create_task(service.call("nobody", retries=False))
+        await service.nodes.looks.wait()
+        with other.database.engine.begin() as connection:
+            connection.execute(sa.text("UPDATE service_leases SET holder = holder"))
+            with pytest.raises(UnavailableError):
+                await under_way
+        with pytest.raises(BackgroundTaskError, match=r"'lease' failed: .* could not renew it for 2 s"):
+            await serving
+    assert service.database.epoch == 0, "it may not write"
+    other.database.close()
+
+
+async def test_who_lets_go_refuses_calls_with_its_reason(make: Callable[[], Service]) -> None:
+    service = make()
+    async with service.server:
+        service.server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, service.nodes)
+        await service.server.start({})
+        assert await service.call() == "ada"
+        service.server.let_go(service.database.lapsed())
+        await service.becomes(NOT_SERVING)
+        with pytest.raises(UnavailableError, match="another may take it") as refused:
+            await service.call()
+        assert refused.value.reason == "LEASE_LOST"
+    service.database.close()
+
+
+async def test_who_lets_go_while_it_is_starting_never_serves(make: Callable[[], Service]) -> None:
+    service = make()
+    async with service.server:
+        service.server.let_go(service.database.lapsed())
+        await service.server.start({})
+        await service.becomes(NOT_SERVING)
+        with pytest.raises(UnavailableError, match="another may take it"):
+            await service.call()
+    service.database.close()
 
 
 async def test_the_tables_are_made_by_the_holder_only(make: Callable[[], Service]) -> None:

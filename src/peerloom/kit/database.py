@@ -23,9 +23,10 @@ from peerloom.kit.database_errors import (
     place_of,
     words_of,
 )
-from peerloom.kit.lease_rules import LEASE_LOST, NO_EPOCH
+from peerloom.kit.lease_rules import LEASE_LOST, LEASE_S, NO_EPOCH
 from peerloom.kit.lease_table import create_leases, epoch_for_writing, move_beat, session_name
 from peerloom.kit.liveness import this_process
+from peerloom.kit.open_connections import OpenConnections
 from peerloom.kit.schema import migrate
 
 # Of a transaction that writes, on PostgreSQL; who takes a frozen process's lease doesn't wait for it.
@@ -133,10 +134,17 @@ class Database:
         self.service = service
         self.name = f"the {service}'s database {place_of(engine.url)}"
         self.epoch = NO_EPOCH
+        self.is_remote = engine.dialect.name != "sqlite"  # it may be lost to one process and not to another
+        self._connections = OpenConnections(engine)
 
     def admit(self, epoch: int) -> None:
         """From now on this process writes as the holder of the lease's `epoch`; NO_EPOCH: not at all."""
         self.epoch = epoch
+
+    def let_go(self) -> None:
+        """From now on this process writes nothing, and what it waits for in a remote database fails."""
+        self.admit(NO_EPOCH)
+        self._connections.break_off()
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
@@ -155,6 +163,7 @@ class Database:
         Raises UnavailableError: LEASE_LOST when this process doesn't hold the lease, or no longer;
         OUTCOME_UNKNOWN when the connection broke before the commit's answer came.
         """
+        self._check_may_write()
         with self.engine.connect() as connection, connection.begin() as transaction:
             if self.epoch == NO_EPOCH or epoch_for_writing(connection, self.service) != self.epoch:
                 raise self.deposed()
@@ -172,6 +181,7 @@ class Database:
         A commit whose connection broke may still be under way in the server: it keeps the lease's row, which
         this changes. Raises UnavailableError (LEASE_LOST) when this process doesn't hold the lease.
         """
+        self._check_may_write()
         with self.engine.begin() as connection:
             if not move_beat(connection, self.service, self.epoch):
                 raise self.deposed()
@@ -191,6 +201,20 @@ class Database:
             f"This process does not hold the lease of the {self.service}'s database, so it writes nothing.",
             reason=LEASE_LOST,
         )
+
+    def lapsed(self) -> UnavailableError:
+        """What a process is told, and tells its callers, that must let go of the lease."""
+        return UnavailableError(
+            f"This process does not hold the lease of {self.name} any more: it could not renew it for "
+            f"{LEASE_S:g} s, so another may take it. See whether the database answers from here; start this "
+            "process again, unless what keeps it running does.",
+            reason=LEASE_LOST,
+        )
+
+    def _check_may_write(self) -> None:
+        # Also before connecting: to a database that doesn't answer that takes seconds.
+        if self.epoch == NO_EPOCH:
+            raise self.deposed()
 
     def close(self) -> None:
         """Closes all connections."""

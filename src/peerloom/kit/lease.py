@@ -2,8 +2,9 @@
 
 The lease is a row. Its holder moves the row's beat every 0.4 s. Whoever wants it instead stands by, and takes
 it by raising the epoch when the holder has released it, is provably dead, or was not seen to move the beat
-for `ttl_s` of the standby's own clock. Each transaction that writes compares the row's epoch with the one its
-process took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
+for `TAKE_AFTER_S` of the standby's own clock. A holder that can't move it for `LEASE_S` lets go before that:
+`lease_rules` says why in time. Each transaction that writes compares the row's epoch with the one its process
+took (`Database.write`), so a holder that was frozen and wakes up deposed writes nothing.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
-from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, Sighting, Verdict, judge, see
+from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, Sighting, Verdict, judge, left_s, see
 from peerloom.kit.lease_table import (
     end_sessions,
     is_locked_out,
@@ -29,7 +30,6 @@ from peerloom.kit.logs import get_logger
 
 BEAT_INTERVAL_S = 0.4
 LOOK_INTERVAL_S = 0.1
-TTL_S = 2.0  # longer: a dead machine's service comes back later; shorter: one that is slow is deposed
 
 _log = get_logger()
 
@@ -56,6 +56,8 @@ class Lease:
         self._place = place
         self._is_dead = is_dead
         self._sighting: Sighting | None = None
+        self._held = NO_EPOCH
+        self._renewed_s = 0.0  # when the last renewal that succeeded began, of which taking it is the first
 
     async def try_to_take(self) -> Verdict:
         """Takes the lease if it may be taken; says why, or who holds it.
@@ -67,6 +69,7 @@ class Lease:
 
     def take_if_allowed(self) -> Verdict:
         """What `try_to_take` does, on this thread."""
+        began_s = self._clock.monotonic_s()
         with self._database.read() as connection:
             row = read_lease(connection, self._service)
         verdict = self._judge(row)
@@ -85,26 +88,49 @@ class Lease:
         if not is_taken:
             return Verdict(False, "another process has just taken the lease")
         self._database.admit(taken.epoch)
+        self._held, self._renewed_s = self._database.epoch, began_s
         _log.info("lease_taken", of=self._service, epoch=taken.epoch, reason=verdict.reason)
         return verdict
 
     async def keep(self) -> None:
-        """Moves the beat until cancelled. Raises UnavailableError once somebody else has the lease."""
+        """Moves the beat until cancelled.
+
+        Raises UnavailableError (LEASE_LOST) once somebody else has the lease, or may soon take it since the
+        database could not be told for `LEASE_S`. That is watched beside the renewal, which may hang.
+        """
+        renewing = asyncio.create_task(self._renew_forever())
+        try:
+            while not renewing.done():
+                limit_s = self._left_s()
+                if limit_s is not None and limit_s <= 0:
+                    raise self._database.lapsed()
+                await asyncio.wait([renewing], timeout=limit_s)
+            await renewing
+        finally:
+            renewing.cancel()
+            await asyncio.gather(renewing, return_exceptions=True)
+
+    def _left_s(self) -> float | None:
+        # Nobody is cut from a file alone: who would take its lease can't reach it either.
+        return left_s(self._renewed_s, self._clock.monotonic_s()) if self._database.is_remote else None
+
+    async def _renew_forever(self) -> None:
         while True:
             await asyncio.sleep(BEAT_INTERVAL_S)
+            began_s = self._clock.monotonic_s()
             try:
                 is_ours = await self._sql.run(self.beat)
             except PeerloomError as error:
-                # Nobody can take it either while the database is away, or its disk full.
                 _log.warning("lease_not_renewed", of=self._service, reason=error.message)
                 continue
             if not is_ours:
                 raise self._database.deposed()
+            self._renewed_s = began_s
 
     def beat(self) -> bool:
         """Shows, on this thread, that we are there; False when somebody else has the lease."""
         with self._database.engine.begin() as connection:
-            return move_beat(connection, self._service, self._database.epoch)
+            return move_beat(connection, self._service, self._held)
 
     async def release(self) -> None:
         """Lets others take the lease at once; from now on this process writes nothing."""
@@ -116,7 +142,7 @@ class Lease:
 
     def give_up(self) -> None:
         """What `release` does, on this thread."""
-        epoch = self._database.epoch
+        epoch, self._held = self._held, NO_EPOCH
         self._database.admit(NO_EPOCH)
         if epoch != NO_EPOCH:
             with self._database.engine.begin() as connection:
@@ -124,7 +150,7 @@ class Lease:
 
     def _judge(self, row: LeaseRow | None) -> Verdict:
         if row is None:
-            return judge(None, is_dead=False, unmoved_s=0.0, ttl_s=TTL_S)
+            return judge(None, is_dead=False, unmoved_s=0.0)
         now_s, holder, before = (
             self._clock.monotonic_s(),
             ProcessIdentity.of_text(row.process),
@@ -134,7 +160,7 @@ class Lease:
         if before is not None and (before.epoch, before.beat) != (row.epoch, row.beat):
             self._refuse_shared_file(row, holder)
         is_dead = self._is_dead(holder)
-        return judge(row, is_dead=is_dead, unmoved_s=self._sighting.unmoved_s, ttl_s=TTL_S)
+        return judge(row, is_dead=is_dead, unmoved_s=self._sighting.unmoved_s)
 
     def _refuse_shared_file(self, row: LeaseRow, alive: ProcessIdentity) -> None:
         if self._database.engine.dialect.name == "sqlite" and alive.boot != self._process.boot:

@@ -1,7 +1,25 @@
-"""When a process may take a service's lease from the one that held it. Decisions only."""
+"""When a process may take a service's lease from the one that held it, and when that one lets go.
+
+The invariant: a leader that is cut from its database has let go before another process leads. Its last
+renewal that succeeded began at b; the beat moved in the database at m, not before b; a standby first saw
+that beat at s, not before m. The leader lets go `LEASE_S` after b by its own monotonic clock, and
+`LETTING_GO_S` later the last of its calls has ended. A standby takes the lease `TAKE_AFTER_S` after s, or
+later, by its own. So no clock is compared with another; they must only run about equally fast. What is
+left,
+
+    TAKE_AFTER_S - LEASE_S - LETTING_GO_S,
+
+is for a leader whose event loop is late. A renewal whose success the leader doesn't know of counts for
+nothing, whatever became of it in the database. A process that is frozen lets go when it wakes. Decisions
+only.
+"""
 
 from dataclasses import dataclass
 
+# Longer: a database may stand still for longer before its leader ends, and a lost one's standby leads later.
+LEASE_S = 2.0
+LETTING_GO_S = 0.5
+TAKE_AFTER_S = 3.0
 NO_EPOCH = 0  # of a process that doesn't hold the lease
 LONGEST_LOOK_S = 0.25
 LEASE_LOST = "LEASE_LOST"  # the reason that a process is given that writes without it
@@ -57,11 +75,15 @@ def is_beating(before: LeaseRow, now: LeaseRow) -> bool:
     return now.epoch == before.epoch and now.beat != before.beat and not now.is_released
 
 
-def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float, ttl_s: float) -> Verdict:
+def left_s(renewed_s: float, now_s: float) -> float:
+    """Seconds until a leader lets go whose last successful renewal began at `renewed_s`; 0 or less: now."""
+    return renewed_s + LEASE_S - now_s
+
+
+def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float) -> Verdict:
     """Whether a standby may take the lease.
 
-    `is_dead` says that the holder is provably dead, `unmoved_s` for how many seconds we saw no beat of it,
-    `ttl_s` how many it may take.
+    `is_dead` says that the holder is provably dead, `unmoved_s` for how many seconds we saw no beat of it.
     """
     if row is None:
         return Verdict(True, "nobody has held it before")
@@ -69,6 +91,6 @@ def judge(row: LeaseRow | None, *, is_dead: bool, unmoved_s: float, ttl_s: float
         return Verdict(True, f"{row.holder} has released it")
     if is_dead:
         return Verdict(True, f"{row.holder} is dead")
-    if unmoved_s >= ttl_s:
+    if unmoved_s >= TAKE_AFTER_S:
         return Verdict(True, f"{row.holder} has shown no life for {unmoved_s:.1f} s")
     return Verdict(False, f"{row.holder} holds the lease")

@@ -20,6 +20,7 @@ from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.identity import Identity
 from peerloom.kit.interceptors import CallInterceptor, Gate
+from peerloom.kit.lease_rules import LETTING_GO_S
 from peerloom.kit.lifeline import watch_lifeline
 from peerloom.kit.listening import check_listen, is_loopback
 from peerloom.kit.logs import get_logger
@@ -97,6 +98,7 @@ class Server:
         self._stopping = asyncio.Event()
         self._is_listening = self._has_said_address = False
         self._gate = Gate()
+        self._has_let_go = False
         self._tasks = BackgroundTasks(self.stop)
         self._added = _Services()
         calls = CallMetrics() if endpoint.metrics else None
@@ -149,6 +151,14 @@ class Server:
         await self._listen()
         self._say_address()
 
+    def let_go(self, reason: PeerloomError) -> None:
+        """Stops as one that no longer leads: calls are refused with `reason`, streams end as in any stop.
+
+        What is then left of calls under way is cancelled after `LETTING_GO_S`.
+        """
+        self._has_let_go, self._gate.refusal = True, reason
+        self.stop()
+
     async def start(self, probes: Mapping[str, Probe]) -> None:
         """Serves what was added, and says where on standard output: `address=host:port`.
 
@@ -156,7 +166,8 @@ class Server:
         raises makes health NOT_SERVING.
         """
         self._probes = probes
-        self._gate.refusal = None
+        if not self._has_let_go:
+            self._gate.refusal = None
         await self._listen()
         await self._probe()
         self._say_address()
@@ -169,7 +180,9 @@ class Server:
         await self._stopping.wait()
         service_manager.tell(service_manager.STOPPING)
         await self._health.enter_graceful_shutdown()
-        await self._grpc.stop(STOP_GRACE_S)
+        if self._has_let_go:
+            await asyncio.sleep(LETTING_GO_S)  # health and refusals tell others to look elsewhere
+        await self._grpc.stop(None if self._has_let_go else STOP_GRACE_S)
         _log.info("service_stopped")
 
     async def close(self) -> None:
@@ -244,7 +257,7 @@ class Server:
             await self._probe()
 
     async def _probe(self) -> None:
-        status = SERVING
+        status = NOT_SERVING if self._has_let_go else SERVING
         for name, probe in self._probes.items():
             try:
                 # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the result.

@@ -1,9 +1,14 @@
-"""How a service that stores something begins and ends: it serves only while it holds its database's lease."""
+"""How a service that stores something begins and ends: it serves only while it holds its database's lease.
+
+Once that is lost, or couldn't be renewed, the process lets go: health says NOT_SERVING, calls are refused,
+streams end, nothing is written, and it ends with status 1. What keeps it running starts it again.
+"""
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from peerloom.errors import PeerloomError, ResourceExhaustedError, UnavailableError
@@ -38,13 +43,22 @@ async def serve_with_lease(
     try:
         async with server:
             if await take_lease_or_stop(server, lease, stand_by):
-                server.start_task("lease", lease.keep)
+                server.start_task("lease", partial(_lead, server, database, lease))
                 with SqlThread(database) as sql:
                     await sql.run(database.migrate, migrations)
                 await serve()
     finally:
         await lease.release()
         database.close()
+
+
+async def _lead(server: Server, database: Database, lease: Lease) -> None:
+    try:
+        await lease.keep()
+    except UnavailableError as error:
+        server.let_go(error)
+        database.let_go()
+        raise
 
 
 async def take_lease_or_stop(server: Server, lease: Lease, stand_by: StandBy | None) -> bool:

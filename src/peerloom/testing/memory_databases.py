@@ -44,7 +44,11 @@ def _migrated(service: str, migrations: str) -> bytes:
 
 
 class MigratedDatabase(Database):
-    """One that begins with the newest tables."""
+    """One that begins with the newest tables; it may stand for one on another machine."""
+
+    def __init__(self, engine: sa.Engine, service: str, *, is_remote: bool) -> None:
+        super().__init__(engine, service)
+        self.is_remote = is_remote
 
     def migrate(self, migrations: str) -> None:
         """There is nothing to bring up to date."""

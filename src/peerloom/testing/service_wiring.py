@@ -212,7 +212,9 @@ async def _serve(
 
     One that has a `registry` tells it that it stands by.
     """
-    database = MigratedDatabase(open_in_memory(run.process.disk, name, main.MIGRATIONS), name)
+    disk = run.process.disk
+    engine = open_in_memory(disk, name, main.MIGRATIONS)
+    database = MigratedDatabase(engine, name, is_remote=bool(disk.database_host))
     runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
     server = _server(run, listen, main.SERVICES)
     run.stop = server.stop
