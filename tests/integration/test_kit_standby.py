@@ -181,7 +181,10 @@ async def test_whoever_cannot_renew_the_lease_stops_and_ends_the_calls_under_way
     other.database.close()
 
 
-async def test_who_lets_go_refuses_calls_with_its_reason(make: Callable[[], Service]) -> None:
+async def test_who_lets_go_refuses_calls_with_its_reason(
+    make: Callable[[], Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.server.LETTING_GO_S", LIMIT_S)  # as long as anybody asks here
     service = make()
     async with service.server:
         service.server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, service.nodes)
@@ -195,7 +198,31 @@ async def test_who_lets_go_refuses_calls_with_its_reason(make: Callable[[], Serv
     service.database.close()
 
 
-async def test_who_lets_go_while_it_is_starting_never_serves(make: Callable[[], Service]) -> None:
+async def test_who_lets_go_while_it_drains_ends_the_calls_under_way(
+    make: Callable[[], Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.server.STOP_GRACE_S", 2 * LIMIT_S)
+    service = make()
+    async with running(service) as serving:
+        await service.becomes(SERVING)
+        under_way = asyncio.create_task(service.call("nobody", retries=False))
+        await service.nodes.looks.wait()
+        async with open_channel(service.server.address) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == SERVING
+            service.server.stop()
+            assert (await watch.read()).status == NOT_SERVING
+            service.server.let_go(service.database.lapsed())
+            with pytest.raises(UnavailableError):
+                await under_way
+            watch.cancel()
+        await serving
+
+
+async def test_who_lets_go_while_it_is_starting_never_serves(
+    make: Callable[[], Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerloom.kit.server.LETTING_GO_S", LIMIT_S)
     service = make()
     async with service.server:
         service.server.let_go(service.database.lapsed())

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-import grpc
 from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
 from peerloom.kit import service_manager
+from peerloom.kit.added_services import AddedServices
 from peerloom.kit.call_metrics import CallMetrics
 from peerloom.kit.channel import KEEPALIVE
 from peerloom.kit.identity import Identity
@@ -31,7 +31,6 @@ from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks, Work
 
 _log = get_logger()
 S = TypeVar("S")
-_Handler: TypeAlias = "grpc.GenericRpcHandler[Any, Any]"
 Probe = Callable[[], Awaitable[None]]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -55,23 +54,6 @@ class Endpoint:
     identity: Identity | None = None
     allow_plain: bool = False
     metrics: str = ""
-
-
-class _Services(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in its stubs only
-    """Finds the handler of a call among services that may be added while gRPC serves already."""
-
-    def __init__(self) -> None:
-        self._handlers: list[_Handler] = []
-
-    def add_generic_rpc_handlers(self, handlers: Sequence[_Handler]) -> None:
-        self._handlers.extend(handlers)
-
-    def add_registered_method_handlers(self, service_name: str, method_handlers: object) -> None:
-        """What a generated `add_..._to_server` adds as well: the same once more."""
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        found = (handler.service(handler_call_details) for handler in self._handlers)
-        return next((handler for handler in found if handler is not None), None)
 
 
 class Server:
@@ -98,9 +80,9 @@ class Server:
         self._stopping = asyncio.Event()
         self._is_listening = self._has_said_address = False
         self._gate = Gate()
-        self._has_let_go = False
+        self._letting_go: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks(self.stop)
-        self._added = _Services()
+        self._added = AddedServices()
         calls = CallMetrics() if endpoint.metrics else None
         self._grpc = open_(
             interceptors=[CallInterceptor(self._gate, endpoint.identity, calls)],
@@ -156,7 +138,8 @@ class Server:
 
         What is then left of calls under way is cancelled after `LETTING_GO_S`.
         """
-        self._has_let_go, self._gate.refusal = True, reason
+        self._gate.refusal = reason
+        self._letting_go = self.start_task("letting go", self._end_calls, may_return=True)
         self.stop()
 
     async def start(self, probes: Mapping[str, Probe]) -> None:
@@ -166,7 +149,7 @@ class Server:
         raises makes health NOT_SERVING.
         """
         self._probes = probes
-        if not self._has_let_go:
+        if self._letting_go is None:
             self._gate.refusal = None
         await self._listen()
         await self._probe()
@@ -180,9 +163,10 @@ class Server:
         await self._stopping.wait()
         service_manager.tell(service_manager.STOPPING)
         await self._health.enter_graceful_shutdown()
-        if self._has_let_go:
-            await asyncio.sleep(LETTING_GO_S)  # health and refusals tell others to look elsewhere
-        await self._grpc.stop(None if self._has_let_go else STOP_GRACE_S)
+        if self._letting_go is None:
+            await self._grpc.stop(STOP_GRACE_S)
+        else:
+            await asyncio.wait([self._letting_go])
         _log.info("service_stopped")
 
     async def close(self) -> None:
@@ -257,7 +241,7 @@ class Server:
             await self._probe()
 
     async def _probe(self) -> None:
-        status = NOT_SERVING if self._has_let_go else SERVING
+        status = SERVING if self._letting_go is None else NOT_SERVING
         for name, probe in self._probes.items():
             try:
                 # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the result.
@@ -271,6 +255,10 @@ class Server:
     async def _tell(self, status: "health_pb2.HealthCheckResponse.ServingStatus.ValueType") -> None:
         for service in self._services:
             await self._health.set(service, status)
+
+    async def _end_calls(self) -> None:
+        await asyncio.sleep(LETTING_GO_S)  # meanwhile health and refusals tell others to look elsewhere
+        await self._grpc.stop(None)  # also of a stop that lets calls end, if one had begun
 
     async def _end_health(self) -> None:
         await self._stopping.wait()
