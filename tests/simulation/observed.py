@@ -21,6 +21,7 @@ UNAWARE = frozenset(
     }
 )
 RECOVERY_S = 6.0
+LATE_S = 1.0  # until who wakes has let go
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Observed(Observer):
         self.slots: dict[tuple[str, int], str] = {}
         self.last_disturbance_s = -10.0
         self.watches_leases = False
+        self.leaders: dict[str, ProcessRun] = {}
         self.writers: dict[tuple[str, int], str] = {}
         self.disturbances: list[Fault] = []
         world.network.on_answer = self.answered
@@ -112,6 +114,26 @@ class Observed(Observer):
         before = self.writers.setdefault((service, epoch), who)
         if before != who:
             self.break_promise(f"{before} and {who} both write the {service}'s database in epoch {epoch}")
+
+    def took(self, run: "ProcessRun", service: str) -> None:
+        """A process has just taken a service's lease: who had it has let go, unless it was frozen."""
+        before, self.leaders[service] = self.leaders.get(service), run
+        if before is None or before is run or before.is_dead or self._was_frozen(before.name):
+            return
+        for server in self._world.network.servers.values():
+            if server.run is before and server.under_way:
+                self.break_promise(
+                    f"{run.name} leads at {self._world.loop.time():.3f} s, though {before.name} "
+                    f"still serves {sorted(set(server.under_way))}"
+                )
+
+    def _was_frozen(self, process: str) -> bool:
+        now_s = self._world.loop.time()
+        return any(
+            fault.at_s <= now_s <= fault.at_s + fault.lasts_s + LATE_S
+            for fault in self.disturbances
+            if fault.kind in ("freeze", "freeze leader") and process.rstrip("2") in fault.targets
+        )
 
     def slot_taken(self, node: str, slot: int, worker: str) -> None:
         """A worker runs in a slot, alone."""

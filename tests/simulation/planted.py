@@ -24,6 +24,7 @@ from peerloom.v1.selector_pb2 import ReportEvidenceRequest
 from peerloom.v1.trainer_pb2 import JobResult
 from tests.simulation.planted_takeovers import (
     epoch_is_not_raised,
+    leader_does_not_let_go,
     lost_answer_is_a_failure,
     woken_leader_goes_on,
 )
@@ -227,6 +228,7 @@ PLANTS: dict[str, Plant] = {
         epoch_is_not_checked,
         epoch_is_not_raised,
         woken_leader_goes_on,
+        leader_does_not_let_go,
         lost_answer_is_a_failure,
         generation_announced_before_it_is_stored,
         ledger_does_not_go_back,

