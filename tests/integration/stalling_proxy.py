@@ -14,6 +14,7 @@ class StallingProxy:
         self._may_pass = asyncio.Event()
         self._may_pass.set()
         self._carrying: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.StreamWriter] = set()
         self._server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -23,8 +24,10 @@ class StallingProxy:
         self._loop.call_soon_threadsafe(self._may_pass.clear)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
         await self._may_pass.wait()
         there, back = await asyncio.open_connection(*self._target)
+        self._open.add(back)
         for source, sink in ((reader, back), (there, writer)):
             task = asyncio.create_task(self._carry(source, sink))
             self._carrying.add(task)
@@ -44,6 +47,9 @@ class StallingProxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        for writer in self._open:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._open), return_exceptions=True)
 
     def __enter__(self) -> "StallingProxy":
         self._thread.start()
