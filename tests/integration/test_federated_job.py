@@ -16,10 +16,10 @@ from peerloom.worker.schedule import shuffled
 from peerloom.worker.task import load_data, load_task
 from peerloom.worker.tasks.built_in import resolve
 
+# So many rounds that it still trains however late its watcher hears of the first.
 ROUNDS, PASSES, STRUCK_AT, SEED = 40, 1, 1, 7
-# So many rounds that it still trains however late its watcher hears of the first. At the task's own rate a last
-# digit's difference grows to hundredths within some ten rounds. At this one it stays below a millionth through
-# all of them, and one update left out changes the parameters by 0.0004 or more.
+# At the task's own rate a last digit's difference grows to hundredths within some ten rounds. At this one it
+# stays below a millionth through all, and one update left out changes the parameters by 0.0004 or more.
 LEARNING_RATE = 0.0002
 pytestmark = pytest.mark.timeout(240)
 
