@@ -138,7 +138,7 @@ def node(number: int, *, slots: int = 2, free: int = 1, state: str = "alive") ->
 
 def worker(number: int, *, rank: int = 0, ended: bool = False) -> Worker:
     """A worker on the node of that number."""
-    return Worker(f"w{number}", f"node-{number}", node(number).name, rank, ended, "")
+    return Worker(f"w{number}", f"node-{number}", node(number).name, rank, ended, "", generation=2)
 
 
 def job(workers: Sequence[Worker], **others: Any) -> Job:

@@ -109,10 +109,10 @@ class NodeAnswer(ShownInNotebooks):
 
 @dataclass(frozen=True)
 class Worker(ShownInNotebooks):
-    """A training process of a job; `rank` is its place in the newest generation.
+    """A training process of a job; `rank` is its place in `generation`, the newest that it was a member of.
 
-    `stage` is the part of the model that it holds in a pipeline, once it has entered a generation, and
-    `shadow` the copy that it keeps of another one.
+    `generation` is 0 before it was in any. `stage` is the part of the model that it holds in a pipeline, once
+    it has entered a generation, and `shadow` the copy that it keeps of another one.
     """
 
     id: str
@@ -123,6 +123,7 @@ class Worker(ShownInNotebooks):
     end_reason: str
     stage: ModelStage | None = None
     shadow: StageShadow | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True)
