@@ -369,6 +369,7 @@ class Worker(_message.Message):
     AUDITS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
     SHADOW_FIELD_NUMBER: _builtins.int
+    UNFIT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Chosen by the trainer, "worker-" and 12 hexadecimal digits."""
     node_id: _builtins.str
@@ -385,6 +386,8 @@ class Worker(_message.Message):
     """The newest generation that it was a member of, from 1; 0: none yet."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
+    unfit: _builtins.bool
+    """Its node lacked something that it needed, as memory: under this plan the job doesn't ask that node again."""
     @_builtins.property
     def stage(self) -> Global___ModelStage:
         """The part of the model that it holds, if that isn't all of it; unset before it has entered a generation."""
@@ -406,10 +409,11 @@ class Worker(_message.Message):
         audits: _builtins.int = ...,
         stage: Global___ModelStage | None = ...,
         shadow: Global___StageShadow | None = ...,
+        unfit: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "unfit", b"unfit", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3703,7 +3707,7 @@ class WorkerFailed(_message.Message):
     reason: _builtins.str
     """What is wrong, where, and what to do."""
     is_permanent: _builtins.bool
-    """The same would happen on any node: the job ends."""
+    """The same would happen on any node: the job ends. Otherwise it goes on, and asks this node no more."""
     def __init__(
         self,
         *,

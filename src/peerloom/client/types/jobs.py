@@ -111,8 +111,7 @@ class NodeAnswer(ShownInNotebooks):
 class Worker(ShownInNotebooks):
     """A training process of a job; `rank` is its place in `generation`, the newest that it was a member of.
 
-    `generation` is 0 before it was in any. `stage` is the part of the model that it holds in a pipeline, once
-    it has entered a generation, and `shadow` the copy that it keeps of another one.
+    That is 0 before there was one. `stage` is its part of a pipeline, `shadow` its copy of another one's.
     """
 
     id: str
