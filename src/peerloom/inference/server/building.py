@@ -15,7 +15,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_header
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
-from peerloom.worker.description import ModelOrigin, read_origin
+from peerloom.worker.model_origin import ModelOrigin, read_origin
 from peerloom.worker.plan.chain import IncrementalModel, Layer, layers_of
 from peerloom.worker.preparing import prepared
 from peerloom.worker.task import load_task

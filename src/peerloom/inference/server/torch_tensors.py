@@ -6,7 +6,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.raw_values import MOST_SAMPLES, Array, raw_values
 from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1 import inference_pb2
-from peerloom.worker.description import ModelOrigin
+from peerloom.worker.model_origin import ModelOrigin
 
 
 def tensor_of(message: inference_pb2.Tensor, field: str = "inputs") -> torch.Tensor:
