@@ -181,6 +181,7 @@ class InferenceRouter:
         await self.split.close()
         await self.evidence.close()
         await self.replicas.close()
+        self.local.close()
 
     async def _takes(self, digest: str, mode: Mode) -> tuple[RawInput | None, str]:
         """What the model declares of raw inputs, and the type of its tensors."""

@@ -8,7 +8,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PeerloomError
+from peerloom.errors import DataLossError, FailedPreconditionError, PeerloomError
 from peerloom.inference.server.layers import run_layers
 from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.clock import Clock
@@ -74,16 +74,6 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
     return Blueprint(
         path, digest, origin, layers, incremental, model.context if isinstance(model, IncrementalModel) else 0
     )
-
-
-def check_part(blueprint: Blueprint, first: int, end: int) -> int:
-    """One past the last layer: `end`, or for 0 the model's. Raises InvalidArgumentError for an empty part."""
-    count = len(blueprint.layers)
-    end = end or count
-    if not 0 <= first < end <= count:
-        limit = f"a range of layers within 0 to {count}, the model's number"
-        raise InvalidArgumentError.of_field("first_layer, end_layer", f"{first}, {end}", limit)
-    return end
 
 
 def build(blueprint: Blueprint, first: int, end: int, device: torch.device) -> Part:
