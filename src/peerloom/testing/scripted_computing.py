@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from peerloom.errors import DataLossError, FailedPreconditionError, PeerloomError
-from peerloom.inference.server.computing import Array
+from peerloom.errors import PeerloomError
+from peerloom.inference.server.computing import Array, model_failed, not_safetensors
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import read_header
 from peerloom.testing.model_script import HERE, ModelScript, Question
@@ -31,7 +31,7 @@ class ScriptedComputing:
             with path.open("rb") as file:
                 header, _ = read_header(file)
         except (OSError, ValueError) as error:
-            raise DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.") from error
+            raise not_safetensors(digest, error) from error
         return ScriptedModel(path, digest, read_origin(header.get("__metadata__"), digest), self)
 
 
@@ -115,11 +115,7 @@ class ScriptedPart:
         except PeerloomError:
             raise
         except Exception as error:  # as the code of a user's model may
-            raise FailedPreconditionError(
-                f"The model {self.digest[:12]} failed on inputs {list(inputs.shape)} {inputs.dtype}: "
-                f"{type(error).__name__}: {error}",
-                reason="MODEL_FAILED",
-            ) from error
+            raise model_failed(self.digest, inputs, error) from error
 
 
 class ScriptedMachine:

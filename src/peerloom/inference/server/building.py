@@ -9,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, FailedPreconditionError, PeerloomError
+from peerloom.inference.server.computing import model_failed, not_safetensors
 from peerloom.inference.server.layers import run_layers
 from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.clock import Clock
@@ -64,7 +65,7 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
         with safe_open(path, framework="pt") as file:
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
-        raise DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.") from error
+        raise not_safetensors(digest, error) from error
     _check_inputs(origin, digest)
     _check_module(origin, digest, modules)
     with torch.device("meta"):
@@ -114,11 +115,7 @@ def run_part(part: Part, inputs: Tensor, caches: dict[str, Any] | None = None) -
         raise
     except Exception as error:
         # The user's model may raise anything.
-        raise FailedPreconditionError(
-            f"The model {part.digest[:12]} failed on inputs {list(inputs.shape)} {inputs.dtype}: "
-            f"{type(error).__name__}: {error}",
-            reason="MODEL_FAILED",
-        ) from error
+        raise model_failed(part.digest, inputs, error) from error
 
 
 def describe(blueprint: Blueprint, device: torch.device, clock: Clock) -> ModelDescription:

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from peerloom.errors import DataLossError, FailedPreconditionError
 from peerloom.kit.raw_input import RawInput
 from peerloom.v1.inference_pb2 import ModelDescription
 from peerloom.worker.model_origin import ModelOrigin
@@ -70,3 +71,17 @@ class Computing(Protocol):
 
     async def read(self, path: Path, digest: str) -> ServedModel:
         """What a file says of itself. Raises DataLossError, InvalidArgumentError, FailedPreconditionError."""
+
+
+def model_failed(digest: str, inputs: Any, error: Exception) -> FailedPreconditionError:
+    """What the code of a user's model raised for `inputs`, an array or a tensor."""
+    return FailedPreconditionError(
+        f"The model {digest[:12]} failed on inputs {list(inputs.shape)} {inputs.dtype}: "
+        f"{type(error).__name__}: {error}",
+        reason="MODEL_FAILED",
+    )
+
+
+def not_safetensors(digest: str, error: Exception) -> DataLossError:
+    """An artifact that is no model's file."""
+    return DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.")
