@@ -23,6 +23,7 @@ from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.model_script import ModelScript, ModelScripts
 from peerloom.testing.process_globals import seeded, silent, untraced
 from peerloom.testing.scripted_computing import ScriptedMachine
+from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.simulated_processes import Main, MemoryWorld, Process, ProcessRun
 from peerloom.testing.told_evidence import TrackRecord, tell_evidence
 from peerloom.testing.told_history import History
@@ -186,11 +187,13 @@ class InMemorySystem:
 
     def freeze(self, name: str) -> None:
         """A node or service stops in mid-work, and answers nothing, until `thaw`; its workers go on."""
-        self._now(self._run_of(name).freeze)
+        for run in self._answering(name):
+            self._now(run.freeze)
 
     def thaw(self, name: str) -> None:
         """What was frozen goes on."""
-        self._now(self._run_of(name).thaw)
+        for run in self._answering(name):
+            self._now(run.thaw)
 
     def advance(self, seconds: float) -> None:
         """Lets so much of the system's time pass, 0 or more."""
@@ -258,6 +261,12 @@ class InMemorySystem:
         if name not in self._names:
             raise NotFoundError.of_name("node or service", name, self._names)
         return self._world.processes[name]
+
+    def _answering(self, name: str) -> list[ProcessRun]:
+        """A node or service, and what answers for it beside it."""
+        run = self._run_of(name)
+        beside = [child.run for child in run.children if not is_worker(child) and child.run is not None]
+        return [run, *beside]
 
     def _run_of(self, name: str) -> ProcessRun:
         run = self._world.processes[name].run if name == _CLIENT else self._process(name).run

@@ -137,6 +137,38 @@ def test_a_node_that_dies_in_the_midst_of_a_question_is_replaced_by_another() ->
         assert len(client.infer(model, INPUTS, nodes=3).nodes) == 3
 
 
+def test_a_node_that_falls_silent_is_passed_over_and_answers_again_when_it_is_back() -> None:
+    with opened(nodes=2) as system, system.client() as client:
+        model = trained(client)
+        client.infer(model, INPUTS, nodes=2)
+        (first,) = client.infer(model, INPUTS, "remote").nodes
+        system.freeze(first)
+        answer = client.infer(model, INPUTS, "remote")
+        assert (answer.hedged, answer.labels) == (True, ("0", "7"))
+        assert answer.nodes[0] != first
+        system.thaw(first)
+        system.wait_for_node(first, "alive")
+        system.advance(20)
+        assert len(client.infer(model, INPUTS, nodes=2).nodes) == 2
+
+
+def test_a_node_that_leaves_ends_its_serving_politely() -> None:
+    with opened(nodes=2) as system, system.client() as client:
+        model = trained(client)
+        (first,) = client.infer(model, INPUTS, "remote").nodes
+        system.leave(first)
+        assert client.node(first).state == "left"
+        system.advance(20)
+        assert client.infer(model, INPUTS, "remote").nodes[0] != first
+
+
+def test_a_model_by_script_makes_no_text() -> None:
+    with opened(nodes=1) as system, system.client() as client:
+        model = trained(client)
+        with pytest.raises(FailedPreconditionError, match="use infer"):
+            list(client.generate(model, "abc"))
+
+
 def test_where_all_die_it_is_told_what_each_said() -> None:
     with opened(ModelScript(loses={"node1", "node2"}), nodes=2) as system, system.client() as client:
         model = trained(client)
