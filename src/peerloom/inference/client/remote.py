@@ -1,6 +1,7 @@
 """One node answers; a second one is asked when the first is late or lost."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,22 +88,32 @@ class RemoteRoute:
         self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, first: str
     ) -> RemoteAnswer:
         self._requests += 1
-        deadline_s, tried = self._clock.monotonic_s() + timeout_s, list[str]()
-        failures = refusals = 0
+        deadline_s, said = self._clock.monotonic_s() + timeout_s, dict[str, PeerloomError]()
+        refusals = 0
         while True:
             left_s = max(0.01, deadline_s - self._clock.monotonic_s())
-            (replica,) = await self._replicas.ready(digest, 1, tried, first)
+            replica = await self._another(digest, said, first)
             try:
-                return await self._hedged(replica, digest, inputs, left_s, hedge, tried)
-            except (UnavailableError, DeadlineError, DataLossError):
-                failures += 1
-                if failures == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
+                return await self._hedged(replica, digest, inputs, left_s, hedge, list(said))
+            except (UnavailableError, DeadlineError, DataLossError) as error:
+                said[replica.node.name] = error
+                if len(said) == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
                     raise
             except ResourceExhaustedError as error:
                 refusals += 1  # a busy node isn't a lost one: its callers come again until their deadline
                 await self._come_again(error, deadline_s, refusals)
-                continue
-            tried.append(replica.node.name)
+
+    async def _another(self, digest: str, said: Mapping[str, PeerloomError], first: str) -> Replica:
+        """One not asked yet. Raises UnavailableError, with what all others `said`, if there is none."""
+        try:
+            (replica,) = await self._replicas.ready(digest, 1, list(said), first)
+        except PeerloomError as error:
+            if not said:
+                raise
+            asked = "; ".join(f"{name}: {each.message}" for name, each in said.items())
+            message = f"{error.message} Those asked gave no answer: {asked}"
+            raise UnavailableError(message, reason="NO_INFERENCE_NODE") from error
+        return replica
 
     async def _come_again(self, error: ResourceExhaustedError, deadline_s: float, refusals: int) -> None:
         hint_s = float(error.metadata.get("retry_after_s", "nan"))
