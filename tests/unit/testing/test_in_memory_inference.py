@@ -114,6 +114,18 @@ def test_who_would_not_be_answered_in_time_hears_when_to_come_again() -> None:
             assert "Come again in" in refusal.message
 
 
+def test_whoever_is_asked_later_has_what_is_left_of_the_time() -> None:
+    """Each takes longer than the caller waits, and another one is asked in the middle of that."""
+    with opened() as system, system.client() as client:
+        model = client.model(trained(client)).digest
+        client.infer(model, INPUTS, "remote")
+        system.script_model("digits", ModelScript(latency_s=60.0))
+        began_s = system.clock.monotonic_s()
+        with pytest.raises(DeadlineError):
+            client.infer(model, INPUTS, "remote", timeout_s=5.0)
+        assert system.clock.monotonic_s() - began_s < 5.1
+
+
 def test_a_deadline_ends_a_question_that_takes_longer() -> None:
     with opened(ModelScript(latency_s=30.0), nodes=1) as system, system.client() as client:
         model = trained(client)
