@@ -53,6 +53,37 @@ def test_a_stage_that_is_lost_with_its_holder_sends_all_back_to_the_checkpoint()
     assert newest_states([set(), set()], TWO) == GoBack(""), "nobody kept any"
 
 
+def test_a_lost_worker_has_its_state_from_its_companion() -> None:
+    """Widths 2/1, rank 1 lost; a shadow of stage 1 lies with rank 0. Then both of stage 0 are."""
+    ranks = StageRanks((2, 1))
+    held: list[Held] = [{(0, 8), (0, 9), (1, 8), (1, 9)}, set(), {(1, 8), (1, 9)}]
+    reason = "from step 9, with the living states; a worker of stage 0 has that of 0, its companion"
+    assert newest_states(held, ranks) == GoOn(9, (0, 0, 2), reason)
+    gone = GoBack("the state of stage 0 is gone: all 2 of its workers were lost")
+    assert newest_states([set(), set(), {(1, 9)}], ranks) == gone
+
+
+def test_any_worker_of_wide_stages_may_die_in_any_moment() -> None:
+    """No shadows, as no stage is of one worker; some have committed the newest step, and each has its past."""
+    chance = random.Random(11)
+    for _ in range(2000):
+        ranks = StageRanks(tuple(chance.randint(2, 4) for _ in range(chance.randint(2, 4))))
+        step = chance.randint(2, 50)
+        own = [step - (chance.random() < 0.5) for _ in range(ranks.workers)]
+        held: list[Held] = [
+            {(stage, own[rank] - 1), (stage, own[rank])} if chance.random() < 0.6 else set()
+            for rank, stage in enumerate(ranks.by_rank())
+        ]
+        went = newest_states(held, ranks)
+        is_gone = any(not any(held[rank] for rank in ranks.of_stage(stage)) for stage in range(ranks.stages))
+        assert isinstance(went, GoBack) == is_gone
+        if isinstance(went, GoOn):
+            assert went.step >= step - 1
+            for rank, source in enumerate(went.sources):
+                assert (ranks.stage_of(rank), went.step) in held[source]
+                assert source == rank or (ranks.stage_of(rank), went.step) not in held[rank]
+
+
 def test_a_newer_checkpoint_counts_for_more() -> None:
     assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], TWO, 6), GoBack)
     assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], TWO, 5), GoOn)
