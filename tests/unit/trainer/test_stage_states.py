@@ -64,7 +64,7 @@ def test_a_lost_worker_has_its_state_from_its_companion() -> None:
 
 
 def test_any_worker_of_wide_stages_may_die_in_any_moment() -> None:
-    """No shadows, as no stage is of one worker; some have committed the newest step, and each has its past."""
+    """No stage needs a shadow; some have committed the newest step, and each has its past."""
     chance = random.Random(11)
     for _ in range(2000):
         ranks = StageRanks(tuple(chance.randint(2, 4) for _ in range(chance.randint(2, 4))))
