@@ -37,7 +37,7 @@ def stages_of(job: Job) -> int:
 
 
 def has_shadows(job: Job) -> bool:
-    """Whether the state of each of its stages is kept by another worker too."""
+    """Whether the state of each of its stages of one worker is kept by another one too."""
     plan = plan_in_use(job)
     return plan.is_pipeline and plan.shadow
 
