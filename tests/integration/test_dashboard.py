@@ -202,10 +202,13 @@ def test_it_answers_to_its_own_names_only_and_forbids_what_is_from_elsewhere(
     with dashboard(registry.address) as (url, _):
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+        with urllib.request.urlopen(f"{url}stream", timeout=60) as answer:
+            assert answer.headers["x-accel-buffering"] == "no", "a proxy would keep it back"
         foreign = urllib.request.Request(url, headers={"Host": "elsewhere.example"})
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(foreign, timeout=60)
         assert caught.value.code == 400
+        assert b"--host NAME" in caught.value.read()
         caught.value.close()
 
 
