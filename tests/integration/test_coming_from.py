@@ -86,7 +86,8 @@ def test_torchrun_s_script_stays_as_it_is(environment: dict[str, str], tmp_path:
     [command] = re.findall(r"^torchrun .*\n(peerloom run .*)$", PAGE, re.MULTILINE)
     ended = follow(["bash", "-euc", command], tmp_path, environment)
     assert ended.result is not None
-    assert (ended.result.exit_status, len(ended.answers)) == (0, 2)
+    assert ended.result.exit_status == 0
+    assert {answer.name for answer in ended.answers} == {"node-1", "node-2"}
 
 
 def test_the_elastic_loop_is_handed_in_as_ray_s_function_was(
@@ -97,7 +98,6 @@ def test_the_elastic_loop_is_handed_in_as_ray_s_function_was(
     ended = follow([sys.executable, "-c", call('"train.py"')], tmp_path, environment)
     assert ended.progress is not None
     assert ended.progress.step == 12
-    assert len(ended.workers) == 3
 
 
 def test_flower_s_rounds_are_a_way_to_synchronise(environment: dict[str, str], tmp_path: Path) -> None:
