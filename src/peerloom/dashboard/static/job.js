@@ -43,7 +43,7 @@ function jobFacts(job) {
     ["progress", at?.total_steps ? progress(at) : null],
     ["epoch", at ? `${at.epoch} of ${at.total_epochs ?? "?"}` : null],
     [at?.metric_name ?? "metric", at && at.metric !== null ? figure(at.metric) : null],
-    ["speed", at?.samples_per_s ? `${whole(at.samples_per_s)} samples/s` : null],
+    ["speed", at?.samples_per_s && job.state === "running" ? `${whole(at.samples_per_s)} samples/s` : null],
     ["generation", job.generation || null],
     ["backend", job.backend],
     ["policy", job.policy],
