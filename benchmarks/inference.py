@@ -27,7 +27,7 @@ from peerloom.kit.dialing import Dialer
 from peerloom.kit.tensors import message_of
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.v1.inference_pb2 import InferRequest
-from peerloom.worker.description import ModelOrigin
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.task import load_task
 
 STAGES, MICRO_BATCHES, WAIT_S = 3, 8, 0.03

@@ -19,7 +19,11 @@ from peerloom.sandbox.process_environment import clean_environment
 from peerloom.services.node_agent.agent_runtime import AgentRuntime, look_at_machine
 from peerloom.services.node_agent.artifact_exchange import UseKeeper, open_artifacts, open_store
 from peerloom.services.node_agent.config import SANDBOX_LABEL, NodeConfig
-from peerloom.services.node_agent.inference_process import InferenceProcess, inference_command
+from peerloom.services.node_agent.inference_process import (
+    InferenceProcess,
+    InferenceServer,
+    inference_command,
+)
 from peerloom.services.node_agent.membership.advertising import PendingChanges
 from peerloom.services.node_agent.membership.child_identities import ChildIdentities
 from peerloom.services.node_agent.membership.contact import RegistryContact
@@ -171,9 +175,11 @@ def _pool(
 
 def _inference(
     config: NodeConfig, runtime: AgentRuntime, address: str, way_in: WayIn, children: ChildIdentities
-) -> InferenceProcess | None:
+) -> InferenceServer | None:
     if not config.inference:
         return None
+    if runtime.open_inference is not None:
+        return runtime.open_inference(address, way_in.reached_at)
     folder = config.state_folder() / "inference"
     grant = inference_grant(config, runtime.machine, folder)
     command = inference_command(config, runtime.machine, address, folder, grant)
@@ -190,7 +196,7 @@ def _policy(
     runtime: AgentRuntime,
     pool: LocalWorkerPool,
     status: NodeStatus,
-    inference: InferenceProcess | None,
+    inference: InferenceServer | None,
 ) -> PolicyEnforcer:
     async def apply_withheld(reason: str) -> None:
         status.note_withheld(reason)
@@ -255,7 +261,7 @@ async def _serve_until_left(
     registration: Registration,
     pool: LocalWorkerPool,
     runtime: AgentRuntime,
-    inference: InferenceProcess | None,
+    inference: InferenceServer | None,
 ) -> None:
     """Serves until a stop is asked for; says goodbye while the workers end, then ends what started them."""
 

@@ -15,6 +15,7 @@ from peerloom.sandbox.cgroups import CgroupParent
 from peerloom.sandbox.kernel_support import SandboxSupport
 from peerloom.sandbox.process_environment import CORES_VARIABLE, clean_environment
 from peerloom.services.node_agent.config import NodeConfig
+from peerloom.services.node_agent.inference_process import InferenceServer, ReachedAt
 from peerloom.services.node_agent.owner.enforcement import UsageMeter
 from peerloom.services.node_agent.owner.host_usage import HostUsageMeter
 from peerloom.services.node_agent.owner.initial_speed import measure_speed
@@ -44,7 +45,8 @@ class AgentRuntime(Runtime):
     """What an agent takes from the world besides time and network: the machine and its processes.
 
     `measure_speed` measures the machine once, at the start; `sandbox` is what holds them here, and `cgroups`
-    has room for a cgroup for each, if this agent may make any.
+    has room for a cgroup for each, if this agent may make any. `open_inference` makes an inference server for
+    the agent at an address; None: it is a process of its own.
     """
 
     machine: LentMachine
@@ -54,6 +56,7 @@ class AgentRuntime(Runtime):
     measure_speed: Callable[[], Awaitable[MachineSpeed]]
     sandbox: SandboxSupport
     cgroups: CgroupParent | None = None
+    open_inference: Callable[[str, ReachedAt], InferenceServer] | None = None
 
 
 async def look_at_machine(config: NodeConfig, identity: Identity | None) -> AgentRuntime:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -21,8 +22,23 @@ from peerloom.services.node_agent.config import NodeConfig
 from peerloom.services.node_agent.owner.inventory import LentMachine
 
 _log = get_logger()
+ReachedAt = Callable[[int], Awaitable[str]]
 START_LIMIT_S = 60.0
 _PREFIX = b"address="
+
+
+class InferenceServer(Protocol):
+    """The server beside an agent, which starts when it is first asked for."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens; 0 while none runs."""
+
+    async def start(self) -> tuple[str, float]:
+        """Its address, and the seconds that starting it took (0: it ran)."""
+
+    async def stop(self, grace_s: float) -> None:
+        """Ends it; returns when it is gone."""
 
 
 def inference_command(
@@ -54,7 +70,7 @@ class InferenceProcess:
         folder: Path,
         command: Sequence[str],
         environment: Mapping[str, str],
-        reached_at: Callable[[int], Awaitable[str]],
+        reached_at: ReachedAt,
         clock: Clock,
         certify: Callable[[Path], Awaitable[str]],
         make_group: Callable[[], Cgroup] | None = None,

@@ -25,7 +25,7 @@ from peerloom.kit.interceptors import caller
 from peerloom.kit.job_inputs import check_inputs
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.config import NodeConfig
-from peerloom.services.node_agent.inference_process import InferenceProcess
+from peerloom.services.node_agent.inference_process import InferenceServer
 from peerloom.services.node_agent.membership.listed_trainers import ListedTrainers
 from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.services.node_agent.owner.enforcement import PolicyEnforcer
@@ -85,7 +85,7 @@ class AgentDependencies:
     policy: PolicyEnforcer
     logs: LogFolder
     artifacts: ArtifactStore
-    inference: InferenceProcess | None
+    inference: InferenceServer | None
     is_plain: bool
     worker_ports: WorkerPorts
     relay: RelayServer | None

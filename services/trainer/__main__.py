@@ -31,6 +31,7 @@ from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.event_pruning import prune_forever
 from peerloom.services.trainer.jobs.runner import JobDependencies
+from peerloom.services.trainer.jobs.submission import SubmissionChecks
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.distributing import Distributor
@@ -119,7 +120,7 @@ async def serve(
         examiner = ModelExaminer(config, artifacts, distributor, evaluator, clock)
         collector = Collector(artifacts, distributor, examiner, config.transfer_timeout_s, objects=objects)
         dependencies = JobDependencies(config, clock, router, recruiter, collector, reporter)
-        jobs = JobSupervisor(store, sql, queue, directory.selector, distributor, dependencies, clock)
+        jobs = JobSupervisor(store, sql, queue, SubmissionChecks(directory, distributor), dependencies, clock)
         servicer = TrainerServicer(jobs, queue, store, sql, router, JobLogs(recruiter), server.stopping)
         server.add_servicer(add_TrainerServiceServicer_to_server, servicer)
         server.observe(TrainerMetrics(queue, objects))

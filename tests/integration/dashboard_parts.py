@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -59,9 +62,39 @@ from peerloom.dashboard.window import WebServer, listening_socket, web_applicati
 
 CHROMIUM = shutil.which("chromium")
 LIMIT_MS = 90_000
+STOP_LIMIT_S = 30.0
 TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WEIGHTS = BeliefWeights(0.3, 0.35, 0.35, 0.1, 10.0)
 DIGITS = RawInput((1, 8, 8), "uint8", 0, 16, Standardise((0.3,), (0.4,), 16), tuple("0123456789"))
+
+
+@contextmanager
+def dashboard(address: str, *flags: str) -> Iterator[tuple[str, str]]:
+    """`peerloom dashboard` as a process: its URL, and the token of --actions. Ctrl-C ends it."""
+    command = [sys.executable, "-m", "peerloom.cli", "dashboard", "--address", address]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", *flags], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            yield url, process.stdout.readline().split()[-1] if "--actions" in flags else ""
+            process.send_signal(signal.SIGINT)
+            assert process.wait(STOP_LIMIT_S) == 0
+        finally:
+            process.kill()
+
+
+def points(page: Page) -> int:
+    """How many steps the curve of the loss shows."""
+    return int(page.locator("[id^=chart-job][id$=-loss]").get_attribute("data-points") or 0)
+
+
+def await_more_points(page: Page, than: int) -> None:
+    page.wait_for_function(
+        "than => Number(document.querySelector('[id^=chart-job][id$=-loss]')?.dataset.points ?? 0) > than",
+        arg=than,
+    )
 
 
 class Look:
@@ -138,7 +171,7 @@ def node(number: int, *, slots: int = 2, free: int = 1, state: str = "alive") ->
 
 def worker(number: int, *, rank: int = 0, ended: bool = False) -> Worker:
     """A worker on the node of that number."""
-    return Worker(f"w{number}", f"node-{number}", node(number).name, rank, ended, "")
+    return Worker(f"w{number}", f"node-{number}", node(number).name, rank, ended, "", generation=2)
 
 
 def job(workers: Sequence[Worker], **others: Any) -> Job:

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from peerloom.artifacts.transfer import put_file
 from peerloom.kit.dialing import Dialer
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
-from peerloom.worker.description import ModelOrigin
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.task import load_task
 
 TEXT_ARGUMENTS = {"width": "32", "depth": "3", "heads": "2", "context": "96"}

@@ -22,7 +22,7 @@ def s3_server() -> Iterator[Any]:
         try:
             assert process.stderr is not None
             line = next(line for line in process.stderr if "Running on http" in line)
-            # It tells of each request. Unread that fills the pipe, and the server waits for room there for ever.
+            # It tells of each request. Unread that fills the pipe, and the server waits for ever.
             Thread(target=process.stderr.read).start()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("AWS_ENDPOINT_URL", "http" + line.partition("http")[2].strip())

@@ -118,3 +118,9 @@ def test_a_model_has_a_name_and_versions() -> None:
         pick_version("digits:7", known)
     with pytest.raises(NotFoundError, match="Did you mean digits:2"):
         pick_version("digit:2", known)
+
+
+def test_a_registry_that_cannot_be_reached_is_no_empty_list() -> None:
+    done = CliRunner().invoke(cli, ["artifacts", "list", "--address", "127.0.0.1:1"])
+    assert done.exit_code == 4
+    assert "The registry at 127.0.0.1:1 can't be reached" in done.stderr

@@ -6,18 +6,14 @@ PEERLOOM_PICTURES=FOLDER keeps the pictures of docs/dashboard.md there.
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
-from dashboard_parts import CHROMIUM, LIMIT_MS, Look
+from dashboard_parts import CHROMIUM, LIMIT_MS, Look, await_more_points, dashboard, points
 from node_agent_parts import StartService
 from paced_jobs import put_paced_task
 from playwright.sync_api import Browser, Page, expect, sync_playwright
@@ -25,7 +21,6 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from peerloom import Client, MachineLoad
 from peerloom.embedded import Embedded
 
-STOP_LIMIT_S = 30.0
 VERDICT_LIMIT_S = 2.0
 USES = re.compile(r"^ cpu \d+%  mem \d+% ")
 pytestmark = [
@@ -53,41 +48,12 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
             yield running
 
 
-@contextmanager
-def dashboard(address: str, *flags: str) -> Iterator[tuple[str, str]]:
-    """`peerloom dashboard` as a process: its URL, and the token of --actions. Ctrl-C ends it."""
-    command = [sys.executable, "-m", "peerloom.cli", "dashboard", "--address", address]
-    with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", *flags], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            yield url, process.stdout.readline().split()[-1] if "--actions" in flags else ""
-            process.send_signal(signal.SIGINT)
-            assert process.wait(STOP_LIMIT_S) == 0
-        finally:
-            process.kill()
-
-
 def check_plausible(load: MachineLoad | None) -> None:
     """What an agent on this very machine may say of it."""
     assert load is not None
     assert 0 <= load.own_cpu_use <= load.cpu_use <= 1
     assert 0 < load.cores <= (os.cpu_count() or 1)
     assert 10**7 < load.memory_used_bytes < load.memory_total_bytes <= psutil.virtual_memory().total
-
-
-def points(page: Page) -> int:
-    """How many steps the curve of the loss shows."""
-    return int(page.locator("[id^=chart-job][id$=-loss]").get_attribute("data-points") or 0)
-
-
-def await_more_points(page: Page, than: int) -> None:
-    page.wait_for_function(
-        "than => Number(document.querySelector('[id^=chart-job][id$=-loss]')?.dataset.points ?? 0) > than",
-        arg=than,
-    )
 
 
 def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
@@ -236,10 +202,13 @@ def test_it_answers_to_its_own_names_only_and_forbids_what_is_from_elsewhere(
     with dashboard(registry.address) as (url, _):
         with urllib.request.urlopen(url, timeout=60) as answer:
             assert answer.headers["content-security-policy"].startswith("default-src 'self';")
+        with urllib.request.urlopen(f"{url}stream", timeout=60) as answer:
+            assert answer.headers["x-accel-buffering"] == "no", "a proxy would keep it back"
         foreign = urllib.request.Request(url, headers={"Host": "elsewhere.example"})
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(foreign, timeout=60)
         assert caught.value.code == 400
+        assert b"--host NAME" in caught.value.read()
         caught.value.close()
 
 

@@ -150,6 +150,19 @@ def test_a_hundred_names_are_readable_in_the_tiles_and_around_the_ring(
     page.close()
 
 
+def test_a_narrow_screen_scrolls_no_page_sideways(browser: Browser, crowded: str) -> None:
+    """A phone's width; tables and drawings that are wider scroll within their own frames."""
+    look = Look(browser, crowded, width=390)
+    for place in (*PAGES, ASK):
+        look.page.goto(f"{crowded}{place}")
+        expect(look.page.locator("main h1")).to_be_visible()
+        expect(look.page.get_by_text("Asking")).to_have_count(0)
+        beyond = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert look.page.evaluate(beyond) <= 0, place
+    look.check()
+    look.page.close()
+
+
 def test_a_wall_shows_a_hundred_nodes_without_scrolling(browser: Browser, crowded: str) -> None:
     look = Look(browser, f"{crowded}?wall", width=1920)
     page = look.page

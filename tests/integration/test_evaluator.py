@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 from peerloom.artifacts.bundles import pack
 from peerloom.sandbox.grant import Grant
 from peerloom.services.trainer.models.evaluator_process import COMMAND, EvaluatorProcess
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.evaluator.evaluation_order import (
     READY,
     Evaluated,
@@ -27,6 +26,7 @@ from peerloom.worker.evaluator.evaluation_order import (
     Unfit,
 )
 from peerloom.worker.evaluator.scoring import near_ties
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.task import load_data, load_task, sample_scores
 
 LIMIT_S = 100.0

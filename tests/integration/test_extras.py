@@ -51,7 +51,7 @@ from peerloom.cli.commands import top
 from peerloom.cli.main import cli
 from peerloom.errors import PeerloomError
 from peerloom.inference.client.input_files import batch_of
-from peerloom.inference.client.local import LocalRoute
+from peerloom.inference.client.local_model import OwnMachine
 from peerloom.kit import tracing_setup
 from peerloom.kit.database import create_engine
 from peerloom.kit.metrics_port import open_metrics
@@ -84,7 +84,7 @@ print(json.dumps({
     "top": watched,
     "trace": tracing_setup._start("client", complains=False),
     "track": said("train", "digits", "--track", "tensorboard:/nowhere", *nowhere),
-    "train": LocalRoute(mock.Mock(), mock.Mock()).why_not(),
+    "train": OwnMachine(mock.Mock()).why_not(),
 }))
 """
 

@@ -13,10 +13,11 @@ from peerloom.inference.trusted_modules import BY_USER, TrustedModules
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, EpochProgress, JobSpec, StepProgress
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.description import origin_of, read_origin
+from peerloom.worker.description import origin_of
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.loop import train_generation
+from peerloom.worker.model_origin import read_origin
 from peerloom.worker.result import training_gflops
 from peerloom.worker.store_entries import StoreEntries
 from peerloom.worker.task import load_task

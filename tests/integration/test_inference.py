@@ -83,15 +83,15 @@ async def test_nothing_is_asked_beside_a_model_that_computes_here(
     """The looks at the nodes for the next time come after the answer, which isn't theirs to delay."""
     asked = await client.infer(swarm.digits, swarm.inputs, "remote", hedge=False)
     await client.infer(swarm.digits, swarm.inputs, "local")
-    inference, loop = client._inference(), asyncio.get_running_loop()
+    inference = client._inference()
     known = await inference.replicas.known(swarm.digits)
     [met] = [one for one in known if one.node.name == asked.nodes[0]]
     model = await inference.local.model(swarm.digits)
     during: list[float] = []
 
-    def infer(inputs: np.ndarray) -> tuple[np.ndarray, float]:
+    async def infer(inputs: np.ndarray) -> tuple[np.ndarray, float]:
         for _ in range(20):  # each lets the client's other tasks run
-            asyncio.run_coroutine_threadsafe(client.nodes(), loop).result(LIMIT_S)
+            await client.nodes()
         during.append(met.looked_s)
         return inputs, 1.0
 

@@ -23,9 +23,9 @@ from peerloom.errors import (
 )
 from peerloom.model_formats.hugging_face import shards_of
 from peerloom.model_formats.writing import tokenizer_in, write_format
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.kept_tensors import KeptTensors
 from peerloom.worker.model_config import config_of
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.updater import Updater
 

@@ -10,10 +10,10 @@ from safetensors.torch import save_file
 
 from peerloom import AsyncClient
 from peerloom.errors import FailedPreconditionError
-from peerloom.inference.client.local import cached_path
+from peerloom.inference.client.local_model import cached_path
 from peerloom.inference.server.building import read_blueprint
 from peerloom.inference.trusted_modules import BY_NODE_OWNER, TrustedModules
-from peerloom.worker.description import ModelOrigin
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.task import load_task
 
 DIGEST = "d" * 64

@@ -13,7 +13,7 @@ from peerloom import Client, Embedded, GenerationFormed, StepCommitted, WorkerLo
 from peerloom.errors import InvalidArgumentError
 
 JOB_LIMIT_S = 200.0
-EPOCHS, STEPS = 2, 2 * 45
+EPOCHS, STEPS = 4, 4 * 45
 pytestmark = pytest.mark.timeout(240)
 
 

@@ -30,7 +30,7 @@ def trained(
     client: Client,
     disturb: Callable[[Job, int], None] = lambda job, step: None,
     plan: str = PLAN,
-    epochs: int = 2,
+    epochs: int = 4,
 ) -> tuple[list[JobEvent], Job, JobResult]:
     """A job's events, its last status and its result; `disturb` hears of each step."""
     handle = client.train("digits", plan=plan, epochs=epochs, requests=4, max_workers=4, seed=3)
@@ -58,7 +58,7 @@ def kill(embedded: Embedded, job: Job, *stages: int) -> None:
 def test_each_stage_may_die_and_no_step_is_lost(system: tuple[Embedded, Client]) -> None:
     embedded, client = system
     _, _, undisturbed = trained(client)
-    left = {20: 1, 40: 0, 60: 2}
+    left = {10: 1, 25: 0, 40: 2}
 
     def disturb(job: Job, step: int) -> None:
         due = [at for at in left if at <= step]
@@ -121,7 +121,7 @@ def test_shadows_are_shown_and_can_be_off(system: tuple[Embedded, Client]) -> No
     def disturb(job: Job, step: int) -> None:
         seen.append([w.shadow for w in job.workers if w.shadow is not None])
 
-    trained(client, disturb, epochs=1)
+    trained(client, disturb, epochs=2)
     assert max(len(each) for each in seen) == 3
     kept = {one.stage: one for one in next(each for each in seen if len(each) == 3)}
     assert sorted(kept) == [0, 1, 2]

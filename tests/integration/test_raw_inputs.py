@@ -21,7 +21,8 @@ from peerloom import AsyncClient, Embedded
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
 from peerloom.kit.raw_input import RawInput
 from peerloom.worker.declaration import check_declaration
-from peerloom.worker.description import ModelOrigin, origin_of
+from peerloom.worker.description import origin_of
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.task import Split, Task, load_data, load_task, sample_losses, sample_scores
 
 LIMIT_S = 60.0

@@ -11,7 +11,7 @@ from peerloom import Client, Embedded
 from peerloom.client.types import StaleStep, StepCommitted, WorkerLost
 from peerloom.kit.sample_ranges import joined, others, why_not_apart
 
-EPOCHS, SAMPLES, STEPS, STRUCK_AT = 2, 1437, 45, 20
+EPOCHS, SAMPLES, STEPS, STRUCK_AT = 5, 1437, 45, 20
 pytestmark = pytest.mark.timeout(240)
 
 

@@ -208,6 +208,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("artifacts", "client", "errors", "kit", "sandbox.kernel_support", "services", "v1"),
         *("worker.assignment", "worker.evaluator.evaluation_order"),
         *("worker.session_ground", "worker.trainer_session"),
+        *("inference.server", "worker.model_origin"),
     ),
     "peerloom.embedded": ("errors", "kit", "v1", "client"),
     "peerloom.testbed": ("admission", "errors", "kit", "sandbox", "v1", "client", "embedded"),
@@ -281,6 +282,8 @@ USES_TORCH = (
     "peerloom.worker",
     "peerloom.integrations",
     "peerloom.model_formats",
-    "peerloom.inference.server",
-    "peerloom.inference.client.local_model",
+    "peerloom.inference.server.__main__",
+    "peerloom.inference.server.building",
+    "peerloom.inference.server.layers",
+    "peerloom.inference.server.torch_computing",
 )

@@ -11,6 +11,9 @@ LIGHT = (
     "peerloom.embedded",
     "peerloom.cli.main",
     "peerloom.worker.tasks.built_in",
+    "peerloom.inference.client.router",
+    "peerloom.inference.server.serving",
+    "peerloom.testing",
 )
 SERVICES = ("registry", "selector", "trainer")
 

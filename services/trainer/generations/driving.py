@@ -7,6 +7,7 @@ from peerloom.errors import DataLossError, PeerloomError
 from peerloom.kit import tracing
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
+from peerloom.kit.stage_ranks import shares_of_stages
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations import decisions as g
 from peerloom.services.trainer.generations.forming import Former
@@ -18,11 +19,11 @@ from peerloom.services.trainer.generations.pipeline_decisions import (
     decide_pipeline,
 )
 from peerloom.services.trainer.generations.plan_decisions import Planned
-from peerloom.services.trainer.generations.planning import JobPlanner, former_stages
+from peerloom.services.trainer.generations.planning import JobPlanner, former_ranks
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
-from peerloom.services.trainer.jobs.plan_entries import is_pipeline
+from peerloom.services.trainer.jobs.plan_entries import is_pipeline, plan_in_use
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import slots_wanted
@@ -154,13 +155,15 @@ class GenerationDriver:
         await self._checkpoints.settle()
         job = self._record.job
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
-        worker_ids = by_stage(begin.worker_ids, former_stages(job))
+        worker_ids = by_stage(begin.worker_ids, former_ranks(job))
         # A plan that was chosen says itself where its stages begin.
-        shares = [] if self._planner.has_a_say else stage_shares(worker_ids, self._pool.speeds())
-        states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], newest)
-        if isinstance(states, GoOn) and len(stage_starts(job)) != len(worker_ids):
+        ranks, shares = plan_in_use(job).ranks, list[int]()
+        if not self._planner.has_a_say:
+            shares = shares_of_stages(stage_shares(worker_ids, self._pool.speeds()), ranks)
+        states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], ranks, newest)
+        if isinstance(states, GoOn) and len(stage_starts(job)) != ranks.stages:
             states = GoBack("a worker was lost before it said which layers its stage has")
-        form = begin_pipeline(worker_ids, job.generation, newest, shares, states)
+        form = begin_pipeline(worker_ids, job.generation, newest, shares, states, ranks.stages)
         await self._form(form if begin.plan is None else Planned(**vars(form), plan=begin.plan))
 
     async def _start_script(self, form: g.Form) -> None:

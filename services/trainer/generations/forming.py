@@ -8,7 +8,7 @@ from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.services.trainer.generations.decisions import Form
 from peerloom.services.trainer.generations.plan_decisions import Planned
 from peerloom.services.trainer.jobs.federated_entries import beliefs_in
-from peerloom.services.trainer.jobs.plan_entries import has_shadows, plan_text, stages_of
+from peerloom.services.trainer.jobs.plan_entries import has_shadows, plan_in_use, plan_text, stages_of
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import step_batches
 from peerloom.services.trainer.jobs.stage_entries import stage_starts
@@ -133,7 +133,7 @@ class Former:
             stage_shares=form.stage_shares,
             stage_starts=stage_starts(job) if form.state_sources else (),
             state_sources=form.state_sources,
-            shadow_holders=shadow_holders(node_ids) if has_shadows(job) else (),
+            shadow_holders=shadow_holders(node_ids, plan_in_use(job).ranks) if has_shadows(job) else (),
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
             collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job) + waits_s,
             newcomers=form.newcomers,

@@ -2,8 +2,8 @@
 
 A generation goes on from the newest states that living workers hold of all stages, their own and the shadows
 that they keep of others (`stage_states`); where a stage's is gone, from the newest checkpoint, or anew before
-there is one. Those who live keep their processes, and their stages. It needs a worker for each stage; those
-beyond are spare, and wait until one of them is lost.
+there is one. Those who live keep their processes, and their stages. It needs as many workers as the stages
+have together; those beyond are spare, and wait until one of them is lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ _NONE = GoBack("")
 
 @dataclass(frozen=True)
 class Begin:
-    """These are there, one for each stage: `begin_pipeline` says from where they go on.
+    """These are there, as many as the stages have: `begin_pipeline` says from where they go on.
 
     `plan` is the one in use, looked at again, where the trainer chooses.
     """
@@ -41,7 +41,7 @@ class Begin:
 def decide_pipeline(
     workers: Sequence[WorkerState], generation: int, limits: Limits, now_s: float
 ) -> Decision | Begin:
-    """As `decide`, for a pipeline, which has as many stages as `limits` want workers at least.
+    """As `decide`, for a pipeline, whose stages have as many workers as `limits` want at least.
 
     What they allow beyond is spare.
     """
@@ -83,13 +83,17 @@ def begin_pipeline(
     checkpoint_step: int | None,
     shares: Sequence[int] = (),
     states: GoOn | GoBack = _NONE,
+    stages: int = 0,
 ) -> Form:
     """The generation after `generation` of these workers, in the order of their stages.
 
-    `shares` say how much of the model's cost each should have; empty: as much each. With `states` to go on
-    with the model stays divided as it is.
+    `shares` say how much of the model's cost each stage should have; empty: as much for each worker. There
+    are as many `stages` as workers unless it is told. With `states` to go on with the model stays divided as
+    it is.
     """
-    went_on = f"{len(worker_ids)} stages {'go on' if generation else 'begin'}"
+    stages, workers = stages or len(worker_ids), len(worker_ids)
+    of_workers = f" on {workers} workers" if workers > stages else ""
+    went_on = f"{stages} stages{of_workers} {'go on' if generation else 'begin'}"
     if isinstance(states, GoOn):
         return Form(worker_ids, states.step, 0, f"{went_on} {states.reason}", state_sources=states.sources)
     where = "from the beginning"
@@ -106,11 +110,11 @@ def begin_pipeline(
 
 
 def by_stage(worker_ids: Sequence[str], former: Mapping[str, int]) -> tuple[str, ...]:
-    """The workers in the order of their stages: each keeps that of `former`, new ones fill the gaps."""
-    stages: dict[int, str] = {}
+    """The workers by rank, in the order of stages: each keeps that of `former`, new ones fill the gaps."""
+    ranks: dict[int, str] = {}
     for worker_id in worker_ids:
-        stage = former.get(worker_id)
-        if stage is not None and stage < len(worker_ids) and stage not in stages:
-            stages[stage] = worker_id
-    others = iter([worker_id for worker_id in worker_ids if worker_id not in stages.values()])
-    return tuple(stages[stage] if stage in stages else next(others) for stage in range(len(worker_ids)))
+        rank = former.get(worker_id)
+        if rank is not None and rank < len(worker_ids) and rank not in ranks:
+            ranks[rank] = worker_id
+    others = iter([worker_id for worker_id in worker_ids if worker_id not in ranks.values()])
+    return tuple(ranks[rank] if rank in ranks else next(others) for rank in range(len(worker_ids)))

@@ -227,7 +227,7 @@ class JobPlanner:
         lost_s = 0.0 if is_lost_anyway else steps * self._record.last_step_s
         places = {worker_id: slot for slot, worker_id in enumerate(known.worker_ids)}
         if isinstance(decision, Begin):
-            worker_ids = by_stage(decision.worker_ids, former_stages(job))
+            worker_ids = by_stage(decision.worker_ids, former_ranks(job))
             slots = [places[worker_id] for worker_id in worker_ids]
             return p.pipeline_on(known.setting, plan_in_use(job), parts, slots), lost_s
         slots = [places[worker_id] for worker_id in decision.worker_ids]
@@ -285,8 +285,8 @@ class JobPlanner:
         return g.Fail(why) if is_first and not may_come else g.Hold(f"waiting for more memory: {why}")
 
 
-def former_stages(job: Job) -> dict[str, int]:
-    """The stages that workers of the newest generation had."""
+def former_ranks(job: Job) -> dict[str, int]:
+    """The ranks that workers of the newest generation had; those of a pipeline say their stages."""
     if not job.generation:
         return {}
     return {worker.worker_id: worker.rank for worker in job.workers if worker.generation == job.generation}

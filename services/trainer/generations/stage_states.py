@@ -3,12 +3,14 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from peerloom.kit.stage_ranks import StageRanks
+
 HeldStates = Collection[tuple[int, int]]  # of stages, by number: steps that they contain
 
 
 @dataclass(frozen=True)
 class GoOn:
-    """All stages go on from `step`; for each stage `sources` has the rank of who holds its state of then."""
+    """All go on from `step`; for each rank `sources` has the rank of who holds its stage's state of then."""
 
     step: int
     sources: tuple[int, ...]
@@ -22,18 +24,23 @@ class GoBack:
     reason: str
 
 
-def newest_states(held: Sequence[HeldStates], checkpoint_step: int | None = None) -> GoOn | GoBack:
-    """The newest step of which somebody has every stage's state; `held` is by rank, which is the stage too.
+def newest_states(
+    held: Sequence[HeldStates], ranks: StageRanks, checkpoint_step: int | None = None
+) -> GoOn | GoBack:
+    """The newest step of which somebody has every stage's state; `held` is by rank.
 
-    A stage's own worker comes before others that have the same state, and a newer checkpoint before all.
+    A rank's own state comes before that of others, its companions' in the stage before shadows, and a newer
+    checkpoint before all.
     """
-    stages = range(len(held))
+    stages = range(ranks.stages)
     if not any(held):
         return GoBack("")
     steps = [{step for states in held for number, step in states if number == stage} for stage in stages]
     for stage in stages:
         if not steps[stage]:
             where = "it was lost with the worker that kept its shadow"
+            if ranks.widths[stage] > 1:
+                where = f"all {ranks.widths[stage]} of its workers were lost"
             return GoBack(f"the state of stage {stage} is gone: {where}")
     common = set.intersection(*steps)
     if not common:
@@ -42,16 +49,20 @@ def newest_states(held: Sequence[HeldStates], checkpoint_step: int | None = None
     step = max(common)
     if checkpoint_step is not None and checkpoint_step > step:
         return GoBack(f"the workers have no more than the states of step {step}")
-    sources = tuple(_source(held, stage, step) for stage in stages)
-    return GoOn(step, sources, _reason(step, sources))
+    sources = tuple(_source(held, ranks, rank, step) for rank in range(ranks.workers))
+    return GoOn(step, sources, _reason(step, sources, ranks))
 
 
-def _source(held: Sequence[HeldStates], stage: int, step: int) -> int:
-    holders = [rank for rank, states in enumerate(held) if (stage, step) in states]
-    return stage if stage in holders else holders[0]
+def _source(held: Sequence[HeldStates], ranks: StageRanks, rank: int, step: int) -> int:
+    stage = ranks.stage_of(rank)
+    holders = [other for other, states in enumerate(held) if (stage, step) in states]
+    return min(holders, key=lambda other: (other != rank, other not in ranks.of_stage(stage), other))
 
 
-def _reason(step: int, sources: Sequence[int]) -> str:
-    given = [f"{stage} by that of {rank}" for stage, rank in enumerate(sources) if rank != stage]
-    copies = f"; stage {', '.join(given)}, which kept its shadow" if given else ""
-    return f"from step {step}, with the living states{copies}"
+def _reason(step: int, sources: Sequence[int], ranks: StageRanks) -> str:
+    given = [(ranks.stage_of(rank), source) for rank, source in enumerate(sources) if source != rank]
+    shadows = [f"{s} by that of {source}" for s, source in given if ranks.stage_of(source) != s]
+    companions = [f"{s} has that of {source}" for s, source in given if ranks.stage_of(source) == s]
+    copies = f"; stage {', '.join(shadows)}, which kept its shadow" if shadows else ""
+    taken = f"; a worker of stage {', '.join(companions)}, its companion" if companions else ""
+    return f"from step {step}, with the living states{copies}{taken}"

@@ -37,7 +37,7 @@ def stages_of(job: Job) -> int:
 
 
 def has_shadows(job: Job) -> bool:
-    """Whether the state of each of its stages is kept by another worker too."""
+    """Whether the state of each of its stages of one worker is kept by another one too."""
     plan = plan_in_use(job)
     return plan.is_pipeline and plan.shadow
 
@@ -54,6 +54,7 @@ def take(job: Job, chosen: ChosenPlan) -> PlanChosen | None:
         return None
     for worker in job.workers:  # they hold other parts from now on, or all of it
         worker.ClearField("stage")
+    _ask_all_again(job)
     return PlanChosen(
         generation=job.generation,
         plan=chosen.plan,
@@ -61,6 +62,23 @@ def take(job: Job, chosen: ChosenPlan) -> PlanChosen | None:
         reason=reason,
         predicted=job.plan_in_use.predicted if chosen.predicted.step_s else None,
     )
+
+
+def unfit_nodes(job: Job) -> set[str]:
+    """The nodes that lacked something that a worker of this job needed, under the plan that it has."""
+    return {worker.node_id for worker in job.workers if worker.unfit}
+
+
+def begin_anew(job: Job) -> None:
+    """A job that had ended goes on: void is what was found at its end, and which nodes couldn't do it."""
+    for name in ("end_time", "evaluation", "script_run", "plan_in_use"):
+        job.ClearField(name)
+    _ask_all_again(job)
+
+
+def _ask_all_again(job: Job) -> None:
+    for worker in job.workers:
+        worker.ClearField("unfit")
 
 
 def note_measured(job: Job, step_s: float) -> bool:

@@ -104,9 +104,10 @@ class JobRecord(RecordedJob):
         sample_ledger.plan_to_end(job)
         self._append()
 
-    def worker_lost(self, worker_id: str, reason: str) -> None:
-        """A worker will not come back."""
+    def worker_lost(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
+        """A worker will not come back; `is_unfit`: its node can't do this job under its plan."""
         worker = self._end_worker(worker_id, reason)
+        worker.unfit = is_unfit
         self._append(WatchJobResponse(worker_lost=WorkerLost(worker=worker, reason=worker.end_reason)))
 
     def worker_dismissed(self, worker_id: str, reason: str) -> None:
@@ -293,8 +294,7 @@ class JobRecord(RecordedJob):
         What was found at its end is void. From now on it is part of the trace that `traceparent` names.
         """
         self._job.traceparent = traceparent
-        for name in ("end_time", "evaluation", "script_run", "plan_in_use"):
-            self._job.ClearField(name)
-        how = "" if spec is None else f", under plan {spec.plan}"
         self._job.spec.CopyFrom(spec or self.job.spec)
+        plan_entries.begin_anew(self._job)
+        how = "" if spec is None else f", under plan {spec.plan}"
         self.state_changed(JobState.JOB_STATE_QUEUED, f"resumed from its checkpoint{how}")

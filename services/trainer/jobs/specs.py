@@ -92,20 +92,24 @@ def _complete_plan(spec: JobSpec) -> None:
 
 
 def _complete_pipeline(spec: JobSpec, plan: ParallelPlan) -> None:
-    stages = f"{plan.stages}, the stages of the pipeline, each of which is one worker"
-    if spec.HasField("min_workers") and spec.min_workers != plan.stages:
-        raise InvalidArgumentError.of_field("spec.min_workers", spec.min_workers, f"unset, or {stages}")
-    spec.min_workers = plan.stages
+    workers = plan.ranks.workers
+    needed = f"{workers}, the stages of the pipeline, each of which is one worker"
+    if plan.ranks.is_wide:
+        needed = f"{workers}, the workers of the pipeline's {plan.stages} stages together"
+    if spec.HasField("min_workers") and spec.min_workers != workers:
+        raise InvalidArgumentError.of_field("spec.min_workers", spec.min_workers, f"unset, or {needed}")
+    spec.min_workers = workers
     if not spec.HasField("max_workers"):
-        spec.max_workers = plan.stages
-    if spec.max_workers < plan.stages:
-        limit = f"unset, or at least {stages}; those beyond are spare"
+        spec.max_workers = workers
+    if spec.max_workers < workers:
+        limit = f"unset, or at least {needed}; those beyond are spare"
         raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
     if not spec.HasField("request_budget"):
         spec.request_budget = max(DEFAULT_REQUEST_BUDGET, min(spec.max_workers, MOST_REQUESTS))
     if spec.sync:
         limit = (
-            "unset with a pipeline: no two of its workers hold the same parameters, so nothing is added up"
+            "unset with a pipeline: its stages hold other parameters each, and the workers of a stage add up "
+            "their gradients in one way"
         )
         raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
     _check_pipelined(spec, "with a pipeline")
@@ -150,14 +154,14 @@ def resumed_spec(spec: JobSpec, plan: str) -> JobSpec:
         limit = "unset for a script, which trains as it likes"
         raise InvalidArgumentError.of_field("plan", plan, limit)
     other.plan = asked_plan("plan", plan)
-    former = 1 if is_auto_plan(spec.plan) else parse_plan("spec.plan", spec.plan).stages
+    former = 1 if is_auto_plan(spec.plan) else parse_plan("spec.plan", spec.plan).ranks.workers
     is_pipeline = not is_auto_plan(other.plan) and parse_plan("plan", other.plan).is_pipeline
-    stages = parse_plan("plan", other.plan).stages if is_pipeline else 0
+    workers = parse_plan("plan", other.plan).ranks.workers if is_pipeline else 0
     if former > 1 or is_pipeline:
         other.ClearField("min_workers")
-    if spec.max_workers < stages or spec.max_workers == former > 1:
+    if spec.max_workers < workers or spec.max_workers == former > 1:
         other.ClearField("max_workers")
-    other.request_budget = max(spec.request_budget, stages)
+    other.request_budget = max(spec.request_budget, workers)
     if spec.sync == str(SyncMethod()):
         other.ClearField("sync")
     return complete_spec(other)

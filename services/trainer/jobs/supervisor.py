@@ -1,16 +1,13 @@
 """The jobs that live here: takes new ones, resumes those of before a restart, cancels."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from peerloom.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from peerloom.errors import FailedPreconditionError, UnavailableError
 from peerloom.kit import tracing
 from peerloom.kit.clock import Clock, to_timestamp
 from peerloom.kit.database import SqlThread
-from peerloom.kit.dialing import SelectorPeer
 from peerloom.kit.ids import new_job_id
-from peerloom.kit.job_inputs import inputs_of
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.kit.logs import get_logger
 from peerloom.kit.settling import ask_until_known, is_in_doubt
@@ -19,9 +16,8 @@ from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.runner import JobDependencies, JobRunner
 from peerloom.services.trainer.jobs.specs import complete_spec, resumed_spec, why_not_resumable
-from peerloom.services.trainer.models.distributing import Distributor
+from peerloom.services.trainer.jobs.submission import SubmissionChecks
 from peerloom.services.trainer.store import TrainerStore
-from peerloom.v1.selector_pb2 import ListPoliciesRequest
 from peerloom.v1.trainer_pb2 import Job, JobSpec, JobState, NetworkTraffic
 
 _log = get_logger()
@@ -55,16 +51,14 @@ class JobSupervisor:
         store: TrainerStore,
         sql: SqlThread,
         queue: CommitQueue,
-        selector: Callable[[], Awaitable[SelectorPeer]],
-        distributor: Distributor,
+        checks: SubmissionChecks,
         dependencies: JobDependencies,
         clock: Clock,
     ) -> None:
         self._store = store
         self._sql = sql
         self._queue = queue
-        self._selector = selector
-        self._distributor = distributor
+        self._checks = checks
         self._dependencies = dependencies
         self._clock = clock
         self._running: dict[str, _Running] = {}
@@ -75,10 +69,7 @@ class JobSupervisor:
     async def submit(self, spec: JobSpec, request_id: str, owner: str = "") -> Job:
         """Stores and starts a job for `owner`. Raises InvalidArgumentError or NotFoundError."""
         full = complete_spec(spec)
-        if full.policy:
-            await self._check_policy(full.policy)
-        for digest in inputs_of(full):
-            await self._distributor.know(digest)
+        await self._checks.check(full)
         job = submitted(new_job_id(), full, self._clock.wall_s(), owner, tracing.traceparent())
         tracing.note(job=job.job_id)
         # A caller that gives up must not leave a job that is stored and that nobody runs.
@@ -169,10 +160,3 @@ class JobSupervisor:
             await running.ended.wait()
             job, last_sequence = await self._sql.run(self._store.find_job, job_id)
         return job, last_sequence
-
-    async def _check_policy(self, policy: str) -> None:
-        selector = await self._selector()
-        answer = await selector.call(selector.stub.ListPolicies, ListPoliciesRequest(), 5.0)
-        names = [known.name for known in answer.policies]
-        if policy not in names and ":" not in policy:
-            raise NotFoundError.of_name("policy", policy, names)

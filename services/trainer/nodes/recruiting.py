@@ -13,6 +13,7 @@ from peerloom.kit.ids import new_request_id, new_worker_id
 from peerloom.kit.job_inputs import inputs_of
 from peerloom.kit.limits import MAX_SLOTS
 from peerloom.services.trainer.jobs.audit_entries import dismissed_nodes
+from peerloom.services.trainer.jobs.plan_entries import unfit_nodes
 from peerloom.services.trainer.models.distributing import Distributor
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.nodes.offers import Offer, counts_as_unfinished, take_slots
@@ -80,7 +81,7 @@ class Recruiter:
             return ""
 
     async def select(self, job: Job) -> SelectNodesResponse:
-        """Asks the selector whom to ask; not those who lied in this job.
+        """Asks the selector whom to ask; not those who lied in this job, or lacked memory for it.
 
         Raises UnavailableError, or NotFoundError for the policy.
         """
@@ -89,7 +90,7 @@ class Recruiter:
             requirements=job.spec.requirements,
             request_budget=job.spec.request_budget,
             policy=job.spec.policy,
-            excluded_nodes=sorted(dismissed_nodes(job)),
+            excluded_nodes=sorted(dismissed_nodes(job) | unfit_nodes(job)),
         )
         return await selector.call(selector.stub.SelectNodes, request, self._timeout_s)
 

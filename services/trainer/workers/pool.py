@@ -188,18 +188,18 @@ class WorkerPool:
             self._record.worker_dismissed(worker_id, (departure and departure.reason) or reason)
             self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
 
-    def lose(self, worker_id: str, reason: str) -> None:
-        """This worker will not come back."""
+    def lose(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
+        """This worker will not come back; `is_unfit`: nor is its node asked again, and not to blame."""
         tracked = self._tracked.get(worker_id)
         if tracked is None or isinstance(tracked.state.phase, Lost):
             return
         tracked.heartbeats.stop()
         self._put(tracked.state.lost())
-        self._record.worker_lost(worker_id, reason)
+        self._record.worker_lost(worker_id, reason, is_unfit=is_unfit)
         worker = self._record.worker(worker_id)
         self.last_loss = f"{worker_id} on {worker.node_name}: {reason}"
         # A node that is gone with its agent was interrupted; the registry tells of that, once.
-        if not tracked.state.is_departing and worker.node_id not in self._nodes_away:
+        if not (is_unfit or tracked.state.is_departing or worker.node_id in self._nodes_away):
             self._witness.unfinished(worker.node_id, f"{worker_id} was lost: {reason}")
         self._changed.set()
 
@@ -208,9 +208,9 @@ class WorkerPool:
         self.lose(worker_id, reason)
         self.given_up.put_nowait(worker_id)
 
-    def refuse(self, worker_id: str, reason: str) -> None:
-        """This worker says what can't be true: it is lost, and told to end."""
-        self.lose(worker_id, reason)
+    def refuse(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
+        """This worker says what can't be true, or that it `is_unfit`: it is lost, and told to end."""
+        self.lose(worker_id, reason, is_unfit=is_unfit)
         self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
 
     def expel(self, node_id: str, reason: str) -> None:

@@ -240,4 +240,4 @@ class WorkerSessions:
             node_name = self._record.worker(worker_id).node_name
             self._pool.fail(f"{worker_id} on {node_name}: {failed.reason}")
         else:
-            self._pool.lose(worker_id, failed.reason)
+            self._pool.refuse(worker_id, failed.reason, is_unfit=True)

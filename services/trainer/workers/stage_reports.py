@@ -45,6 +45,13 @@ def why_not_stage(job: Job, stage: ModelStage) -> str:
     if stages == 1 or stage.number >= stages or not stage.first_layer < stage.end_layer <= MAX_LAYERS:
         held = f"layers {stage.first_layer} to {stage.end_layer} as stage {stage.number}"
         return f"it says that it holds {held}, and the job's plan is {job.spec.plan or 'data'}"
+    widths = (
+        (1,) * stages if is_auto_plan(job.spec.plan) else parse_plan("spec.plan", job.spec.plan).ranks.widths
+    )
+    workers = stage.workers or 1
+    if workers != widths[stage.number] or stage.turn >= workers:
+        held = f"stage {stage.number} as worker {stage.turn} of {workers}"
+        return f"it says that it holds {held}, and the job's plan is {job.spec.plan}"
     if max(len(stage.first_name), len(stage.last_name)) > MAX_LAYER_CHARACTERS:
         return f"its layers' names have more than {MAX_LAYER_CHARACTERS} characters"
     return ""

@@ -57,10 +57,14 @@ class Holders:
         return ArtifactHolder("trainer", (await self._services.trainer.peer()).address, "")
 
     async def everybody(self) -> list[ArtifactHolder]:
-        """All living nodes and the trainer, as far as they can be found."""
-        none: list[ArtifactHolder] = []
-        nodes = await self._quietly(lambda: self.nodes(""), none)
+        """All living nodes and the trainer, as far as they can be found. Raises what hid them all."""
         trainer = await self._quietly(self.trainer, None)
+        try:
+            nodes = await self.nodes("")
+        except PeerloomError as error:
+            if trainer is None and error.reason != "NO_NODE":
+                raise
+            nodes = []
         return [*nodes, *([trainer] if trainer else [])]
 
     async def list_at(self, holder: ArtifactHolder) -> list[artifact_pb2.Artifact]:

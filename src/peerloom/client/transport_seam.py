@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from peerloom.client.address import Address, find_address
 from peerloom.client.loop_thread import LoopThread
@@ -12,12 +13,23 @@ from peerloom.kit.dialing import Dialer
 from peerloom.kit.identity import Identity
 from peerloom.kit.tracing_setup import start_client_tracing
 
+if TYPE_CHECKING:
+    from peerloom.inference.client.local_model import LocalMachine
+
+
+def own_machine(clock: Clock) -> "LocalMachine":
+    """What runs models in this process."""
+    from peerloom.inference.client.local_model import OwnMachine  # here, because it brings numpy
+
+    return OwnMachine(clock)
+
 
 @dataclass(frozen=True)
 class TransportSeam:
     """How channels open, what time it is, and where the coroutines of a client without async run.
 
-    `trace` begins to trace this process, where its environment asks for that.
+    `trace` begins to trace this process, where its environment asks for that; `local_machine` runs models
+    in this process.
     `address` is where every client goes, whatever address, profile or login there is; None: each finds its
     own. `peerloom.testing` makes one for a system in memory.
     """
@@ -28,6 +40,7 @@ class TransportSeam:
     loop_thread: Callable[[], LoopThread] = LoopThread
     address: Address | None = None
     trace: Callable[[], None] = start_client_tracing
+    local_machine: Callable[[Clock], "LocalMachine"] = own_machine
 
     def find_address(self, argument: str | None, identity: str, profile: str) -> Address:
         """The registry's address. Raises what `find_address` of an argument raises."""

@@ -11,6 +11,7 @@ close_ups     the same for one thing that somebody looks at
 terminal_rows what a terminal shows of the pages, in its width; `terminal_window` shows it, and takes keys
 terminal_snapshot the same as plain text
 window        the web server: the pages' files, and one stream of events for each browser
+own_names     refuses requests by other names than the dashboard's own
 posted        what a page of ours may send, and how a refusal is answered
 questions     a model is asked
 permitted_actions  a node is drained, a job cancelled: for those who have the token

@@ -31,10 +31,13 @@ class Availability:
 
 
 def services_page(availability: dict[str, Availability], address: str) -> dict[str, Any]:
-    """What the banner shows; when a service answered is told only while it is away."""
+    """What the banner shows; when a service answered is told only while it is away.
+
+    Of one that has not `told` anything yet nothing is known: what it would tell is no empty list.
+    """
     services = {
         name: {
-            "awaited": one.is_news,
+            "told": one.answered_time is not None,
             "away_since": one.away_since,
             "answered": one.answered_time if one.away_since else None,
             "trouble": one.trouble,

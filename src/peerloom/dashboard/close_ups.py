@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from peerloom.client.async_client import AsyncClient
+from peerloom.client.jobs import AsyncJobHandle
 from peerloom.dashboard.board import Board
 from peerloom.dashboard.job_page import JobPage
 from peerloom.dashboard.listings import artifact_rows, belief_steps
@@ -18,6 +19,11 @@ NODE_EVERY_S, ARTIFACTS_EVERY_S = 2.0, 5.0
 HISTORY_LIMIT = 200
 # Jobs whose events are kept after somebody looked at them; the one looked at longest ago goes first.
 FOLLOWED_LIMIT = 16
+
+
+def job_section(job_id: str) -> str:
+    """The name of the section with a job's page."""
+    return f"job:{job_id}"
 
 
 def events_section(job_id: str) -> str:
@@ -50,40 +56,51 @@ class CloseUps:
 
     def look_at(self, job_id: str) -> str:
         """Follows a job from now on; returns the name of its section."""
-        name = f"job:{job_id}"
-        task = self._jobs.get(name)
+        task = self._jobs.get(job_id)
         if task is None or task.done():
-            page = JobPage()
-            self._board.pin(name, page.page)
-            self._board.pin(events_section(job_id), page.events)
-            self._jobs[name] = self._tasks.create_task(self._follow_job(job_id, name, page))
-        self._jobs.move_to_end(name)
+            self._pin_job(job_id)
+            self._jobs[job_id] = self._tasks.create_task(self._follow_job(job_id))
+        self._jobs.move_to_end(job_id)
         while len(self._jobs) > FOLLOWED_LIMIT:
             oldest, task = self._jobs.popitem(last=False)
             task.cancel()
-            self._board.unpin(oldest)
-            self._board.unpin(events_section(oldest.partition(":")[2]))
-        return name
+            self._board.unpin(job_section(oldest))
+            self._board.unpin(events_section(oldest))
+        return job_section(job_id)
 
-    async def _follow_job(self, job_id: str, name: str, page: JobPage) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            asking = tasks.create_task(self._keep_status(job_id, name, page))
+    async def _follow_job(self, job_id: str) -> None:
+        """Shows a job until it has ended; where the trainer can't tell of it, why, until it can."""
+        while True:
             try:
-                job = await self._client.job(job_id)
-                async for event in job.watch():
-                    page.apply(event)
-                    self._board.touch(name)
-                page.refresh(await job.status())
+                await self._watch_job(await self._client.job(job_id), job_id)
+                return
             except PeerloomError as error:
-                self._board.show(name, {"trouble": error.message, "id": job_id})
-            asking.cancel()
-        self._board.touch(name)
+                self._board.show(job_section(job_id), {"trouble": error.message, "id": job_id})
+            await asyncio.sleep(STATUS_EVERY_S)
 
-    async def _keep_status(self, job_id: str, name: str, page: JobPage) -> None:
+    async def _watch_job(self, job: AsyncJobHandle, job_id: str) -> None:
+        page, name = self._pin_job(job_id), job_section(job_id)
+        asking = self._tasks.create_task(self._keep_status(job, name, page))
+        try:
+            async for event in job.watch():
+                page.apply(event)
+                self._board.touch(name)
+            page.refresh(await job.status())
+            self._board.touch(name)
+        finally:
+            asking.cancel()
+
+    def _pin_job(self, job_id: str) -> JobPage:
+        page = JobPage()
+        self._board.pin(job_section(job_id), page.page)
+        self._board.pin(events_section(job_id), page.events)
+        return page
+
+    async def _keep_status(self, job: AsyncJobHandle, name: str, page: JobPage) -> None:
         """The snapshot has what events don't tell: the ledger, checkpoints, the state of each worker."""
         while True:
             try:
-                page.refresh(await (await self._client.job(job_id)).status())
+                page.refresh(await job.status())
                 self._board.touch(name)
             except PeerloomError:
                 pass  # the trainer's availability tells of it
@@ -93,6 +110,7 @@ class CloseUps:
         return {"name": name, "steps": belief_steps(await self._client.belief_history(name, HISTORY_LIMIT))}
 
     async def _artifacts(self) -> dict[str, Any]:
+        await self._client.nodes()  # fails while the registry is away, where the list would be without nodes
         return {"rows": artifact_rows(await self._client.artifacts.list())}
 
     @contextmanager

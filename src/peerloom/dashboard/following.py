@@ -77,7 +77,8 @@ class SystemFollower:
                     self._touch("nodes", "events")
             except FailedPreconditionError:  # events are missing: what is known is no ground to go on from
                 self._network = NetworkPage()
-                self._touch("nodes", "events")
+                self._availability["registry"] = Availability()  # it has told nothing of these yet
+                self._touch("nodes", "events", "services")
             except PeerloomError:
                 pass  # lists tell the same, a little later; who asks for them says what is away
             await asyncio.sleep(ASK_EVERY_S)
@@ -105,7 +106,8 @@ class SystemFollower:
 
     async def _ask_registry(self) -> None:
         page, asked_at = self._network, self._network.sequence
-        page.refresh(await self._client.nodes(), asked_at)
+        nodes = await self._client.nodes()
+        self._network.refresh(nodes, asked_at if page is self._network else 0)
         self._touch("nodes")
 
     async def _ask_selector(self) -> None:

@@ -79,4 +79,7 @@ def _check_origin(request: Request) -> None:
         raise InvalidArgumentError("What is posted here has to be application/json.")
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
-        raise PermissionDeniedError(f"A page of {origin} may not ask this of the dashboard.")
+        raise PermissionDeniedError(
+            f"A page of {origin} may not ask this of the dashboard, which is {request.headers.get('host')} "
+            "here. If a proxy shows it there, have the proxy pass the browser's Host on."
+        )

@@ -95,22 +95,36 @@ def shortened(text: str, limit: int) -> str:
     return text if cell_len(text) <= limit else set_cell_size(text, limit - 1).rstrip() + "…"
 
 
-def summary_line(nodes: Sequence[Mapping[str, Any]], jobs: Sequence[Mapping[str, Any]]) -> str:
-    """E.g. "3 of 4 nodes alive, 5 of 8 slots in use, 1 job running"."""
+def summary_line(section: Callable[[str], Any]) -> str:
+    """E.g. "3 of 4 nodes alive, 5 of 8 slots in use, 1 job going on", from the board's sections.
+
+    A service that has told nothing yet leaves its part unknown; so are slots of which nobody told the use.
+    """
+    services, nodes = section("services")["services"], section("nodes")
     alive = [row for row in nodes if row["state"] == "alive"]
-    used, slots = sum(row["used"] or 0 for row in alive), sum(row["slots"] for row in alive)
-    going = sum(not row["ended"] for row in jobs)
-    running = f"{going} job{'' if going == 1 else 's'} going on"
-    return f"{len(alive)} of {len(nodes)} nodes alive, {used} of {slots} slots in use, {running}"
+    told = [row for row in alive if row["used"] is not None]
+    used, slots = sum(row["used"] for row in told), sum(row["slots"] for row in told)
+    in_use = f"{used} of {slots} slots in use" if told or not alive else "slots in use unknown"
+    of_nodes = f"{len(alive)} of {len(nodes)} nodes alive, {in_use}"
+    going = sum(not row["ended"] for row in section("jobs"))
+    of_jobs = f"{going} job{'' if going == 1 else 's'} going on"
+    parts = {"registry": (of_nodes, "nodes unknown"), "trainer": (of_jobs, "jobs unknown")}
+    return ", ".join(known if services[name]["told"] else unknown for name, (known, unknown) in parts.items())
 
 
 def trouble_lines(services: Mapping[str, Any], width: int) -> list[str]:
     """A line of at most `width` for each service that is away, with what its last call said."""
     return [
-        shortened(f"{name} away since {_clock_time(one['away_since'])}: {escaped(one['trouble'], '')}", width)
+        shortened(f"{name} away since {_clock_time(one['away_since'])}{_as_of(one)}", width)
         for name, one in services["services"].items()
         if one["away_since"]
     ]
+
+
+def _as_of(service: Mapping[str, Any]) -> str:
+    """How old what it told is, if it told something, and why it doesn't now."""
+    told = f" (shown as of {_clock_time(service['answered'])})" if service["told"] else ""
+    return f"{told}: {escaped(service['trouble'], '')}"
 
 
 def lines_of(table: TerminalTable) -> list[str]:
@@ -122,7 +136,7 @@ def lines_of(table: TerminalTable) -> list[str]:
 def snapshot_lines(section: Callable[[str], Any], width: int) -> list[str]:
     """All that the window shows at once, from the board's sections, as plain lines."""
     nodes, jobs = section("nodes"), section("jobs")
-    lines = [summary_line(nodes, jobs), *trouble_lines(section("services"), width)]
+    lines = [summary_line(section), *trouble_lines(section("services"), width)]
     for columns, rows in ((NODE_COLUMNS, nodes), (JOB_COLUMNS, jobs)):
         if rows:
             lines += ["", *lines_of(table_within(columns, rows, width))]

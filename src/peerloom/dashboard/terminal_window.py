@@ -28,7 +28,7 @@ from peerloom.dashboard.terminal_rows import (
     table_within,
     trouble_lines,
 )
-from peerloom.kit.printable import Column
+from peerloom.kit.printable import Column, escaped
 
 PAUSE_S = 0.25  # between two looks at the board: what changes more often is shown together
 _SCROLLBAR = 2
@@ -165,7 +165,7 @@ class TerminalWindow(App[None]):
         home, section = self.screen_stack[0], self._board.section
         nodes, jobs = section("nodes"), section("jobs")
         with self.batch_update():
-            home.query_one("#summary", Static).update(summary_line(nodes, jobs))
+            home.query_one("#summary", Static).update(summary_line(section))
             trouble = trouble_lines(section("services"), self.size.width)
             home.query_one("#trouble", Static).update("\n".join(trouble))
             home.query_one("#nodes", PageTable).show(nodes)
@@ -183,10 +183,10 @@ class TerminalWindow(App[None]):
             section = self._look_at(key)
             screen = EventsScreen(key, lambda: self._of_job(section, key))
         else:
-            node = next((row for row in self._board.section("nodes") if row["id"] == key), None)
+            node = self._node(key)
             if node is None:
                 return
-            screen = EventsScreen(node["name"], lambda: self._of_node(node))
+            screen = EventsScreen(node["name"], lambda: self._of_node(key, node["name"]))
         self.push_screen(screen)
         self.call_after_refresh(self.show)
 
@@ -195,9 +195,15 @@ class TerminalWindow(App[None]):
         losses = page["steps"]["loss"] if "steps" in page else ()
         return Happened(job_line(page), self._board.section(events_section(job_id)) or (), losses)
 
-    def _of_node(self, node: Mapping[str, Any]) -> Happened:
-        events = [one for one in reversed(self._board.section("events")) if one["node"] == node["name"]]
-        return Happened(f"{node['state']}: {node['reason']}", events)
+    def _of_node(self, node_id: str, name: str) -> Happened:
+        """As it is now, and not as it was when it was chosen."""
+        node = self._node(node_id)
+        events = [one for one in reversed(self._board.section("events")) if one["node"] == name]
+        head = f"{node['state']}: {node['reason']}" if node else "The registry knows it no more."
+        return Happened(escaped(head, ""), events)
+
+    def _node(self, node_id: str) -> Mapping[str, Any] | None:
+        return next((row for row in self._board.section("nodes") if row["id"] == node_id), None)
 
 
 async def show_in_terminal(connect: Callable[[], AsyncClient]) -> None:

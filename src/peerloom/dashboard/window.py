@@ -14,7 +14,6 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -25,6 +24,7 @@ from peerloom.client.async_client import AsyncClient
 from peerloom.dashboard.board import Board
 from peerloom.dashboard.following import kept_following
 from peerloom.dashboard.log_tails import logs_route
+from peerloom.dashboard.own_names import OwnNames
 from peerloom.dashboard.permitted_actions import actions_route
 from peerloom.dashboard.questions import questions_route
 from peerloom.errors import UnavailableError
@@ -34,6 +34,7 @@ STATIC = Path(__file__).parent / "static"
 SECTIONS = ("window", "services", "nodes", "events", "jobs", "models", "beliefs", "testbed")
 PAUSE_S = 0.25  # between two looks at the board: what changes more often is shown together
 SIGN_OF_LIFE_S = 15.0
+UNBUFFERED = {"X-Accel-Buffering": "no"}  # nginx, and those that follow it, would keep a stream back
 HEADERS = (
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'"),
     (b"x-content-type-options", b"nosniff"),
@@ -75,7 +76,8 @@ def web_application(
 
     async def stream(request: Request) -> Response:
         page, item = (request.query_params.get(name, "") for name in ("page", "item"))
-        return StreamingResponse(_changes(board, looking(page, item)), media_type="text/event-stream")
+        changes = _changes(board, looking(page, item))
+        return StreamingResponse(changes, media_type="text/event-stream", headers=UNBUFFERED)
 
     pages: list[BaseRoute] = [
         Route("/", index),
@@ -86,8 +88,7 @@ def web_application(
     routes: list[BaseRoute] = [Mount(base_path, routes=pages)]
     if base_path:
         routes.insert(0, Route(base_path, lambda _: RedirectResponse(f"{base_path}/")))
-    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    return Starlette(routes=routes, middleware=[Middleware(SafeHeaders), trusted])
+    return Starlette(routes=routes, middleware=[Middleware(SafeHeaders), Middleware(OwnNames, hosts=hosts)])
 
 
 async def _changes(board: Board, looking: AbstractContextManager[list[str]]) -> AsyncGenerator[str, None]:

@@ -8,33 +8,37 @@ from itertools import pairwise
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
+from peerloom.kit.stage_ranks import StageRanks
 from peerloom.kit.sync_method import BF16, INT8, NONE
 
-DATA, PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
+DATA, PIPELINE, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "data",
     "pipeline",
+    "widths",
     "micro_batches",
     "order",
     "activations",
     "shadow",
 )
-AUTO = "auto"
-_KEYS = (PIPELINE, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
+AUTO, _SLASH = "auto", "/"
+_KEYS = (PIPELINE, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
 ON, OFF = "on", "off"
 ORDERS, ACTIVATION_CODECS = (ONE_F_ONE_B, GPIPE), (NONE, BF16, INT8)
+# There are as many workers at most as stages may be.
 MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 512
 # With M micro-batches each of K stages idles for (K - 1) / (M + K - 1) of a step: a fifth with four a stage.
-MICRO_BATCHES_A_STAGE = 4
+MICRO_BATCHES_A_WORKER = 4
 
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """`stages` workers with consecutive layers each; 1: each worker holds the whole model.
+    """`stages` of consecutive layers, on a worker each; 1: each worker holds the whole model.
 
     `starts` are the layers, from 0, at which all but the first stage begin; empty: chosen by cost. A batch is
     computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of ORDERS; `activations`
     is the codec of what goes from stage to stage, and of its gradients, one of ACTIVATION_CODECS. With
-    `shadow` each stage's state is kept by another worker too.
+    `shadow` each stage's state is kept by another worker too. `widths` are the stages' workers, who take
+    turns at the micro-batches; empty: one each.
     """
 
     stages: int = 1
@@ -43,6 +47,12 @@ class ParallelPlan:
     order: str = ONE_F_ONE_B
     activations: str = NONE
     shadow: bool = True
+    widths: tuple[int, ...] = ()
+
+    @property
+    def ranks(self) -> StageRanks:
+        """Who of a pipeline's workers has which stage."""
+        return StageRanks(self.widths or (1,) * self.stages)
 
     @property
     def is_pipeline(self) -> bool:
@@ -55,18 +65,20 @@ class ParallelPlan:
         how = ":".join(map(str, self.starts)) if self.starts else str(self.stages)
         # One start alone would read as a number of stages.
         colon = ":" if len(self.starts) == 1 else ""
+        widths = f",{WIDTHS}={_SLASH.join(map(str, self.widths))}" if self.widths else ""
         order = f",{ORDER}={self.order}" if self.order != ONE_F_ONE_B else ""
         activations = f",{ACTIVATIONS}={self.activations}" if self.activations != NONE else ""
         shadow = "" if self.shadow else f",{SHADOW}={OFF}"
-        return f"{PIPELINE}={how}{colon},{MICRO_BATCHES}={self.micro_batches}{order}{activations}{shadow}"
+        how += f"{colon}{widths},{MICRO_BATCHES}={self.micro_batches}"
+        return f"{PIPELINE}={how}{order}{activations}{shadow}"
 
 
 def parse_plan(field: str, text: str) -> ParallelPlan:
     """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…" and more of its pairs.
 
-    These are "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off". "pipeline=5:" begins the
-    second of two stages at layer 5. Raises InvalidArgumentError with the limit that was passed, or the
-    nearest word.
+    These are "widths=2/1", "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off".
+    "pipeline=5:" begins the second of two stages at layer 5. Raises InvalidArgumentError with the limit that
+    was passed, or the nearest word.
     """
     if len(text) > MAX_PLAN_CHARACTERS:
         limit = f"at most {MAX_PLAN_CHARACTERS} characters"
@@ -87,15 +99,24 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         raise InvalidArgumentError.of_field(field, text, limit)
     starts = _starts(field, text, given[PIPELINE]) if ":" in given[PIPELINE] else ()
     stages = len(starts) + 1 if starts else _number(field, text, PIPELINE, given[PIPELINE], 2, MAX_STAGES)
-    usual = str(MICRO_BATCHES_A_STAGE * stages)
+    widths = _widths(field, text, given[WIDTHS], stages) if WIDTHS in given else ()
+    usual = str(MICRO_BATCHES_A_WORKER * (sum(widths) or stages))
     number = given.get(MICRO_BATCHES, usual)
+    micro_batches = _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES)
+    if widths and max(widths) > micro_batches:
+        limit = (
+            f"at least {max(widths)} {MICRO_BATCHES}: the workers of a stage take turns at them, and with "
+            f"{micro_batches} some of {max(widths)} would have nothing to compute"
+        )
+        raise InvalidArgumentError.of_field(field, text, limit)
     return ParallelPlan(
         stages,
         starts,
-        _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES),
+        micro_batches,
         _word(field, text, ORDER, given.get(ORDER, ONE_F_ONE_B), ORDERS),
         _word(field, text, ACTIVATIONS, given.get(ACTIVATIONS, NONE), ACTIVATION_CODECS),
         _word(field, text, SHADOW, given.get(SHADOW, ON), (ON, OFF)) == ON,
+        widths,
     )
 
 
@@ -126,6 +147,19 @@ def _starts(field: str, text: str, value: str) -> tuple[int, ...]:
         limit = f"at most {MAX_STAGES - 1} layers in growing order, as in {PIPELINE}=3:7:12"
         raise InvalidArgumentError.of_field(field, text, limit)
     return starts
+
+
+def _widths(field: str, text: str, value: str, stages: int) -> tuple[int, ...]:
+    words = value.split(_SLASH)
+    widths = tuple(_number(field, text, "a stage's workers", word, 1, MAX_STAGES) for word in words)
+    if len(widths) != stages:
+        example = _SLASH.join(["2", *["1"] * (stages - 1)])
+        limit = f"a width for each of the {stages} stages, as in {WIDTHS}={example}, not {len(widths)}"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    if sum(widths) > MAX_STAGES:
+        limit = f"at most {MAX_STAGES} workers in all stages, not {sum(widths)}"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return widths if max(widths) > 1 else ()
 
 
 def _word(field: str, text: str, what: str, word: str, known: tuple[str, ...]) -> str:

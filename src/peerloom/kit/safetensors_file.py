@@ -56,7 +56,7 @@ def check_parameters(path: Path, agreed: str) -> RawInput | None:
 
 
 def _digest(file: BinaryIO) -> str:
-    header, begin = _read_header(file)
+    header, begin = read_header(file)
     buffers = _buffers(header.pop("__metadata__", {}))
     sha = hashlib.sha256()
     for name in sorted(header.keys() - buffers):
@@ -74,8 +74,8 @@ def _digest(file: BinaryIO) -> str:
     return sha.hexdigest()
 
 
-def _read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
-    """The header, and where the tensors' bytes begin."""
+def read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
+    """The header, and where the tensors' bytes begin. Raises ValueError for a file that isn't safetensors."""
     size_bytes = int.from_bytes(file.read(8), "little")
     if not 2 <= size_bytes <= HEADER_LIMIT_BYTES:
         raise ValueError(f"its header has {size_bytes:,} bytes")
@@ -87,7 +87,7 @@ def _read_header(file: BinaryIO) -> tuple[dict[str, Any], int]:
 
 def _declared(file: BinaryIO) -> RawInput | None:
     file.seek(0)
-    header, _ = _read_header(file)
+    header, _ = read_header(file)
     try:
         text = header.get("__metadata__", {}).get(METADATA_KEY, "{}")
         check_text(METADATA_KEY, text, high=LONGEST_ORIGIN)

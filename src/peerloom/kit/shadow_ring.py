@@ -2,21 +2,33 @@
 
 from collections.abc import Sequence
 
+from peerloom.kit.stage_ranks import StageRanks
 
-def shadow_holders(node_ids: Sequence[str]) -> tuple[int, ...]:
-    """For each stage, on the node of the same place in `node_ids`, the stage whose worker keeps its shadow.
 
-    Each keeps one: that of the stage so many places before it, as few as put most shadows on another node.
-    Empty for fewer than two stages.
+def shadow_holders(node_ids: Sequence[str], ranks: StageRanks) -> tuple[int, ...]:
+    """For each stage the rank that has its state beside its own worker; `node_ids` are by rank.
+
+    Each rank keeps one shadow at most: of the stage whose worker is so many ranks before it, as few as put
+    most shadows on another node. A stage of several workers needs none: its second one has the state. Empty
+    where no stage needs one.
     """
-    stages = len(node_ids)
-    if stages < 2:
+    narrow = [ranks.of_stage(stage)[0] for stage, width in enumerate(ranks.widths) if width == 1]
+    if not narrow or ranks.workers < 2:
         return ()
-    shift = min(range(1, stages), key=lambda each: (_beside(node_ids, each), each))
-    return tuple((stage + shift) % stages for stage in range(stages))
+    shifts = range(1, ranks.workers)
+    shift = min(shifts, key=lambda each: (_beside(node_ids, narrow, each), each))
+    return tuple(
+        (ranks.of_stage(stage)[0] + shift) % ranks.workers if width == 1 else ranks.of_stage(stage)[1]
+        for stage, width in enumerate(ranks.widths)
+    )
 
 
-def _beside(node_ids: Sequence[str], shift: int) -> int:
+def ward_of(rank: int, holders: Sequence[int], ranks: StageRanks) -> int | None:
+    """The stage whose shadow a rank keeps, if any."""
+    own = ranks.stage_of(rank)
+    return next((stage for stage, holder in enumerate(holders) if holder == rank and stage != own), None)
+
+
+def _beside(node_ids: Sequence[str], narrow: Sequence[int], shift: int) -> int:
     """How many shadows would lie on the node of their stage."""
-    stages = len(node_ids)
-    return sum(node_ids[stage] == node_ids[(stage + shift) % stages] for stage in range(stages))
+    return sum(node_ids[rank] == node_ids[(rank + shift) % len(node_ids)] for rank in narrow)

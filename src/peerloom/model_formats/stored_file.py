@@ -11,7 +11,7 @@ from torch import Tensor
 
 from peerloom.errors import DataLossError
 from peerloom.kit.safetensors_file import METADATA_KEY, check_header
-from peerloom.worker.description import read_origin
+from peerloom.worker.model_origin import read_origin
 from peerloom.worker.updating.named_state import parted
 
 _COUNTERS, _MODEL = "counters", "model."

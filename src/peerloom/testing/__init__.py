@@ -15,13 +15,16 @@ they stand on is not. Workers follow a script.
     scripted_worker      the worker's real session without training: `scripted_session`, `scripted_state`,
                          `scripted_collective`, `scripted_starter`, `scripted_evaluator`, `agent_transfers`
     training_script      how such a training goes; `observer` is told of it
+    scripted_computing   what answers in place of torch, by a `model_script`; `scripted_inference` stands in
+                         for the process beside an agent that serves with it
     told_evidence        a node's past; `told_load` how busy its machine is
     process_globals      what changes in the process around
 """
 
 from peerloom.client.transport_seam import TransportSeam
 from peerloom.testing.in_memory_system import InMemorySystem
+from peerloom.testing.model_script import ModelScript, Question
 from peerloom.testing.told_evidence import TrackRecord
 from peerloom.testing.training_script import TrainingScript
 
-__all__ = ["InMemorySystem", "TrackRecord", "TrainingScript", "TransportSeam"]
+__all__ = ["InMemorySystem", "ModelScript", "Question", "TrackRecord", "TrainingScript", "TransportSeam"]

@@ -20,7 +20,9 @@ from peerloom.kit.clock import Clock
 from peerloom.testing import service_wiring
 from peerloom.testing.driven_loop import DrivenLoop, DrivenThread
 from peerloom.testing.memory_replicas import dialer_of
+from peerloom.testing.model_script import ModelScript, ModelScripts
 from peerloom.testing.process_globals import seeded, silent, untraced
+from peerloom.testing.scripted_computing import ScriptedMachine
 from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.simulated_processes import Main, MemoryWorld, Process, ProcessRun
 from peerloom.testing.told_evidence import TrackRecord, tell_evidence
@@ -41,9 +43,10 @@ class InMemorySystem:
     No socket, no process, no thread but one, and no time passes but while a client or one of these verbs
     waits: then it jumps from one event to the next. With the same `seed` the same calls find the same ids,
     choices and times. Begins with `nodes` nodes, "node1" and so on, of `slots` slots and an owner each.
-    Workers follow `script`, or that of their task (`script_task`); they compute nothing. A wait that
-    nothing ends fails after `limit_s` of the system's seconds, by DeadlineError. At most one such system is
-    open at a time: raises FailedPreconditionError.
+    Workers follow `script`, or that of their task (`script_task`), models `model` (`script_model`); they
+    compute nothing. At most `queue_samples` inputs wait at a node, from 1 on; with `computes_here` clients
+    could run models themselves. A wait that nothing ends fails after `limit_s` of the system's seconds, by
+    DeadlineError. At most one such system is open at a time: raises FailedPreconditionError.
     """
 
     def __init__(
@@ -53,15 +56,21 @@ class InMemorySystem:
         slots: int = 1,
         seed: int = 0,
         script: TrainingScript | None = None,
+        model: ModelScript | None = None,
+        queue_samples: int = 8192,
+        computes_here: bool = False,
         limit_s: float = 600.0,
     ) -> None:
         check_range("nodes", nodes, 0, 100)
+        check_range("queue_samples", queue_samples, 1, 10**9)
         check_range("limit_s", limit_s, 1.0, 1e6)
         self._opened = ExitStack()
         self._owners: dict[str, str] = {}
-        self._nodes = 0
+        self._queue_samples = queue_samples
+        self._names = [*SERVICES]
         try:
-            self._open(seed, limit_s, script)
+            self._open(seed, limit_s, script, computes_here=computes_here)
+            self._world.models = ModelScripts(model)
             names = [self._begin_node("", slots, "", {}) for _ in range(nodes)]
             self._wait(self._until_served())
             for name in names:
@@ -70,7 +79,7 @@ class InMemorySystem:
             self.close()
             raise
 
-    def _open(self, seed: int, limit_s: float, script: TrainingScript | None) -> None:
+    def _open(self, seed: int, limit_s: float, script: TrainingScript | None, *, computes_here: bool) -> None:
         self._opened.enter_context(seeded(seed))
         self._opened.enter_context(silent())
         self._opened.enter_context(untraced())
@@ -95,6 +104,7 @@ class InMemorySystem:
             loop_thread=lambda: DrivenThread(self._loop),
             address=Address(service_wiring.REGISTRY, "the system in memory"),
             trace=lambda: None,
+            local_machine=lambda clock: ScriptedMachine(self._world, computes=computes_here),
         )
         self._asking = AsyncClient(transport=self.transport)
 
@@ -117,6 +127,10 @@ class InMemorySystem:
     def script_task(self, task: str, script: TrainingScript) -> None:
         """How trainings of a task go from now on."""
         self._world.scripts.by_task[task] = script
+
+    def script_model(self, task: str, script: ModelScript) -> None:
+        """How models of a task answer from now on; what they take is in their files, from their training."""
+        self._world.models.by_task[task] = script
 
     def add_node(
         self,
@@ -173,11 +187,13 @@ class InMemorySystem:
 
     def freeze(self, name: str) -> None:
         """A node or service stops in mid-work, and answers nothing, until `thaw`; its workers go on."""
-        self._now(self._run_of(name).freeze)
+        for run in self._answering(name):
+            self._now(run.freeze)
 
     def thaw(self, name: str) -> None:
         """What was frozen goes on."""
-        self._now(self._run_of(name).thaw)
+        for run in self._answering(name):
+            self._now(run.thaw)
 
     def advance(self, seconds: float) -> None:
         """Lets so much of the system's time pass, 0 or more."""
@@ -206,13 +222,19 @@ class InMemorySystem:
 
     def _begin_node(self, name: str, slots: int, owner: str, labels: Mapping[str, str]) -> str:
         check_range("slots", slots, 0, 1024)
-        self._nodes += 1
-        name = name or f"node{self._nodes}"
+        number = len(self._names) - len(SERVICES) + 1
+        name = name or f"node{number}"
         if name in self._world.processes:
             raise InvalidArgumentError.of_field("name", name, "a name that no node or service has")
-        host = self._owners.setdefault(owner or f"the owner of {name}", f"10.0.1.{self._nodes}")
-        address = f"{host}:{_AGENT_PORT + self._nodes}"
-        main = partial(service_wiring.node_agent, slots=slots, address=address, labels=labels)
+        self._names.append(name)
+        host = self._owners.setdefault(owner or f"the owner of {name}", f"10.0.1.{number}")
+        main = partial(
+            service_wiring.node_agent,
+            slots=slots,
+            address=f"{host}:{_AGENT_PORT + number}",
+            labels=labels,
+            queue_samples=self._queue_samples,
+        )
         process = self._world.add(name, host, main)
         self._now(process.start)
         return name
@@ -236,11 +258,15 @@ class InMemorySystem:
             await asyncio.sleep(_POLL_S)
 
     def _process(self, name: str) -> Process:
-        processes = self._world.processes.items()
-        known = [each for each, process in processes if each != _CLIENT and not is_worker(process)]
-        if name not in known:
-            raise NotFoundError.of_name("node or service", name, known)
+        if name not in self._names:
+            raise NotFoundError.of_name("node or service", name, self._names)
         return self._world.processes[name]
+
+    def _answering(self, name: str) -> list[ProcessRun]:
+        """A node or service, and what answers for it beside it."""
+        run = self._run_of(name)
+        beside = [child.run for child in run.children if not is_worker(child) and child.run is not None]
+        return [run, *beside]
 
     def _run_of(self, name: str) -> ProcessRun:
         run = self._world.processes[name].run if name == _CLIENT else self._process(name).run

@@ -124,6 +124,10 @@ class ServerCall:
         """Who calls."""
         return f"ipv4:{self._line.client.host}:1"
 
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller's deadline; None: it has none."""
+        return None if self._deadline_s is None else max(0.0, self._deadline_s - self._loop.time())
+
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing: _Metadata = ()) -> None:
         """Ends the call with a status."""
         self._status = (code, details, trailing)

@@ -9,6 +9,9 @@ import json
 from dataclasses import dataclass, field
 
 from peerloom.kit.safetensors_file import METADATA_KEY
+from peerloom.worker.model_origin import ModelOrigin
+
+BUFFERS = ("evaluated",)
 
 
 @dataclass
@@ -31,13 +34,17 @@ class ScriptedState:
         """A number from 0 to 1, other for each way of training."""
         return hashlib.sha256(json.dumps(self.trail).encode()).digest()[0] / 255
 
-    def to_bytes(self) -> bytes:
-        """A safetensors file: what was evaluated may differ between workers, as buffers do."""
+    def to_bytes(self, origin: ModelOrigin | None = None) -> bytes:
+        """A safetensors file: what was evaluated may differ between workers, as buffers do.
+
+        A model's says of which `origin` it is, where a checkpoint has none.
+        """
+        metadata = origin.to_metadata() if origin else {METADATA_KEY: json.dumps({"buffers": BUFFERS})}
         trail, evaluated = json.dumps(self.trail).encode(), json.dumps(self.evaluated).encode()
         end = len(trail) + len(evaluated)
         header = json.dumps(
             {
-                "__metadata__": {METADATA_KEY: json.dumps({"buffers": ["evaluated"]})},
+                "__metadata__": metadata,
                 "trail": {"dtype": "U8", "shape": [len(trail)], "data_offsets": [0, len(trail)]},
                 "evaluated": {"dtype": "U8", "shape": [end - len(trail)], "data_offsets": [len(trail), end]},
             }

@@ -275,9 +275,9 @@ class ScriptedWorker:
     async def _finish(self, config: ConfigureGeneration, state: ScriptedState) -> WorkerFinished:
         model = Artifact()
         if config.rank == 0:
-            model = await self._agent.put(
-                state.to_bytes(), ArtifactKind.ARTIFACT_KIND_MODEL, "model.safetensors"
-            )
+            spec = self._spec
+            data = state.to_bytes(self.run.world.models.origin(spec.task, dict(spec.task_arguments)))
+            model = await self._agent.put(data, ArtifactKind.ARTIFACT_KIND_MODEL, "model.safetensors")
         return WorkerFinished(
             generation=config.generation,
             model=model,

@@ -7,10 +7,13 @@ import dataclasses
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from peerloom.artifacts.store import ArtifactStore
+from peerloom.inference.server import serving
+from peerloom.inference.server.config import InferenceConfig
 from peerloom.kit.database import Database
 from peerloom.kit.directory import Directory
 from peerloom.kit.lease import Lease
@@ -23,6 +26,7 @@ from peerloom.sandbox.kernel_support import SandboxSupport
 from peerloom.services.node_agent import __main__ as node_agent_main
 from peerloom.services.node_agent.agent_runtime import AgentRuntime
 from peerloom.services.node_agent.config import NodeConfig
+from peerloom.services.node_agent.inference_process import InferenceServer, ReachedAt
 from peerloom.services.node_agent.owner.inventory import LentMachine
 from peerloom.services.node_agent.owner.policy import HostUsage
 from peerloom.services.registry import __main__ as registry_main
@@ -35,7 +39,9 @@ from peerloom.services.trainer.jobs.sample_ledger import judge
 from peerloom.testing.memory_databases import MigratedDatabase, open_in_memory, prepare
 from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.memory_server import MemoryServer
+from peerloom.testing.scripted_computing import ScriptedComputing
 from peerloom.testing.scripted_evaluator import ScriptedEvaluator
+from peerloom.testing.scripted_inference import ScriptedInference
 from peerloom.testing.scripted_starter import ScriptedStarter
 from peerloom.testing.simulated_processes import ProcessRun
 from peerloom.testing.virtual_loop import VirtualLoop, current_run
@@ -152,8 +158,9 @@ async def node_agent(
     address: str = "",
     labels: Mapping[str, str] | None = None,
     registry: str = REGISTRY,
+    queue_samples: int = 0,
 ) -> None:
-    """As the agent's main."""
+    """As the agent's main; with `queue_samples`, which then may wait at it, it answers with models, too."""
     address, state = address or f"{run.host}:7403", run.process.disk.folder
     state.mkdir(parents=True, exist_ok=True)
     told = tuple(f"{name}={value}" for name, value in (labels or {}).items())
@@ -165,6 +172,7 @@ async def node_agent(
         name=run.name,
         slots=slots,
         labels=told,
+        inference=queue_samples > 0,
     )
 
     async def measure_speed() -> MachineSpeed:
@@ -181,12 +189,33 @@ async def node_agent(
         measure_speed=measure_speed,
         sandbox=SandboxSupport(7, seccomp=True),
         chance=_chance(run),
+        open_inference=partial(_inference, run, queue_samples),
     )
     async with _server(
         run, address, ("peerloom.v1.NodeAgentService", "peerloom.v1.ArtifactService")
     ) as server:
         run.stop = server.stop
         await node_agent_main.serve(config, server, runtime)
+
+
+def _inference(agent: ProcessRun, queue_samples: int, address: str, reached_at: ReachedAt) -> InferenceServer:
+    """The inference server beside an agent; its process does what the server's main does."""
+
+    async def serve(run: ProcessRun, folder: Path, tell_port: Callable[[int], None]) -> None:
+        config = InferenceConfig(
+            listen=f"{run.host}:0",
+            folder=str(folder),
+            agent=address,
+            registry=REGISTRY,
+            queue_samples=queue_samples,
+        )
+        server, dialer = _server(run, config.listen, serving.SERVICES), dialer_of(run)
+        run.stop = server.stop
+        tell_port(int(server.address.rpartition(":")[2]))
+        computing = ScriptedComputing(run.world, agent.name)
+        await serving.serve(config, server, dialer, VirtualClock(run.world.loop), computing)
+
+    return ScriptedInference(agent, serve, reached_at)
 
 
 def _chance(run: ProcessRun) -> random.Random:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from peerloom.testing.memory_network import MemoryNetwork
+from peerloom.testing.model_script import ModelScripts
 from peerloom.testing.observer import Observer
 from peerloom.testing.told_history import History
 from peerloom.testing.training_script import Scripts
@@ -184,6 +185,7 @@ class MemoryWorld:
     crashes: list[tuple[str, BaseException]] = field(default_factory=list)
     is_ending: bool = False
     scripts: Scripts = field(default_factory=Scripts)
+    models: ModelScripts = field(default_factory=ModelScripts)
     loads: dict[str, MachineLoad] = field(default_factory=dict)
     evaluator_dies: float = 0.0  # so often; no reason for a job to fail
     observed: Observer = field(init=False)

@@ -236,6 +236,7 @@ class JobSpec(_message.Message):
     plan: _builtins.str
     """How the model spreads over the workers: "data", each holds all of it, or "pipeline=K", 2 to 64 workers that hold
     consecutive layers each; "pipeline=3:7" names the layers, from 0, at which all but the first of them begin. With
+    widths=2/1 behind a comma the first of two stages has two workers, at most 64 in all, which take turns; with
     micro_batches=M, 1 to 4096, behind a comma a batch is computed in so many parts; at most 512 characters; empty:
     "data". In a job's record all pairs are there. Or "auto": the trainer takes "data" or a pipeline by what the workers
     tell of the model and their slots, and may take another one when workers come and go.
@@ -369,6 +370,7 @@ class Worker(_message.Message):
     AUDITS_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
     SHADOW_FIELD_NUMBER: _builtins.int
+    UNFIT_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Chosen by the trainer, "worker-" and 12 hexadecimal digits."""
     node_id: _builtins.str
@@ -385,6 +387,8 @@ class Worker(_message.Message):
     """The newest generation that it was a member of, from 1; 0: none yet."""
     audits: _builtins.int
     """Shares of others that it has computed again."""
+    unfit: _builtins.bool
+    """Its node lacked something that it needed, as memory: under this plan the job doesn't ask that node again."""
     @_builtins.property
     def stage(self) -> Global___ModelStage:
         """The part of the model that it holds, if that isn't all of it; unset before it has entered a generation."""
@@ -406,10 +410,11 @@ class Worker(_message.Message):
         audits: _builtins.int = ...,
         stage: Global___ModelStage | None = ...,
         shadow: Global___StageShadow | None = ...,
+        unfit: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow", "stage", b"stage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "unfit", b"unfit", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -487,6 +492,8 @@ class ModelStage(_message.Message):
     FIRST_NAME_FIELD_NUMBER: _builtins.int
     LAST_NAME_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    TURN_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The stage, from 0; that of rank 0 takes the inputs."""
     first_layer: _builtins.int
@@ -499,6 +506,10 @@ class ModelStage(_message.Message):
     """Name of the last one, likewise."""
     parameters: _builtins.int
     """Numbers in its parameters."""
+    workers: _builtins.int
+    """Workers that hold it, and take turns at a batch's micro-batches; 0: of a worker that knows of one only."""
+    turn: _builtins.int
+    """Which of them this one is, from 0: it computes each micro-batch whose number modulo `workers` is this."""
     def __init__(
         self,
         *,
@@ -508,10 +519,12 @@ class ModelStage(_message.Message):
         first_name: _builtins.str = ...,
         last_name: _builtins.str = ...,
         parameters: _builtins.int = ...,
+        workers: _builtins.int = ...,
+        turn: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "turn", b"turn", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3703,7 +3716,7 @@ class WorkerFailed(_message.Message):
     reason: _builtins.str
     """What is wrong, where, and what to do."""
     is_permanent: _builtins.bool
-    """The same would happen on any node: the job ends."""
+    """The same would happen on any node: the job ends. Otherwise it goes on, and asks this node no more."""
     def __init__(
         self,
         *,
@@ -3938,7 +3951,7 @@ class ConfigureGeneration(_message.Message):
 
     @_builtins.property
     def stage_shares(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """How much of the model's cost each stage of a pipeline should have, in comparison; empty: as much each."""
+        """How much of the model's cost each stage of a pipeline should have, in comparison; empty: as much a worker."""
 
     @_builtins.property
     def stage_starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -3946,13 +3959,15 @@ class ConfigureGeneration(_message.Message):
 
     @_builtins.property
     def state_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each stage the rank that has its state of `first_step`, which it goes on with; empty: it begins with a
-        checkpoint, or anew.
+        """For each rank of a pipeline the one that has its stage's state of `first_step`, which it goes on with; empty: all
+        begin with a checkpoint, or anew.
         """
 
     @_builtins.property
     def shadow_holders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each stage the rank that keeps a shadow of its state; empty: none is kept."""
+        """For each stage the rank that keeps a shadow of its state, or, where it has several workers, its second one;
+        empty: none is kept.
+        """
 
     @_builtins.property
     def beliefs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:

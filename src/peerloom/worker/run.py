@@ -32,6 +32,7 @@ from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.beginning import TaskBeginning, method_of, refuse_plain
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
+from peerloom.worker.failures import failure_of
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.generation_spans import FirstStep, generation_span
 from peerloom.worker.group.process_group import Group
@@ -61,18 +62,17 @@ def run_worker(assignment: Assignment, agent: AgentCommands) -> int:
     agent.listen(worker.ask_to_leave, worker.ask_to_stay)
     try:
         return worker.run()
-    except PeerloomError as error:
-        give_up(worker.session, error.message)
     except Exception as error:
-        traceback.print_exc()
-        give_up(worker.session, f"the task failed: {type(error).__name__}: {error}")
+        if not isinstance(error, PeerloomError):
+            traceback.print_exc()
+        give_up(worker.session, failure_of(error))
     return 1
 
 
-def give_up(session: TrainerSession, reason: str) -> None:
+def give_up(session: TrainerSession, failed: WorkerFailed) -> None:
     """Tells the trainer that this worker can't go on, and waits until it has heard it."""
-    _log.error("worker_failed", reason=reason)
-    session.say(WorkerSessionRequest(failed=WorkerFailed(reason=reason, is_permanent=True)))
+    _log.error("worker_failed", reason=failed.reason)
+    session.say(WorkerSessionRequest(failed=failed))
     while not isinstance(session.commands.get(timeout=30), EndWorker):
         pass
 

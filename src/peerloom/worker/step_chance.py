@@ -8,9 +8,12 @@ import numpy as np
 import torch
 
 
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """Of all chance in a rank's part of a step: of the job's seed, the step and the rank alone; 63 bits."""
-    return hash((seed, step, rank)) & 0x7FFF_FFFF_FFFF_FFFF
+def seed_of(seed: int, step: int, *part: int) -> int:
+    """Of all chance in a part of a step: of the job's seed, the step and the part's numbers alone; 63 bits.
+
+    A part is a rank's, or a layer's of a micro-batch.
+    """
+    return hash((seed, step, *part)) & 0x7FFF_FFFF_FFFF_FFFF
 
 
 def seed_torch(device: torch.device, seed: int) -> None:

@@ -11,8 +11,9 @@ from peerloom.kit.sync_auto import first_method
 from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.declaration import check_declaration
-from peerloom.worker.description import ModelOrigin, origin_of
+from peerloom.worker.description import origin_of
 from peerloom.worker.group.process_group import Group
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.sharded import Sharded, StreamedSamples
 from peerloom.worker.step_chance import seed_all, seed_torch

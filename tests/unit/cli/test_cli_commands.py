@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from peerloom import Model, RawInput, ScaleShift, ScoreTerm, Standardise, errors
 from peerloom.cli.main import cli
-from peerloom.client.types import Accusation, AuditReport, Dismissal, JobState
+from peerloom.client.types import Accusation, AuditReport, Dismissal, JobState, Worker
 
 
 def run(*arguments: str, client: ClientDouble | None = None) -> Result:
@@ -300,12 +300,29 @@ def test_a_job_shows_what_came_of_its_audits() -> None:
     audits = AuditReport(9, (accusation,), (Dismissal("node-2", "bob", "it lied", ()),), ("the job: noise",))
     handle = HandleDouble()
     handle.status = lambda: replace(job("succeeded"), audits=audits)  # type: ignore[method-assign]
-    [line] = [
-        one
-        for one in run("jobs", "show", JOB_ID, client=ClientDouble(handle)).stdout.splitlines()
-        if one.startswith("audits")
-    ]
+    [line] = [one for one in _shown(handle) if one.startswith("audits")]
     assert " ".join(line.split()) == (
         "audits 9 shares computed again; 1 accusation that didn't suffice, of anna; dismissed bob: it lied; "
         "none on the job: noise"
     )
+
+
+def test_a_spare_worker_has_no_rank() -> None:
+    workers = (
+        Worker("w1", "node-1", "ada", 1, ended=False, end_reason="", generation=2),
+        Worker("w2", "node-2", "bob", 0, ended=False, end_reason=""),
+        Worker("w3", "node-3", "eve", 0, ended=True, end_reason="it was killed", generation=1),
+    )
+    handle = HandleDouble()
+    handle.status = lambda: replace(job("running"), workers=workers, generation=2)  # type: ignore[method-assign]
+    lines = [" ".join(one.split()) for one in _shown(handle)]
+    first = lines.index("RANK WORKER NODE STATE")
+    assert lines[first + 1 : first + 4] == [
+        "1 w1 ada working",
+        "w2 bob spare, or not yet ready",
+        "0 w3 eve it was killed",
+    ]
+
+
+def _shown(handle: HandleDouble) -> list[str]:
+    return run("jobs", "show", JOB_ID, client=ClientDouble(handle)).stdout.splitlines()

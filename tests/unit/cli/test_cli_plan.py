@@ -51,6 +51,21 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
     assert "tensor parallel) aren't searched" in shown.stdout
 
 
+def test_a_stage_of_several_slots_is_told_by_its_width(tmp_path: Path) -> None:
+    """The first layer takes twice as long as the second, and the slots have no room for both."""
+    costs = [(100, 2, 4), (100, 1, 2)]
+    layers = [
+        {"parameters": n, "forward_s": f, "backward_s": b, "output_bytes": 8, "kept_bytes": 0}
+        for n, f, b in costs
+    ]
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps(layers))
+    flags = ("--slots", "3", "--memory", "1.8kB", "--rate", "1Gbps", "--batch", "4", "--pass-overhead", "0")
+    shown = run("--layers", str(path), *flags)
+    assert shown.exit_code == 0, shown.output
+    assert "as a job's     --plan pipeline=1:,widths=2/1,micro_batches=" in shown.stdout
+
+
 def test_the_layers_of_a_task_are_those_of_its_jobs(tmp_path: Path) -> None:
     """Four slots that hold 3.4 kB: the parameters of layers 3 and 7 are in stages of their own."""
     known = CliRunner().invoke(cli, ("plan", "layers", "digits"))

@@ -5,11 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
-ALL_THERE = {"address": "127.0.0.1:1", "services": {"trainer": {"away_since": None, "trouble": ""}}}
-AWAY = {
-    "address": "127.0.0.1:1",
-    "services": {"trainer": {"away_since": TIME, "trouble": "it can't be reached\x1b"}},
-}
+HERE = {"told": True, "away_since": None, "answered": None, "trouble": ""}
+GONE = {"told": True, "away_since": TIME, "answered": TIME, "trouble": "it can't be reached\x1b"}
+ALL_THERE = {"address": "127.0.0.1:1", "services": {"registry": HERE, "trainer": HERE}}
+AWAY = {"address": "127.0.0.1:1", "services": {"registry": HERE, "trainer": GONE}}
 
 
 def node(name: str, **others: Any) -> dict[str, Any]:

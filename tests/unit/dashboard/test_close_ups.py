@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from peerloom import KeptArtifact, UnavailableError
+from peerloom import KeptArtifact, Node, UnavailableError
 from peerloom.dashboard.board import Board
 from peerloom.dashboard.close_ups import CloseUps
 from peerloom.dashboard.listings import artifact_rows
@@ -24,10 +24,13 @@ class Artifacts:
 
 
 class Client:
-    """Has artifacts, and nothing else is asked."""
+    """Has artifacts and a registry that answers, and nothing else is asked."""
 
     def __init__(self) -> None:
         self.artifacts = Artifacts()
+
+    async def nodes(self) -> Sequence[Node]:
+        return ()
 
 
 def kept(kind: Any, size_bytes: int) -> KeptArtifact:

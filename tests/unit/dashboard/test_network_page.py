@@ -114,4 +114,4 @@ def test_the_availability_of_who_answers_stays_the_same_text() -> None:
     """Else each answer would be news for every browser."""
     first, second = Availability().answered(100.0), Availability().answered(101.0)
     assert services_page({"registry": first}, "a:1") == services_page({"registry": second}, "a:1")
-    assert services_page({"registry": Availability()}, "a:1")["services"]["registry"]["awaited"] is True
+    assert services_page({"registry": Availability()}, "a:1")["services"]["registry"]["told"] is False

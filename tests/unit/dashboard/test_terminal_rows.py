@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from terminal_pages import AWAY, TIME, job, node, section_of
+from terminal_pages import AWAY, GONE, HERE, TIME, job, node, section_of
 
 from peerloom.dashboard.terminal_rows import (
     JOB_COLUMNS,
@@ -58,12 +58,26 @@ def test_a_row_has_its_figures_and_what_is_not_known_is_a_dash() -> None:
 def test_the_summary_counts_slots_of_those_that_live() -> None:
     nodes = [node("anna"), node("bert"), node("carl", state="dead", used=None)]
     jobs = [job("job-1"), job("job-2", ended=True)]
-    assert summary_line(nodes, jobs) == "2 of 3 nodes alive, 2 of 4 slots in use, 1 job going on"
+    assert summary_line(section_of(nodes, jobs)) == (
+        "2 of 3 nodes alive, 2 of 4 slots in use, 1 job going on"
+    )
+
+
+def test_the_summary_claims_nothing_of_what_nobody_told() -> None:
+    untold = {"address": "127.0.0.1:1", "services": {"registry": HERE, "trainer": {**GONE, "told": False}}}
+    silent = [node("anna", used=None)]
+    assert summary_line(section_of(silent, [], untold)) == (
+        "1 of 1 nodes alive, slots in use unknown, jobs unknown"
+    )
+    untold["services"] = {"registry": {**GONE, "told": False}, "trainer": HERE}
+    assert summary_line(section_of([], [], untold)) == "nodes unknown, 0 jobs going on"
 
 
 def test_who_is_away_is_named_within_the_width() -> None:
     clock = f"{TIME.astimezone():%H:%M:%S}"
-    assert trouble_lines(AWAY, 80) == [f"trainer away since {clock}: it can't be reached\\u001b"]
+    assert trouble_lines(AWAY, 80) == [
+        f"trainer away since {clock} (shown as of {clock}): it can't be reached\\u001b"
+    ]
     assert trouble_lines(AWAY, 20) == ["trainer away since…"]
 
 

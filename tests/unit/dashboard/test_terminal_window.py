@@ -98,11 +98,20 @@ async def test_tab_and_enter_show_what_happened_to_a_job_and_escape_goes_back() 
 
 
 async def test_enter_on_a_node_shows_what_happened_to_it() -> None:
-    async with window(Pages()) as pilot:
+    pages = Pages()
+    async with window(pages) as pilot:
         await pilot.press("down", "enter")
         await pilot.pause()
         log = pilot.app.screen.query_one("#events", RichLog)
         assert [line.text.split("  ", 1)[1] for line in log.lines] == ["suspected"]
+        head = pilot.app.screen.query_one("#head", Static)
+        assert str(head.render()) == "anna-001  alive: Registered for the first time."
+        pages.nodes[1] = node("anna-001", state="dead", reason="silent")
+        redraw(pilot)
+        assert str(head.render()) == "anna-001  dead: silent"
+        del pages.nodes[1]
+        redraw(pilot)
+        assert str(head.render()) == "anna-001  The registry knows it no more."
 
 
 async def test_words_of_others_are_no_markup_and_a_service_that_is_away_is_said_to_be() -> None:

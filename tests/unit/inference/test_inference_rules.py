@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerloom.client.types.inference import Estimate
-from peerloom.errors import InvalidArgumentError
+from peerloom.errors import InvalidArgumentError, UnavailableError
 from peerloom.inference.client.costs import (
     BatchTimes,
     InferenceBatch,
@@ -26,6 +26,12 @@ from peerloom.kit.tensors import array_of, check_finite, message_of
 from peerloom.v1.inference_pb2 import Tensor
 
 PLACE = Place("n", round_trip_s=0.01, bytes_per_s=1000.0, sample_s=0.1, queue_s=0.5, ready_s=2.0)
+
+
+def test_where_no_route_is_possible_each_says_why() -> None:
+    estimates = (Estimate("remote", None, "all are away"), Estimate("local", None, "no torch"))
+    with pytest.raises(UnavailableError, match="remote not: all are away; local not: no torch"):
+        choose(estimates)
 
 
 def test_an_idle_server_takes_even_what_is_too_large_for_its_queue() -> None:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from peerloom.inference.server import stage_sessions
+from peerloom.inference.server.batch_queue import BatchQueue
 from peerloom.inference.server.building import Part
-from peerloom.inference.server.executor import BatchQueue, TorchExecutor
 from peerloom.inference.server.model_cache import LoadedPart
 from peerloom.inference.server.stage_sessions import StageSession
+from peerloom.inference.server.torch_computing import TorchExecutor, TorchPart
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse
@@ -56,10 +57,9 @@ class Bench:
 
     def __init__(self) -> None:
         self.model, self.executor, self.lines = Doubling(), TorchExecutor(), list[Line]()
-        self.part = Part("d" * 64, 0, 1, [Layer("0", self.model)], torch.device("cpu"))
-        self.session = StageSession(
-            "s", self.part, self.executor, self._open, ManualClock(), incremental=False
-        )
+        part = Part("d" * 64, 0, 1, [Layer("0", self.model)], torch.device("cpu"))
+        self.part = TorchPart(part, self.executor, ManualClock())
+        self.session = StageSession("s", self.part, self._open, incremental=False)
 
     def _open(self, address: str, session_id: str, on_lost: Callable[[LinkLost], None]) -> Line:
         self.lines.append(Line(address))
@@ -119,9 +119,9 @@ async def test_what_nobody_acknowledges_is_kept_up_to_a_limit(
 
 async def test_a_batch_leaves_out_who_is_gone(bench: Bench) -> None:
     loaded = LoadedPart(bench.part)
-    queue = BatchQueue(loaded, bench.executor, 8, 0.0, ManualClock())
-    gone = asyncio.create_task(queue.infer(torch.tensor([[1.0]])))
-    stays = asyncio.create_task(queue.infer(torch.tensor([[2.0]])))
+    queue = BatchQueue(loaded, 8, 0.0, ManualClock())
+    gone = asyncio.create_task(queue.infer(np.array([[1.0]])))
+    stays = asyncio.create_task(queue.infer(np.array([[2.0]])))
     await asyncio.sleep(0)
     gone.cancel()
     answer = await asyncio.wait_for(stays, LIMIT_S)
@@ -178,12 +178,12 @@ async def test_a_model_that_fails_is_told_as_its_own_failure(bench: Bench) -> No
 
 async def test_requests_that_wait_together_are_computed_together(bench: Bench) -> None:
     """The first is under way while the others arrive, so two runs serve all four, each with its own rows."""
-    queue, gate = BatchQueue(LoadedPart(bench.part), bench.executor, 64, 0.0, ManualClock()), asyncio.Event()
+    queue, gate = BatchQueue(LoadedPart(bench.part), 64, 0.0, ManualClock()), asyncio.Event()
     holding = asyncio.create_task(
         bench.executor.run(lambda: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result())
     )
     loop = asyncio.get_running_loop()
-    asks = [asyncio.create_task(queue.infer(torch.full((n, 1), float(n)))) for n in (1, 2, 3)]
+    asks = [asyncio.create_task(queue.infer(np.full((n, 1), float(n)))) for n in (1, 2, 3)]
     await asyncio.sleep(0)
     gate.set()
     await holding

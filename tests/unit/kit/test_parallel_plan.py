@@ -23,6 +23,17 @@ from peerloom.kit.parallel_plan import ParallelPlan, micro_batch_sizes, parse_pl
             ParallelPlan(2, (), 8, "gpipe", "int8"),
             "pipeline=2,micro_batches=8,order=gpipe,activations=int8",
         ),
+        (
+            "pipeline=2,widths=2/1",
+            ParallelPlan(2, (), 12, widths=(2, 1)),
+            "pipeline=2,widths=2/1,micro_batches=12",
+        ),
+        (
+            "pipeline=5:,widths=1/3,micro_batches=3,shadow=off",
+            ParallelPlan(2, (5,), 3, shadow=False, widths=(1, 3)),
+            "pipeline=5:,widths=1/3,micro_batches=3,shadow=off",
+        ),
+        ("pipeline=2,widths=1/1", ParallelPlan(2, (), 8), "pipeline=2,micro_batches=8"),
     ],
 )
 def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: ParallelPlan, whole: str) -> None:
@@ -49,6 +60,12 @@ def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: Parallel
         ("pipeline=0:3", "from 1 to 1,000,000"),
         ("pipeline=3::4", "from 1 to 1,000,000"),
         ("data,micro_batches=2", "pipeline=K"),
+        ("widths=2/1", "pipeline=K too"),
+        ("pipeline=2,widths=2", "each of the 2 stages, as in widths=2/1, not 1"),
+        ("pipeline=2,widths=2/1/1", "each of the 2 stages, as in widths=2/1, not 3"),
+        ("pipeline=2,widths=2/0", "a stage's workers with a whole number from 1 to 64"),
+        ("pipeline=2,widths=60/5", "at most 64 workers in all stages, not 65"),
+        ("pipeline=2,widths=3/1,micro_batches=2", "at least 3 micro_batches"),
         ("p" * 513, "at most 512 characters"),
     ],
 )

@@ -20,7 +20,7 @@ EXAMPLES = _examples()
 
 
 def test_the_guide_has_its_examples() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 8
 
 
 @pytest.mark.timeout(60)

@@ -160,6 +160,21 @@ def test_a_pipeline_has_as_many_workers_as_stages_and_asks_as_many_nodes() -> No
     assert complete_spec(JobSpec(task="digits")).plan == "data"
 
 
+def test_a_pipeline_of_wide_stages_has_as_many_workers_as_its_widths_add_up_to() -> None:
+    wide = "pipeline=2,widths=3/1"
+    spec = complete_spec(JobSpec(task="digits", plan=wide))
+    assert spec.plan == f"{wide},micro_batches=16"
+    assert (spec.min_workers, spec.max_workers, spec.request_budget) == (4, 4, 4)
+    with pytest.raises(
+        InvalidArgumentError, match="at least 4, the workers of the pipeline's 2 stages together"
+    ):
+        complete_spec(JobSpec(task="digits", plan=wide, max_workers=3))
+    narrow = complete_spec(JobSpec(task="digits", plan="pipeline=2"))
+    cut = resumed_spec(narrow, wide)
+    assert (cut.min_workers, cut.max_workers, cut.request_budget) == (4, 4, 4)
+    assert resumed_spec(cut, "pipeline=2").max_workers == 2
+
+
 @pytest.mark.parametrize(
     ("asked", "field"),
     [

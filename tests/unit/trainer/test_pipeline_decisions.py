@@ -130,6 +130,12 @@ def test_who_lives_keeps_its_stage() -> None:
     assert begin_pipeline(("a",), 1, 0).from_checkpoint, "a checkpoint of step 0 is one"
 
 
+def test_stages_and_workers_are_told_where_they_differ() -> None:
+    form = begin_pipeline(("a", "b", "c"), 1, 30, (), GoOn(34, (1, 1, 2), "from step 34"), stages=2)
+    assert form.reason == "2 stages on 3 workers go on from step 34"
+    assert form.state_sources == (1, 1, 2)
+
+
 def test_a_cut_by_speeds_is_told() -> None:
     form = begin_pipeline(("a", "b"), 1, 30, [10_000, 2_500])
     assert form.stage_shares == (10_000, 2_500)

@@ -3,6 +3,7 @@
 import random
 
 from peerloom.kit.shadow_ring import shadow_holders
+from peerloom.kit.stage_ranks import StageRanks
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.jobs.stage_entries import (
     enter_shadow,
@@ -13,25 +14,31 @@ from peerloom.services.trainer.jobs.stage_entries import (
 from peerloom.v1.trainer_pb2 import Job, ModelStage, StageShadow, Worker
 
 Held = set[tuple[int, int]]
+TWO, THREE = StageRanks((1, 1)), StageRanks((1, 1, 1))
+
+
+def holders_of(nodes: str, widths: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """For ranks on nodes of a letter each."""
+    return shadow_holders(list(nodes), StageRanks(widths or (1,) * len(nodes)))
 
 
 def test_with_its_shadow_a_lost_stage_goes_on_from_the_newest_step() -> None:
     """Rank 2 is new; its shadow lies with rank 0, and has both of the newest steps."""
     held: list[Held] = [{(0, 8), (0, 9), (2, 8), (2, 9)}, {(1, 8), (1, 9), (0, 8), (0, 9)}, set()]
     reason = "from step 9, with the living states; stage 2 by that of 0, which kept its shadow"
-    assert newest_states(held) == GoOn(9, (0, 1, 0), reason)
+    assert newest_states(held, THREE) == GoOn(9, (0, 1, 0), reason)
 
 
 def test_where_a_shadow_lacks_the_last_step_all_go_back_by_one() -> None:
     held: list[Held] = [{(0, 8), (0, 9), (2, 8)}, {(1, 7), (1, 8), (0, 8)}, set()]
-    went = newest_states(held, checkpoint_step=5)
+    went = newest_states(held, THREE, checkpoint_step=5)
     assert isinstance(went, GoOn)
     assert (went.step, went.sources) == (8, (0, 1, 0))
 
 
 def test_who_went_ahead_and_forgot_takes_the_step_back_from_its_own_shadow() -> None:
     held: list[Held] = [{(0, 9), (2, 8)}, {(1, 8), (0, 8)}, set()]
-    went = newest_states(held)
+    went = newest_states(held, THREE)
     assert isinstance(went, GoOn)
     assert (went.step, went.sources) == (8, (1, 1, 0))
 
@@ -39,23 +46,54 @@ def test_who_went_ahead_and_forgot_takes_the_step_back_from_its_own_shadow() -> 
 def test_a_stage_that_is_lost_with_its_holder_sends_all_back_to_the_checkpoint() -> None:
     held: list[Held] = [{(0, 9), (2, 9)}, set(), set()]
     why = "the state of stage 1 is gone: it was lost with the worker that kept its shadow"
-    assert newest_states(held, 4) == GoBack(why)
-    assert newest_states([{(0, 9)}, {(1, 7)}]) == GoBack(
+    assert newest_states(held, THREE, 4) == GoBack(why)
+    assert newest_states([{(0, 9)}, {(1, 7)}], TWO) == GoBack(
         "no step is left whose state all stages have; the newest are, by stage, 0: 9, 1: 7"
     )
-    assert newest_states([set(), set()]) == GoBack(""), "nobody kept any"
+    assert newest_states([set(), set()], TWO) == GoBack(""), "nobody kept any"
+
+
+def test_a_lost_worker_has_its_state_from_its_companion() -> None:
+    """Widths 2/1, rank 1 lost; a shadow of stage 1 lies with rank 0. Then both of stage 0 are."""
+    ranks = StageRanks((2, 1))
+    held: list[Held] = [{(0, 8), (0, 9), (1, 8), (1, 9)}, set(), {(1, 8), (1, 9)}]
+    reason = "from step 9, with the living states; a worker of stage 0 has that of 0, its companion"
+    assert newest_states(held, ranks) == GoOn(9, (0, 0, 2), reason)
+    gone = GoBack("the state of stage 0 is gone: all 2 of its workers were lost")
+    assert newest_states([set(), set(), {(1, 9)}], ranks) == gone
+
+
+def test_any_worker_of_wide_stages_may_die_in_any_moment() -> None:
+    """No stage needs a shadow; some have committed the newest step, and each has its past."""
+    chance = random.Random(11)
+    for _ in range(2000):
+        ranks = StageRanks(tuple(chance.randint(2, 4) for _ in range(chance.randint(2, 4))))
+        step = chance.randint(2, 50)
+        own = [step - (chance.random() < 0.5) for _ in range(ranks.workers)]
+        held: list[Held] = [
+            {(stage, own[rank] - 1), (stage, own[rank])} if chance.random() < 0.6 else set()
+            for rank, stage in enumerate(ranks.by_rank())
+        ]
+        went = newest_states(held, ranks)
+        is_gone = any(not any(held[rank] for rank in ranks.of_stage(stage)) for stage in range(ranks.stages))
+        assert isinstance(went, GoBack) == is_gone
+        if isinstance(went, GoOn):
+            assert went.step >= step - 1
+            for rank, source in enumerate(went.sources):
+                assert (ranks.stage_of(rank), went.step) in held[source]
+                assert source == rank or (ranks.stage_of(rank), went.step) not in held[rank]
 
 
 def test_a_newer_checkpoint_counts_for_more() -> None:
-    assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], 6), GoBack)
-    assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], 5), GoOn)
+    assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], TWO, 6), GoBack)
+    assert isinstance(newest_states([{(0, 5)}, {(1, 5)}], TWO, 5), GoOn)
 
 
 def test_shadows_lie_on_other_nodes_where_that_is_possible() -> None:
-    assert shadow_holders(["a"]) == ()
-    assert shadow_holders(["a", "b", "c"]) == (1, 2, 0)
-    assert shadow_holders(["a", "a", "b", "b"]) == (2, 3, 0, 1)
-    assert shadow_holders(["a", "a"]) == (1, 0)
+    assert holders_of("a") == ()
+    assert holders_of("abc") == (1, 2, 0)
+    assert holders_of("aabb") == (2, 3, 0, 1)
+    assert holders_of("aa") == (1, 0)
 
 
 def test_no_step_is_lost_unless_a_stage_and_its_holder_are() -> None:
@@ -63,7 +101,7 @@ def test_no_step_is_lost_unless_a_stage_and_its_holder_are() -> None:
     chance = random.Random(7)
     for _ in range(3000):
         stages, step = chance.randint(2, 6), chance.randint(2, 50)
-        holders = shadow_holders([chance.choice("abc") for _ in range(stages)])
+        holders = holders_of("".join(chance.choice("abc") for _ in range(stages)))
         lost = {stage for stage in range(stages) if chance.random() < 0.35}
         if len(lost) == stages:
             continue
@@ -78,7 +116,7 @@ def test_no_step_is_lost_unless_a_stage_and_its_holder_are() -> None:
             held[holder] |= {(stage, each) for each in kept if each <= came}
         for stage in lost:
             held[stage] = set()
-        went = newest_states(held)
+        went = newest_states(held, StageRanks((1,) * stages))
         is_gone = any(stage in lost and holders[stage] in lost for stage in range(stages))
         assert isinstance(went, GoBack) == is_gone
         if isinstance(went, GoOn):

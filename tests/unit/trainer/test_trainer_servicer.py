@@ -10,12 +10,15 @@ from trainer_site import SPEC, Site, finish
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.paging import encode_token
+from peerloom.services.trainer.jobs.specs import complete_spec
+from peerloom.services.trainer.jobs.submission import sited_nodes
 from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.services.trainer.servicer import LINK_LIMIT, TrainerServicer
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
     GetJobLogsRequest,
     GetJobRequest,
+    JobSpec,
     JobState,
     LinkTraffic,
     ListJobsRequest,
@@ -126,3 +129,26 @@ async def test_other_fields_that_no_database_takes_are_refused() -> None:
 async def test_a_request_without_its_id_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="request_id"):
         await servicer_of(Room()).SubmitJob(SubmitJobRequest(spec=SPEC), None)
+
+
+async def test_a_site_of_a_node_that_never_registered_is_refused_before_anything_is_stored() -> None:
+    async with Site().serving() as site:
+        site.room.neighbours.unknown = {"ade"}
+        spec = JobSpec(task="digits", sync="topology=hierarchy:ada+ade/bob")
+        with pytest.raises(NotFoundError, match=r"There is no node 'ade'\. Did you mean ada\?"):
+            await site.room.jobs.submit(spec, "1")
+        assert site.room.store.list_jobs([], 10, None) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("sync", "named"),
+    [
+        ("topology=hierarchy:a+b/c", ("a", "b", "c")),
+        ("topology=hierarchy", ()),
+        ("auto,quality=exact", ()),
+        ("federated", ()),
+        ("", ()),
+    ],
+)
+def test_the_nodes_that_a_job_names(sync: str, named: tuple[str, ...]) -> None:
+    assert sited_nodes(complete_spec(JobSpec(task="digits", sync=sync))) == named

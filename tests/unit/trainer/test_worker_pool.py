@@ -7,6 +7,7 @@ from trainer_room import Room, prepared_for, worker
 
 from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
+from peerloom.services.trainer.jobs.plan_entries import unfit_nodes
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import FLOOR_S
@@ -373,11 +374,11 @@ def test_a_replacement_that_starts_keeps_the_grace_of_those_who_want_to_go(worki
     assert not working.state(1).is_due(0.0)
 
 
-def test_a_failure_that_would_come_on_any_node_ends_the_job_and_another_loses_the_worker(
-    working: Job,
-) -> None:
-    working.says(1, failed=WorkerFailed(reason="its GPU broke"))
-    assert isinstance(working.state(1).phase, Lost)
+def test_who_lacks_memory_is_lost_and_what_would_come_on_any_node_ends_the_job(working: Job) -> None:
+    working.says(1, failed=WorkerFailed(reason="its slot has too little memory"))
+    assert (type(working.state(1).phase), working.streams.told("worker-1")[-1]) == (Lost, "end")
+    assert unfit_nodes(working.record.job) == {"node-ada"}
+    assert not working.evidence(), "not its node's fault"
     working.says(2, failed=WorkerFailed(reason="there is no file /data", is_permanent=True))
     assert working.pool.failure == "worker-2 on bob: there is no file /data"
 

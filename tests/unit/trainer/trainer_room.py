@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, cast
 
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.errors import DataLossError, PeerloomError, UnavailableError
+from peerloom.errors import DataLossError, NotFoundError, PeerloomError, UnavailableError
 from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, SqlThread, connect_database, storage_errors
 from peerloom.kit.dialing import Dialer, NodeAgentPeer, RegistryPeer, SelectorPeer
@@ -23,6 +23,7 @@ from peerloom.services.trainer.jobs.commit_queue import CommitQueue
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.runner import JobDependencies
 from peerloom.services.trainer.jobs.specs import complete_spec
+from peerloom.services.trainer.jobs.submission import SubmissionChecks
 from peerloom.services.trainer.jobs.supervisor import JobSupervisor, submitted
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.distributing import Distributor
@@ -300,6 +301,7 @@ class Neighbours(Dialer):
     def __init__(self, *agents: Agent) -> None:
         super().__init__()
         self.agents = {agent.name: agent for agent in agents}
+        self.unknown: set[str] = set()  # names that no node has
         self.moved: dict[str, str] = {}  # nodes that the registry has at other addresses, by name
         self.selector_is_away = False
         self.selector_refuses: PeerloomError | None = None
@@ -333,6 +335,8 @@ class Neighbours(Dialer):
         return ListNodesResponse()
 
     async def _get_node(self, request: GetNodeRequest) -> GetNodeResponse:
+        if request.node in self.unknown:
+            raise NotFoundError.of_name("node", request.node, self.agents)
         spec = NodeSpec(name=(name := request.node.removeprefix("node-")), address=self.moved.get(name, name))
         return GetNodeResponse(node=Node(node_id=request.node, spec=spec))
 
@@ -402,20 +406,13 @@ class Room:
         artifacts, self.evaluator = cast("ArtifactStore", self.files), ScriptedEvaluator()
         examiner = ScriptedExaminer(config, artifacts, distributor, self.evaluator, self.clock)
         self.collector = Collector(artifacts, distributor, examiner, 60.0, self._check_model)
-        self.dependencies = JobDependencies(
-            config,
-            self.clock,
-            self.router,
-            self.recruiter,
-            self.collector,
-            self.reporter,
-        )
+        parts = (self.router, self.recruiter, self.collector, self.reporter)
+        self.dependencies = JobDependencies(config, self.clock, *parts)
         self.jobs = JobSupervisor(
             self.store,
             self.sql,
             self.queue,
-            self.directory.selector,
-            distributor,
+            SubmissionChecks(self.directory, distributor),
             self.dependencies,
             self.clock,
         )

@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.sync_method import NONE
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.group.waits import TensorFuture
@@ -29,45 +30,45 @@ T = TypeVar("T")
 
 
 class Lines:
-    """What lies between the stages: queues, and a place where all give their numbers."""
+    """What lies between the workers: queues, and a place where all give their numbers."""
 
-    def __init__(self, stages: int) -> None:
+    def __init__(self, workers: int) -> None:
         self.queues = {
             (sender, receiver): queue.Queue[StageTensor]()
-            for sender in range(stages)
-            for receiver in range(stages)
+            for sender in range(workers)
+            for receiver in range(workers)
         }
-        self.rows: list[Sequence[float]] = [()] * stages
-        self.barrier = threading.Barrier(stages, timeout=LIMIT_S)
+        self.rows: list[Sequence[float]] = [()] * workers
+        self.barrier = threading.Barrier(workers, timeout=LIMIT_S)
 
 
 class QueueLinks:
-    """The links of one stage."""
+    """The links of one worker."""
 
-    def __init__(self, lines: Lines, stage: int) -> None:
+    def __init__(self, lines: Lines, rank: int) -> None:
         self.traffic = SyncTraffic()
-        self.stage, self.stages = stage, len(lines.rows)
+        self.rank, self.workers = rank, len(lines.rows)
         self._lines = lines
         self._receiver = ThreadPoolExecutor(1)  # what is awaited comes in turn
 
-    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
+    def send(self, rank: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
         content = tensor.detach().clone()
         form = TensorForm.of(content, wants_gradient, codec)
         came = decoded(encoded(content.contiguous(), form.codec), form)
-        self._lines.queues[self.stage, stage].put(StageTensor(came, wants_gradient))
+        self._lines.queues[self.rank, rank].put(StageTensor(came, wants_gradient))
 
-    def receive(self, stage: int) -> StageTensor:
-        return self._lines.queues[stage, self.stage].get(timeout=LIMIT_S)
+    def receive(self, rank: int) -> StageTensor:
+        return self._lines.queues[rank, self.rank].get(timeout=LIMIT_S)
 
-    def begin_send(self, stage: int, content: Tensor) -> TensorFuture:
-        self.send(stage, content)
+    def begin_send(self, rank: int, content: Tensor) -> TensorFuture:
+        self.send(rank, content)
         return _done(content)
 
-    def begin_receive(self, stage: int, target: Tensor) -> TensorFuture:
+    def begin_receive(self, rank: int, target: Tensor) -> TensorFuture:
         future: TensorFuture = torch.futures.Future()
 
         def receive() -> None:
-            target.copy_(self.receive(stage).tensor)
+            target.copy_(self.receive(rank).tensor)
             future.set_result(target)
 
         self._receiver.submit(receive)
@@ -82,7 +83,7 @@ class QueueLinks:
         pass
 
     def gather(self, row: Sequence[float]) -> list[list[float]]:
-        self._lines.rows[self.stage] = row
+        self._lines.rows[self.rank] = row
         self._lines.barrier.wait()
         rows = [list(each) for each in self._lines.rows]
         self._lines.barrier.wait()  # nobody says the next before all have heard this
@@ -141,22 +142,24 @@ def spec_of(task: Task, plan: str = "") -> JobSpec:
 
 
 class Pipeline:
-    """The stages' trainings; each of `work` runs in a thread for each of them."""
+    """The workers' trainings; each of `work` runs in a thread for each of them."""
 
     def __init__(
         self, task: Task, plan: str, checkpoint: Path | None = None, shares: Sequence[int] = ()
     ) -> None:
-        stages = PipelineTraining(task, spec_of(task, plan), CPU).plan.stages
-        self.trainings = [PipelineTraining(task, spec_of(task, plan), CPU) for _ in range(stages)]
-        for stage, training in enumerate(self.trainings):  # in turn: all draw from one generator
+        by_rank = parse_plan("plan", plan).ranks.by_rank()
+        self.trainings = [PipelineTraining(task, spec_of(task, plan), CPU) for _ in by_rank]
+        for stage, training in zip(
+            by_rank, self.trainings, strict=True
+        ):  # in turn: all draw from one generator
             training.enter(stage, shares, checkpoint=checkpoint)
 
     def work(self, function: Callable[[PipelineTraining, QueueLinks], T]) -> list[T]:
         lines = Lines(len(self.trainings))
         with ThreadPoolExecutor(len(self.trainings)) as pool:
             begun = [
-                pool.submit(function, training, QueueLinks(lines, stage))
-                for stage, training in enumerate(self.trainings)
+                pool.submit(function, training, QueueLinks(lines, rank))
+                for rank, training in enumerate(self.trainings)
             ]
             return [each.result(LIMIT_S) for each in begun]
 

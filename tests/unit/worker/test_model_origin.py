@@ -9,7 +9,7 @@ import pytest
 
 from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.raw_input import RawInput, Standardise
-from peerloom.worker.description import ModelOrigin, read_origin
+from peerloom.worker.model_origin import ModelOrigin, read_origin
 
 DIGEST = "d" * 64
 GOOD = ModelOrigin("digits", {"hidden": "32"}, (8, 8), "float32")

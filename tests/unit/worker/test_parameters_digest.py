@@ -11,8 +11,8 @@ from torch import nn
 from peerloom.errors import DataLossError
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_parameters, parameters_digest
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.kept_tensors import KeptTensors
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.updater import Updater
 

@@ -43,6 +43,10 @@ def check_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         "pipeline=2:,micro_batches=1",
         "pipeline=3,micro_batches=50",
         "pipeline=3,micro_batches=5,order=gpipe",
+        "pipeline=2,widths=2/1",
+        "pipeline=2,widths=1/2,micro_batches=5",
+        "pipeline=3,widths=1/3/2,micro_batches=4,order=gpipe",
+        "pipeline=2,widths=4/3,micro_batches=4",
     ],
 )
 def test_a_pipeline_trains_what_one_worker_trains(plan: str) -> None:
@@ -144,7 +148,7 @@ def test_a_checkpoint_holds_what_that_of_one_worker_holds(tmp_path: Path) -> Non
 
 def test_all_hear_what_one_wants_and_who_stays() -> None:
     def make(training: PipelineTraining, links: QueueLinks) -> tuple[bool, bool, int]:
-        done = make_step(training, links, lambda: None, leaves=links.stage == 2, departs=links.stage != 1)
+        done = make_step(training, links, lambda: None, leaves=links.rank == 2, departs=links.rank != 1)
         return done.keeps, done.leaves, done.stays
 
     assert Pipeline(Waves(), "pipeline=3").work(make) == [(False, True, 1)] * 3

@@ -12,6 +12,7 @@ from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Waves, spec_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.stage_ranks import StageRanks
 from peerloom.services.trainer.generations.stage_states import GoOn, newest_states
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shadow_limits import MOST_OF_A_STEP, ShadowPace, StageRoom, why_no_room
@@ -21,7 +22,7 @@ from peerloom.worker.plan.stage_loop import evaluate_stage
 from peerloom.worker.plan.stage_step import make_step
 from peerloom.worker.plan.state_transfer import take_over
 
-HOLDERS = [1, 2, 0]
+HOLDERS, NARROW = [1, 2, 0], StageRanks((1, 1))
 Work = Callable[[PipelineTraining, QueueLinks], None]
 
 
@@ -45,13 +46,14 @@ def trained(count: int, sources: tuple[int, ...] = (), step: int = 0, is_settled
     states, changes = Lines(3), Lines(3)
 
     def work(training: PipelineTraining, links: QueueLinks) -> None:
-        ways = QueueLinks(states, links.stage)
+        ways = QueueLinks(states, links.rank)
         per_epoch = training.schedule.steps_per_epoch
         if sources:
             take_over(training, ways, sources, step)
             training.state.reopen_epoch(per_epoch)
         nodes = ["a", "b", "c"]
-        shadowing = Shadowing(training, links, ways, QueueLinks(changes, links.stage), HOLDERS, nodes)
+        training.begin_past()
+        shadowing = Shadowing(training, links, ways, QueueLinks(changes, links.rank), HOLDERS, nodes)
         last = training.state.step + count
         while training.state.step < last:
             if training.state.evaluated < training.state.step // per_epoch:
@@ -104,7 +106,7 @@ def test_a_lost_stage_goes_on_as_if_nothing_had_happened(task: type[Waves], lost
     new = PipelineTraining(task(), spec_of(task(), "pipeline=3"), CPU)
     new.enter(lost, starts=starts)
     pipeline.trainings[lost] = new
-    found = newest_states(held(pipeline))
+    found = newest_states(held(pipeline), StageRanks((1, 1, 1)))
     assert isinstance(found, GoOn)
     assert found.step in (8, 9), "the last change may have been on its way"
     for stage, training in enumerate(pipeline.trainings):
@@ -157,11 +159,11 @@ def test_a_sparse_gradient_is_refused_with_words() -> None:
 def test_shadows_need_room_for_a_state_and_what_waits() -> None:
     """Own past 100, ward's state 100, two changes of 30, the own one: 290 of 0.9 times what is free."""
     room = StageRoom(100, 30, 290 / 0.9 + 1, math.inf)
-    assert why_no_room([room, room], [1, 0], ["a", "b"]) == ""
-    why = why_no_room([room, room], [1, 0], ["a", "a"])
+    assert why_no_room([room, room], [1, 0], ["a", "b"], NARROW) == ""
+    why = why_no_room([room, room], [1, 0], ["a", "a"], NARROW)
     assert why.startswith("the worker of stage 1 has no room for it")
     on_gpu = StageRoom(100, 30, 400, 110)
-    assert "on its accelerator" in why_no_room([on_gpu, on_gpu], [1, 0], ["a", "b"])
+    assert "on its accelerator" in why_no_room([on_gpu, on_gpu], [1, 0], ["a", "b"], NARROW)
 
 
 def test_shadows_that_are_waited_for_too_long_end() -> None:

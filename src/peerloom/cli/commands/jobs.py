@@ -130,10 +130,17 @@ def _worker_columns(job: Job) -> tuple[Column, ...]:
     def state(worker: Worker) -> str:
         if worker.ended:
             return worker.end_reason or "ended"
-        return "ended with the job" if job.ended else "working"
+        if job.ended:
+            return "ended with the job"
+        if worker.generation and worker.generation == job.generation:
+            return "working"
+        return "spare, or not yet ready" if job.generation else "starting"
+
+    def rank(worker: Worker) -> str:
+        return str(worker.rank) if worker.generation else ""
 
     return (
-        Column("RANK", lambda worker: str(worker.rank), right=True),
+        Column("RANK", rank, right=True),
         Column("WORKER", lambda worker: worker.id),
         Column("NODE", lambda worker: worker.node_name),
         *stage_columns(job),

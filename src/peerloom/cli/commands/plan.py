@@ -19,7 +19,7 @@ from peerloom.cli.units import plural
 from peerloom.errors import UnavailableError
 from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
-from peerloom.kit.plan_model.placed_plan import PIPELINE, PLAN_KINDS, PlacedPlan
+from peerloom.kit.plan_model.placed_plan import HYBRID, PIPELINE, PLAN_KINDS, PlacedPlan
 from peerloom.kit.plan_model.plan_reasons import (
     report_of,
     why_chosen,
@@ -134,7 +134,7 @@ def _span(first: int, last: int) -> str:
 
 def _document(found: PlanChoice, setting: "PlanSetting") -> dict[str, Any]:
     best = found.chosen
-    shadows = shadow_needs(best, setting).reason if best.plan.kind == PIPELINE else ""
+    shadows = shadow_needs(best, setting).reason if best.plan.kind in (PIPELINE, HYBRID) else ""
     return {
         "reason": why_chosen(found, setting),
         "shadows": shadows,
@@ -159,7 +159,7 @@ def _timeline(found: PlanChoice) -> list[dict[str, Any]]:
 
 def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     best, report = found.chosen, report_of(found.chosen, setting)
-    shadows = shadow_needs(best, setting) if best.plan.kind == PIPELINE else None
+    shadows = shadow_needs(best, setting) if best.plan.kind in (PIPELINE, HYBRID) else None
     print_fields(
         [
             ("plan", f"{report.kind}: {PLAN_KINDS[report.kind]}"),
@@ -184,9 +184,13 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
 
 
 def _job_plan(plan: PlacedPlan, shadow: bool) -> ParallelPlan:
-    """The plan as jobs take it, where each stage has one slot."""
+    """The plan as jobs take it; a stage's workers take turns, so each needs a micro-batch."""
     starts = tuple(stage.first for stage in plan.stages[1:])
-    return ParallelPlan(len(plan.stages), starts, plan.micro_batches, plan.order, shadow=shadow)
+    widths = tuple(len(stage.slots) for stage in plan.stages)
+    if max(widths) == 1:
+        widths = ()
+    micro_batches = max(plan.micro_batches, *widths, 1)
+    return ParallelPlan(len(plan.stages), starts, micro_batches, plan.order, shadow=shadow, widths=widths)
 
 
 def _samples(found: PlanChoice, setting: "PlanSetting") -> int:

@@ -17,7 +17,7 @@ PIPE_WIDTH = 160  # columns where no terminal says how many there are
 
 @click.command()
 @click.option(
-    "--once", is_flag=True, help="Print all once, as plain text; so it is too where no terminal is."
+    "--once", is_flag=True, help="Print all once, as plain text, as is done where there is no terminal."
 )
 @system_options
 @click.pass_context

@@ -107,6 +107,7 @@ def worker_of(message: trainer_pb2.Worker) -> Worker:
         end_reason=message.end_reason,
         stage=stage_of(message.stage) if message.HasField("stage") else None,
         shadow=shadow_of(message.shadow) if message.HasField("shadow") else None,
+        generation=message.generation,
     )
 
 

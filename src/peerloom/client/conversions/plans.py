@@ -31,7 +31,8 @@ def predicted_of(message: trainer_pb2.PlanPrediction) -> PredictedPlan:
 def stage_of(message: trainer_pb2.ModelStage) -> ModelStage:
     """A ModelStage message as a value."""
     layers = (message.first_layer, message.end_layer, message.first_name, message.last_name)
-    return ModelStage(message.number, *layers, parameters=message.parameters)
+    turn = (message.workers or 1, message.turn)
+    return ModelStage(message.number, *layers, message.parameters, *turn)
 
 
 def shadow_of(message: trainer_pb2.StageShadow) -> StageShadow:

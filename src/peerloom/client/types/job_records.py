@@ -133,7 +133,8 @@ class LinkTraffic:
 class ModelStage:
     """Consecutive layers of a model, `first_layer` to `end_layer`, one past the last, that one worker holds.
 
-    `number` is from 0; `first_name` and `last_name` are layers, `parameters` the numbers that it trains.
+    `number` is from 0; `first_name` and `last_name` are layers, `parameters` the numbers that it trains. Of
+    the stage's `workers`, which take turns at micro-batches, this one is number `turn`, from 0.
     """
 
     number: int
@@ -142,11 +143,14 @@ class ModelStage:
     first_name: str
     last_name: str
     parameters: int
+    workers: int = 1
+    turn: int = 0
 
     def __str__(self) -> str:
         layers = self.end_layer - self.first_layer
         which = f"layer {self.first_name}" if layers == 1 else f"layers {self.first_name} to {self.last_name}"
-        return f"{which}, {self.parameters:,} parameters"
+        turn = f", worker {self.turn + 1} of {self.workers}" if self.workers > 1 else ""
+        return f"{which}, {self.parameters:,} parameters{turn}"
 
 
 @dataclass(frozen=True)

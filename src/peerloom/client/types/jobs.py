@@ -109,10 +109,9 @@ class NodeAnswer(ShownInNotebooks):
 
 @dataclass(frozen=True)
 class Worker(ShownInNotebooks):
-    """A training process of a job; `rank` is its place in the newest generation.
+    """A training process of a job; `rank` is its place in `generation`, the newest that it was a member of.
 
-    `stage` is the part of the model that it holds in a pipeline, once it has entered a generation, and
-    `shadow` the copy that it keeps of another one.
+    That is 0 before there was one. `stage` is its part of a pipeline, `shadow` its copy of another one's.
     """
 
     id: str
@@ -123,6 +122,7 @@ class Worker(ShownInNotebooks):
     end_reason: str
     stage: ModelStage | None = None
     shadow: StageShadow | None = None
+    generation: int = 0
 
 
 @dataclass(frozen=True)

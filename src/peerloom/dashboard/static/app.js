@@ -10,6 +10,7 @@ import { jobsPage } from "./jobs.js";
 import { modelsPage } from "./models.js";
 import { eventsPage, networkPage } from "./network.js";
 import { nodePage } from "./node.js";
+import { awayNow, wasTold } from "./told.js";
 import { wallPage } from "./wall.js";
 import { clock } from "./words.js";
 
@@ -48,20 +49,16 @@ function route() {
 function show() {
   planned = false;
   const { page, item } = route();
-  const away = seen.services?.services[PAGES[page].needs]?.away_since;
-  main.classList.toggle("stale", Boolean(away || unheardSince));
+  const { needs } = PAGES[page];
+  const away = awayNow(seen);
+  main.classList.toggle("stale", away.includes(needs) || Boolean(unheardSince));
+  main.dataset.away = away.join(" "); // what these told is dimmed on the pages of others too
   const asking = h("p", { class: "quiet" }, "Asking the system …");
-  patchChildren(main, wasTold(page) ? PAGES[page].draw(seen, item) : [asking]);
+  patchChildren(main, wasTold(seen, needs) ? PAGES[page].draw(seen, item) : [asking]);
   forgetCharts();
   patchChildren(document.getElementById("services"), banners());
   document.getElementById("address").textContent = seen.services?.address ?? "";
   document.title = `${item || page[0].toUpperCase() + page.slice(1)} · Peerloom`;
-}
-
-// Whether what the page shows was ever told: before that, an empty list would be a claim.
-function wasTold(page) {
-  const service = seen.services?.services[PAGES[page].needs];
-  return Boolean(service) && !service.awaited && !(service.away_since && !service.answered);
 }
 
 function banners() {

@@ -2,6 +2,7 @@
 
 import { code, empty, h, table } from "./dom.js";
 import { link } from "./jobs.js";
+import { awayNow } from "./told.js";
 import { bytes, plural, spaced } from "./words.js";
 
 const NAMED = 6;
@@ -41,6 +42,9 @@ export function artifactsPage(seen) {
   return [
     head,
     trouble,
+    awayNow(seen).includes("trainer")
+      ? h("p", { class: "as-of" }, "The trainer is away: what it keeps isn't listed.")
+      : null,
     h(
       "p",
       { class: "quiet" },

@@ -43,7 +43,7 @@ function jobFacts(job) {
     ["progress", at?.total_steps ? progress(at) : null],
     ["epoch", at ? `${at.epoch} of ${at.total_epochs ?? "?"}` : null],
     [at?.metric_name ?? "metric", at && at.metric !== null ? figure(at.metric) : null],
-    ["speed", at?.samples_per_s ? `${whole(at.samples_per_s)} samples/s` : null],
+    ["speed", at?.samples_per_s && job.state === "running" ? `${whole(at.samples_per_s)} samples/s` : null],
     ["generation", job.generation || null],
     ["backend", job.backend],
     ["policy", job.policy],
@@ -150,6 +150,7 @@ function workers(job) {
   const parts = job.divisions.at(-1)?.parts ?? {};
   const divided = Object.keys(parts).length > 1;
   const works = (worker) => job.ended || !worker.ended; // of a job that ended: until then
+  const isMember = (worker) => worker.generation > 0 && worker.generation === job.generation;
   const share = (worker) =>
     works(worker) && worker.id in parts ? `${(100 * parts[worker.id]).toFixed(1)} %` : "–";
   const rows = job.workers.map((worker) => ({
@@ -157,10 +158,10 @@ function workers(job) {
     cells: [
       worker.id,
       h("a", { href: `#/nodes/${encodeURIComponent(worker.node_name)}` }, worker.node_name),
-      worker.ended ? "–" : worker.rank,
+      worker.ended || !isMember(worker) ? "–" : worker.rank,
       ...(divided ? [share(worker)] : []),
       ...(staged ? [worker.stage && works(worker) ? `${worker.stage.number}: ${worker.holds}` : "–"] : []),
-      worker.ended ? "ended" : "works",
+      worker.ended ? "ended" : isMember(worker) ? "works" : "spare, or not yet ready",
       worker.end_reason,
     ],
   }));

@@ -6,6 +6,9 @@ import { clock, figure, spaced, whole } from "./words.js";
 export const link = (job) => h("a", { href: `#/jobs/${job}` }, job);
 export const metricOf = (one) =>
   one.metric === null || one.metric === undefined ? "–" : `${one.metric_name} ${figure(one.metric)}`;
+// Of now: who waits for nodes, or has ended, makes no steps.
+const speedNow = (job) => (job.state === "running" ? job.samples_per_s : null);
+export const speedOf = (job) => `${whole(speedNow(job))} samples/s`;
 export const badge = (state) => h("span", { class: `state ${state}` }, spaced(state));
 
 export function jobsPage(seen) {
@@ -26,7 +29,7 @@ export function jobsPage(seen) {
       badge(job.state),
       job.total_steps ? progress(job) : "–",
       metricOf(job),
-      job.ended ? "–" : whole(job.samples_per_s),
+      whole(speedNow(job)),
       clock(job.submitted),
     ],
   }));

@@ -29,7 +29,7 @@ export function networkPage(seen) {
     summary(nodes),
     tiles(nodes),
     h("h2", null, "Who works with whom"),
-    ...topologyPart(nodes, seen.jobs ?? [], seen.testbed),
+    ...topologyPart(seen, nodes),
     ...testbedPart(seen.testbed),
   ];
 }
@@ -73,12 +73,12 @@ function tile(node) {
     h("span", { class: "owner" }, node.owner),
     h(
       "span",
-      { class: "belief", title: "what the selector believes of it" },
+      { class: "belief", "data-from": "selector", title: "what the selector believes of it" },
       node.belief === null ? "" : `belief ${figure(node.belief, 2)}`,
     ),
     h(
       "span",
-      { class: "work" },
+      { class: "work", "data-from": "trainer" },
       node.jobs.map((job) => h("a", { href: `#/jobs/${job}` }, job)),
     ),
   );

@@ -4,6 +4,7 @@ import { actionButton } from "./actions.js";
 import { chart } from "./charts.js";
 import { empty, facts, h, table } from "./dom.js";
 import { eventTable } from "./network.js";
+import { asOf } from "./told.js";
 import { bytes, clock, figure, percent, plural, spaced, whole } from "./words.js";
 
 export function nodePage(seen, name) {
@@ -25,8 +26,13 @@ export function nodePage(seen, name) {
     nodeFacts(node),
     drain(seen, node),
     h("h2", null, "Why it is believed"),
-    ...(belief ? beliefParts(belief) : [h("p", { class: "quiet" }, "The selector hasn't told of it yet.")]),
-    ...beliefHistory(node, history),
+    asOf(seen, "selector"),
+    h(
+      "div",
+      { "data-from": "selector" },
+      belief ? beliefParts(belief) : h("p", { class: "quiet" }, "The selector hasn't told of it yet."),
+      beliefHistory(node, history),
+    ),
     h("h2", null, "What happened to it"),
     eventTable(
       (seen.events ?? []).filter((event) => event.node === name),
@@ -42,7 +48,13 @@ function nodeFacts(node) {
     ["owner", node.owner],
     [
       "works on",
-      node.jobs.length ? node.jobs.map((job) => [h("a", { href: `#/jobs/${job}` }, job), " "]) : null,
+      node.jobs.length
+        ? h(
+            "span",
+            { "data-from": "trainer" },
+            node.jobs.map((job) => [h("a", { href: `#/jobs/${job}` }, job), " "]),
+          )
+        : null,
     ],
     ["address", node.via ? `${node.address} through ${node.via}` : node.address],
     ["devices", node.accelerators.join(", ")],

@@ -1,6 +1,7 @@
 // Who works with whom now: nodes around, jobs in the middle, a line from each job to its nodes.
 
 import { h, svg, table } from "./dom.js";
+import { asOf, wasTold } from "./told.js";
 import { bytes, plural } from "./words.js";
 
 const SPACING = 17; // between two names on the ring, in units of the drawing
@@ -8,25 +9,29 @@ const HORIZONTAL_UNTIL = 14; // fewer names don't have to be turned
 const CHARACTERS = 24;
 const HUES = 6;
 
-export function topologyPart(nodes, jobs, testbed) {
+export function topologyPart(seen, nodes) {
+  const jobs = seen.jobs ?? [];
   const there = nodes.filter((node) => node.state !== "left");
   const going = jobs.filter((job) => !job.ended && there.some((node) => node.jobs.includes(job.id)));
-  const links = new Map((testbed?.hosts ?? []).map((host) => [host.name, host]));
+  const links = new Map((seen.testbed?.hosts ?? []).map((host) => [host.name, host]));
   if (!there.length) return [h("p", { class: "quiet" }, "All nodes have left.")];
-  const said = going.length
-    ? `${plural(going.length, "job")} at work. Lines lead from a job to the nodes that work on it.`
-    : "No job is at work.";
   return [
-    h("p", { class: "quiet" }, said),
-    h("div", { class: "scroll picture" }, drawing(there, going)),
+    asOf(seen, "trainer"),
+    wasTold(seen, "trainer") ? h("p", { class: "quiet" }, atWork(going)) : null,
+    h("div", { class: "scroll picture", "data-from": "trainer" }, drawing(there, going)),
     h(
       "details",
       { "data-key": "links" },
       h("summary", null, "Each node's link as a table"),
       linkTable(there, links),
     ),
-  ];
+  ].filter(Boolean);
 }
+
+const atWork = (jobs) =>
+  jobs.length
+    ? `${plural(jobs.length, "job")} at work. Lines lead from a job to the nodes that work on it.`
+    : "No job is at work.";
 
 function drawing(nodes, jobs) {
   const turned = nodes.length > HORIZONTAL_UNTIL;

@@ -1,9 +1,9 @@
 // The page for a screen on a wall: no links to follow, everything that matters large, nothing to scroll.
 
 import { h } from "./dom.js";
-import { badge, metricOf, progress } from "./jobs.js";
+import { badge, metricOf, progress, speedOf } from "./jobs.js";
 import { summary, tiles } from "./network.js";
-import { byName, clock, figure, spaced, whole } from "./words.js";
+import { byName, clock, figure, spaced } from "./words.js";
 
 const JOBS = 4;
 const EVENTS = 6;
@@ -16,7 +16,7 @@ export function wallPage(seen) {
     h("h1", null, "Peerloom"),
     nodes.length ? summary(nodes) : h("p", null, "No node has registered yet."),
     h("section", { class: nodes.length > 40 ? "many" : null, "aria-label": "Nodes" }, tiles(nodes)),
-    h("section", { class: "cards", "aria-label": "Jobs" }, shown.map(card)),
+    h("section", { class: "cards", "aria-label": "Jobs", "data-from": "trainer" }, shown.map(card)),
     h(
       "ul",
       { class: "ticker", "aria-label": "Newest events" },
@@ -33,6 +33,6 @@ function card(job) {
     { "data-key": job.id },
     h("h2", null, job.name || job.task, " ", badge(job.state)),
     job.total_steps ? progress(job) : h("p", { class: "quiet" }, job.reason),
-    h("p", null, `loss ${figure(job.loss, 3)}, ${metricOf(job)}, ${whole(job.samples_per_s)} samples/s`),
+    h("p", null, `loss ${figure(job.loss, 3)}, ${metricOf(job)}, ${speedOf(job)}`),
   );
 }

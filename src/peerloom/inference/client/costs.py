@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peerloom.client.types.inference import Estimate, Mode
+from peerloom.errors import UnavailableError
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,12 @@ def local_s(request: InferenceBatch, fetch_s: float, ready_s: float, sample_s: f
 
 
 def choose(estimates: Sequence[Estimate]) -> tuple[Mode, str]:
-    """The route that takes least, and why; the first of equals. At least one has to be possible."""
+    """The route that takes least, and why; the first of equals. Raises UnavailableError if there is none."""
     possible = [
         (each.seconds, place, each) for place, each in enumerate(estimates) if each.seconds is not None
     ]
+    if not possible:
+        raise no_way(estimates)
     _, _, best = min(possible, key=lambda item: item[:2])
     others = [
         f"{each.mode} {each.seconds:.3g} s" if each.seconds is not None else f"{each.mode} not: {each.reason}"
@@ -77,6 +80,12 @@ def choose(estimates: Sequence[Estimate]) -> tuple[Mode, str]:
         if each is not best
     ]
     return best.mode, f"{best.mode} takes {best.seconds:.3g} s ({best.reason}); {'; '.join(others)}"
+
+
+def no_way(estimates: Sequence[Estimate]) -> UnavailableError:
+    """Says of each route why it can't be taken."""
+    reasons = "; ".join(f"{each.mode} not: {each.reason}" for each in estimates)
+    return UnavailableError(f"No way leads to an answer now. {reasons}", reason="NO_WAY_TO_ANSWER")
 
 
 class BatchTimes:

@@ -93,7 +93,7 @@ async def _local(
     length = fed.shape[1]
     for position in range(length, min(length + tokens, model.context)):
         started_s = router.clock.monotonic_s()
-        chosen = sample(sequence.step(fed))
+        chosen = sample(await sequence.step(fed))
         yield Token(chosen, decode(chosen, raw), position, router.clock.monotonic_s() - started_s)
         fed = np.array([[chosen]], dtype=np.int64)
 

@@ -1,6 +1,7 @@
 """One node answers; a second one is asked when the first is late or lost."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,8 +57,8 @@ class RemoteRoute:
 
         Raises a PeerloomError when none does in time.
         """
-        parts = split_rows(inputs)
-        answers = [await self._one(digest, part, timeout_s, hedge=hedge, first=first) for part in parts]
+        deadline_s, parts = self._clock.monotonic_s() + timeout_s, split_rows(inputs)
+        answers = [await self._one(digest, part, deadline_s, hedge=hedge, first=first) for part in parts]
         return RemoteAnswer(
             np.concatenate([answer.outputs for answer in answers]),
             tuple({node: None for answer in answers for node in answer.served_by}),
@@ -84,25 +85,33 @@ class RemoteRoute:
         return RemoteAnswer(outputs, (replica.node,), answer.model_s, answer.queue_s, False)
 
     async def _one(
-        self, digest: str, inputs: Array, timeout_s: float, *, hedge: bool, first: str
+        self, digest: str, inputs: Array, deadline_s: float, *, hedge: bool, first: str
     ) -> RemoteAnswer:
         self._requests += 1
-        deadline_s, tried = self._clock.monotonic_s() + timeout_s, list[str]()
-        failures = refusals = 0
+        said, refusals = dict[str, PeerloomError](), 0
         while True:
-            left_s = max(0.01, deadline_s - self._clock.monotonic_s())
-            (replica,) = await self._replicas.ready(digest, 1, tried, first)
+            replica = await self._another(digest, said, first)
             try:
-                return await self._hedged(replica, digest, inputs, left_s, hedge, tried)
-            except (UnavailableError, DeadlineError, DataLossError):
-                failures += 1
-                if failures == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
+                return await self._hedged(replica, digest, inputs, deadline_s, hedge, list(said))
+            except (UnavailableError, DeadlineError, DataLossError) as error:
+                said[replica.node.name] = error
+                if len(said) == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
                     raise
             except ResourceExhaustedError as error:
                 refusals += 1  # a busy node isn't a lost one: its callers come again until their deadline
                 await self._come_again(error, deadline_s, refusals)
-                continue
-            tried.append(replica.node.name)
+
+    async def _another(self, digest: str, said: Mapping[str, PeerloomError], first: str) -> Replica:
+        """One not asked yet. Raises UnavailableError, with what all others `said`, if there is none."""
+        try:
+            (replica,) = await self._replicas.ready(digest, 1, list(said), first)
+        except PeerloomError as error:
+            if not said:
+                raise
+            asked = "; ".join(f"{name}: {each.message}" for name, each in said.items())
+            message = f"{error.message} Those asked gave no answer: {asked}"
+            raise UnavailableError(message, reason="NO_INFERENCE_NODE") from error
+        return replica
 
     async def _come_again(self, error: ResourceExhaustedError, deadline_s: float, refusals: int) -> None:
         hint_s = float(error.metadata.get("retry_after_s", "nan"))
@@ -112,9 +121,9 @@ class RemoteRoute:
         await asyncio.sleep(after_s)
 
     async def _hedged(
-        self, replica: Replica, digest: str, inputs: Array, timeout_s: float, hedge: bool, tried: list[str]
+        self, replica: Replica, digest: str, inputs: Array, deadline_s: float, hedge: bool, tried: list[str]
     ) -> RemoteAnswer:
-        first = asyncio.create_task(self.ask(replica, digest, inputs, timeout_s))
+        first = asyncio.create_task(self._ask_until(deadline_s, replica, digest, inputs))
         tasks = {first}
         try:
             if hedge:
@@ -124,9 +133,9 @@ class RemoteRoute:
                 others = [*tried, replica.node.name]
                 second = None if first.done() else await self._second(digest, others)
                 if second is not None:
-                    tasks.add(asyncio.create_task(self.ask(second, digest, inputs, timeout_s)))
+                    tasks.add(asyncio.create_task(self._ask_until(deadline_s, second, digest, inputs)))
                 elif (await asyncio.wait(tasks, timeout=silent_after_s(late_s)))[1]:
-                    tasks.add(asyncio.create_task(self._elsewhere(digest, inputs, timeout_s, others)))
+                    tasks.add(asyncio.create_task(self._elsewhere(digest, inputs, deadline_s, others)))
             return await _first_good(first, tasks)
         finally:
             for task in tasks:
@@ -143,11 +152,16 @@ class RemoteRoute:
         return second
 
     async def _elsewhere(
-        self, digest: str, inputs: Array, timeout_s: float, excluded: list[str]
+        self, digest: str, inputs: Array, deadline_s: float, excluded: list[str]
     ) -> RemoteAnswer:
         """From another node, beyond the budget: one that is silent so long is likely to stay so."""
         (replica,) = await self._replicas.ready(digest, 1, excluded)
-        return await self.ask(replica, digest, inputs, timeout_s)
+        return await self._ask_until(deadline_s, replica, digest, inputs)
+
+    async def _ask_until(
+        self, deadline_s: float, replica: Replica, digest: str, inputs: Array
+    ) -> RemoteAnswer:
+        return await self.ask(replica, digest, inputs, max(0.01, deadline_s - self._clock.monotonic_s()))
 
 
 async def _first_good(

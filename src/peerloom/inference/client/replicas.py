@@ -79,8 +79,14 @@ class Replicas:
                 else:
                     failures.append(failure)
         if not found:
-            raise _nobody(digest, failures, list(self._distrusted.values()))
+            raise self.nobody(digest, failures, excluded)
         return found
+
+    def nobody(
+        self, digest: str, failures: Sequence[PeerloomError], excluded: Sequence[str] = ()
+    ) -> PeerloomError:
+        """Says that no node can answer beside those `excluded`, and what was in the way."""
+        return _nobody(digest, failures, list(self._distrusted.values()), "other " if excluded else "")
 
     async def holding(self, digest: str) -> list[Replica]:
         """Those of `known` that have the model already, and didn't fail just now."""
@@ -245,16 +251,20 @@ def _rank(replica: Replica, digest: str, holders: set[str]) -> tuple[bool, bool,
     )
 
 
-def _nobody(digest: str, failures: Sequence[PeerloomError], distrusted: Sequence[str]) -> PeerloomError:
+def _nobody(
+    digest: str, failures: Sequence[PeerloomError], distrusted: Sequence[str], other: str
+) -> PeerloomError:
     if failures and all(isinstance(failure, NotFoundError) for failure in failures):
         return failures[0]
     lasting = [failure for failure in failures if not isinstance(failure, AWAY)]
     if lasting:
         return lasting[0]
-    said = "; ".join(failure.message for failure in failures[:3]) or "no node is alive that takes work"
+    said = (
+        "; ".join(failure.message for failure in failures[:3]) or f"no {other}node is alive that takes work"
+    )
     if distrusted:
         said += f" ({', '.join(distrusted)} answered this client wrongly and is not asked again)"
     return UnavailableError(
-        f"No node can answer with the model {digest[:12]}: {said} See: peerloom nodes list",
+        f"No {other}node can answer with the model {digest[:12]}: {said} See: peerloom nodes list",
         reason="NO_INFERENCE_NODE",
     )

@@ -13,7 +13,7 @@ from peerloom.client.types.inference import Combination, Estimate, Inference, Mo
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.classes import with_classes
-from peerloom.inference.client.costs import choose
+from peerloom.inference.client.costs import choose, no_way
 from peerloom.inference.client.ensemble import combine
 from peerloom.inference.client.estimator import Estimates, Estimator
 from peerloom.inference.client.input_files import batch_of
@@ -134,23 +134,21 @@ class InferenceRouter:
         """What the model consists of, from a node that can describe it. Raises a PeerloomError."""
         if digest in self._descriptions:
             return self._descriptions[digest]
-        failure: PeerloomError = UnavailableError(
-            "No node is alive that takes work. See: peerloom nodes list"
-        )
+        failures: list[PeerloomError] = []
         for replica in await self.replicas.known(digest):
             try:
                 await replica.open()
                 holders = await self.replicas.holders()
                 found = replica.loaded.get(digest) or await replica.load(digest, holders, describe_only=True)
             except AWAY as error:
-                failure = error
+                failures.append(error)
                 await self.replicas.drop(replica)
             except FailedPreconditionError as error:
-                failure = error  # this node can't: its owner's will, or the task isn't installed there
+                failures.append(error)  # this node can't: its owner's will, or the task isn't installed there
             else:
                 self._descriptions[digest] = found
                 return found
-        raise failure
+        raise self.replicas.nobody(digest, failures)
 
     async def _checked(
         self, found: Inference, answer: CheckedAnswer, second_opinion: OpinionMode, timeout_s: float
@@ -181,6 +179,7 @@ class InferenceRouter:
         await self.split.close()
         await self.evidence.close()
         await self.replicas.close()
+        self.local.close()
 
     async def _takes(self, digest: str, mode: Mode) -> tuple[RawInput | None, str]:
         """What the model declares of raw inputs, and the type of its tensors."""
@@ -188,9 +187,14 @@ class InferenceRouter:
             try:
                 found = await self.description(digest)
                 return raw_input_in(found), found.input_dtype
-            except PeerloomError:
-                if mode != "auto" or self.local.why_not():
+            except PeerloomError as error:
+                if mode != "auto":
                     raise
+                if why := self.local.why_not():
+                    if not isinstance(error, UnavailableError):
+                        raise
+                    ways = (Estimate("remote", None, error.message), Estimate("local", None, why))
+                    raise no_way(ways) from error
         model = await self.local.model(digest)
         return model.raw_input, model.input_dtype
 

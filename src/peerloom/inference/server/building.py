@@ -8,14 +8,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from peerloom.errors import DataLossError, FailedPreconditionError, InvalidArgumentError, PeerloomError
+from peerloom.errors import DataLossError, FailedPreconditionError, PeerloomError
+from peerloom.inference.server.computing import model_failed, not_safetensors
 from peerloom.inference.server.layers import run_layers
 from peerloom.inference.trusted_modules import TrustedModules
 from peerloom.kit.clock import Clock
 from peerloom.kit.raw_input import RawInput
 from peerloom.kit.safetensors_file import check_header
 from peerloom.v1.inference_pb2 import ModelDescription, ModelLayer
-from peerloom.worker.description import ModelOrigin, read_origin
+from peerloom.worker.model_origin import ModelOrigin, read_origin
 from peerloom.worker.plan.chain import IncrementalModel, Layer, layers_of
 from peerloom.worker.preparing import prepared
 from peerloom.worker.task import load_task
@@ -64,7 +65,7 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
         with safe_open(path, framework="pt") as file:
             origin = read_origin(file.metadata(), digest)
     except (SafetensorError, OSError) as error:
-        raise DataLossError(f"The artifact {digest[:12]} isn't a safetensors file: {error}.") from error
+        raise not_safetensors(digest, error) from error
     _check_inputs(origin, digest)
     _check_module(origin, digest, modules)
     with torch.device("meta"):
@@ -74,16 +75,6 @@ def read_blueprint(path: Path, digest: str, modules: TrustedModules) -> Blueprin
     return Blueprint(
         path, digest, origin, layers, incremental, model.context if isinstance(model, IncrementalModel) else 0
     )
-
-
-def check_part(blueprint: Blueprint, first: int, end: int) -> int:
-    """One past the last layer: `end`, or for 0 the model's. Raises InvalidArgumentError for an empty part."""
-    count = len(blueprint.layers)
-    end = end or count
-    if not 0 <= first < end <= count:
-        limit = f"a range of layers within 0 to {count}, the model's number"
-        raise InvalidArgumentError.of_field("first_layer, end_layer", f"{first}, {end}", limit)
-    return end
 
 
 def build(blueprint: Blueprint, first: int, end: int, device: torch.device) -> Part:
@@ -124,11 +115,7 @@ def run_part(part: Part, inputs: Tensor, caches: dict[str, Any] | None = None) -
         raise
     except Exception as error:
         # The user's model may raise anything.
-        raise FailedPreconditionError(
-            f"The model {part.digest[:12]} failed on inputs {list(inputs.shape)} {inputs.dtype}: "
-            f"{type(error).__name__}: {error}",
-            reason="MODEL_FAILED",
-        ) from error
+        raise model_failed(part.digest, inputs, error) from error
 
 
 def describe(blueprint: Blueprint, device: torch.device, clock: Clock) -> ModelDescription:

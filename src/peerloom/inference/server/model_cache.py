@@ -2,24 +2,20 @@
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from peerloom.errors import ResourceExhaustedError
+from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
 from peerloom.inference.server.batching import to_drop
-from peerloom.inference.server.building import Blueprint, Part, build, check_part, read_blueprint
-from peerloom.inference.server.executor import TorchExecutor
-from peerloom.inference.trusted_modules import BY_NODE_OWNER, TrustedModules
+from peerloom.inference.server.computing import Computing, ServedModel, ServedPart
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import ArtifactHolder
 
 _log = get_logger()
-_BLUEPRINTS = 16
+_MODELS = 16
 FetchFile = Callable[[str, Path, Sequence[ArtifactHolder]], Awaitable[object]]
 
 
@@ -27,7 +23,7 @@ FetchFile = Callable[[str, Path, Sequence[ArtifactHolder]], Awaitable[object]]
 class LoadedPart:
     """A part in the cache. `seconds_per_sample` is a moving mean, 0 before the first measurement."""
 
-    part: Part
+    part: ServedPart
     seconds_per_sample: float = 0.0
 
     def note(self, seconds: float, samples: int) -> None:
@@ -38,46 +34,38 @@ class LoadedPart:
 
 
 class ModelCache:
-    """Keeps models; `fetch(digest, path, holders)` brings an artifact's bytes into a file of `folder`.
-
-    Besides those of built-in tasks, models of own tasks in these `modules` are built.
-    """
+    """Keeps models; `fetch(digest, path, holders)` brings an artifact's bytes into a file of `folder`."""
 
     def __init__(
         self,
         fetch: FetchFile,
         folder: Path,
         limit_bytes: int,
-        device: torch.device,
-        executor: TorchExecutor,
+        computing: Computing,
         clock: Clock,
-        modules: Collection[str] = (),
     ) -> None:
-        self._fetch, self._folder, self._device = fetch, folder, device
-        self._modules = TrustedModules(modules, BY_NODE_OWNER)
-        self._executor, self._clock = executor, clock
+        self._fetch, self._folder = fetch, folder
+        self._computing, self._clock = computing, clock
         self.limit_bytes = limit_bytes
-        self._blueprints: OrderedDict[str, Blueprint] = OrderedDict()
+        self._models: OrderedDict[str, ServedModel] = OrderedDict()
         self._loaded: OrderedDict[str, LoadedPart] = OrderedDict()
         self._users: Counter[str] = Counter()
         self._loading = asyncio.Lock()
 
-    async def blueprint(self, digest: str, holders: Sequence[ArtifactHolder] = ()) -> tuple[Blueprint, float]:
+    async def model(self, digest: str, holders: Sequence[ArtifactHolder] = ()) -> tuple[ServedModel, float]:
         """What the model is, and the seconds that fetching it took. Raises what both raise."""
-        if digest in self._blueprints:
-            self._blueprints.move_to_end(digest)
-            return self._blueprints[digest], 0.0
+        if digest in self._models:
+            self._models.move_to_end(digest)
+            return self._models[digest], 0.0
         path, started_s = self._folder / f"{digest}.safetensors", self._clock.monotonic_s()
         await self._fetch(digest, path, holders)
         fetch_s = self._clock.monotonic_s() - started_s
-        self._blueprints[digest] = await self._executor.run(
-            lambda: read_blueprint(path, digest, self._modules)
-        )
-        while len(self._blueprints) > _BLUEPRINTS:
-            _, old = self._blueprints.popitem(last=False)
+        self._models[digest] = await self._computing.read(path, digest)
+        while len(self._models) > _MODELS:
+            _, old = self._models.popitem(last=False)
             with suppress(OSError):  # a file that stays costs disk only
                 old.path.unlink()
-        return self._blueprints[digest], fetch_s
+        return self._models[digest], fetch_s
 
     async def load(self, digest: str, first: int = 0, end: int = 0) -> tuple[LoadedPart, float, float]:
         """The part, and the seconds that fetching and building took (0: it was here).
@@ -85,25 +73,25 @@ class ModelCache:
         Raises ResourceExhaustedError, saying how much is missing, when it doesn't fit beside what is in use.
         """
         async with self._loading:
-            blueprint, fetch_s = await self.blueprint(digest)
-            end = check_part(blueprint, first, end)
+            model, fetch_s = await self.model(digest)
+            end = _checked_end(first, end, len(model.layer_bytes))
             key = key_of(digest, first, end)
             if key in self._loaded:
                 self._loaded.move_to_end(key)
                 return self._loaded[key], fetch_s, 0.0
-            self._make_room(sum(layer.parameter_bytes for layer in blueprint.layers[first:end]))
+            self._make_room(sum(model.layer_bytes[first:end]))
             started_s = self._clock.monotonic_s()
-            part = await self._executor.run(lambda: build(blueprint, first, end, self._device))
+            part = await model.build(first, end)
             self._loaded[key] = LoadedPart(part)
             build_s = self._clock.monotonic_s() - started_s
             _log.info("model_loaded", digest=digest, layers=f"{first}:{end}", bytes=part.memory_bytes)
             return self._loaded[key], fetch_s, build_s
 
-    def hold(self, part: Part) -> None:
+    def hold(self, part: ServedPart) -> None:
         """Keeps a part from being dropped until `release` was called as often."""
         self._users[key_of(part.digest, part.first, part.end)] += 1
 
-    def release(self, part: Part) -> None:
+    def release(self, part: ServedPart) -> None:
         """Takes one `hold` back."""
         key = key_of(part.digest, part.first, part.end)
         self._users[key] -= 1
@@ -139,3 +127,12 @@ class ModelCache:
 def key_of(digest: str, first: int, end: int) -> str:
     """Names a part of a model."""
     return f"{digest}:{first}:{end}"
+
+
+def _checked_end(first: int, end: int, count: int) -> int:
+    """One past the last layer: `end`, or for 0 the model's. Raises InvalidArgumentError for an empty part."""
+    end = end or count
+    if not 0 <= first < end <= count:
+        limit = f"a range of layers within 0 to {count}, the model's number"
+        raise InvalidArgumentError.of_field("first_layer, end_layer", f"{first}, {end}", limit)
+    return end

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
-import torch
 from grpc import aio
 
 from peerloom.artifacts.named_holders import check_holders
@@ -17,20 +16,19 @@ from peerloom.errors import (
     PeerloomError,
     ResourceExhaustedError,
 )
+from peerloom.inference.server.batch_queue import BatchQueue
 from peerloom.inference.server.batching import admit
-from peerloom.inference.server.building import describe
 from peerloom.inference.server.caller_evidence import CallerEvidence
 from peerloom.inference.server.config import InferenceConfig
-from peerloom.inference.server.executor import BatchQueue, TorchExecutor
+from peerloom.inference.server.input_checks import checked_inputs
 from peerloom.inference.server.links import StageChannels, StageLink, StreamLink
 from peerloom.inference.server.model_cache import LoadedPart, ModelCache
 from peerloom.inference.server.stage_sessions import StageSession
-from peerloom.inference.server.torch_tensors import checked_inputs, message_of_tensor
 from peerloom.kit.call_limits import CallSlots
 from peerloom.kit.checks import check_address, check_digest, check_line
 from peerloom.kit.clock import Clock
 from peerloom.kit.dialing import Dialer
-from peerloom.kit.tensors import array_of
+from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1.inference_pb2 import (
     GetInferenceStatusRequest,
     GetInferenceStatusResponse,
@@ -55,19 +53,17 @@ _Context = aio.ServicerContext[Any, Any]
 
 
 class InferenceServicer(InferenceServiceServicer):
-    """Translates; `batching` decides, `model_cache`, `executor` and `sessions` do."""
+    """Translates; `batching` decides, `model_cache`, `batch_queue` and `sessions` do."""
 
     def __init__(
         self,
         config: InferenceConfig,
         models: ModelCache,
-        executor: TorchExecutor,
-        device: torch.device,
         evidence: CallerEvidence | None,
         dialer: Dialer,
         clock: Clock,
     ) -> None:
-        self._config, self._models, self._executor, self._device = config, models, executor, device
+        self._config, self._models = config, models
         self._evidence, self._clock = evidence, clock
         self._descriptions: dict[str, ModelDescription] = {}
         self._queues: dict[LoadedPart, BatchQueue] = {}
@@ -85,10 +81,9 @@ class InferenceServicer(InferenceServiceServicer):
     async def LoadModel(self, request: LoadModelRequest, context: _Context) -> LoadModelResponse:
         check_digest("digest", request.digest)
         check_holders("holders", request.holders)
-        blueprint, fetch_s = await self._models.blueprint(request.digest, request.holders)
+        model, fetch_s = await self._models.model(request.digest, request.holders)
         if request.digest not in self._descriptions:
-            found = await self._executor.run(lambda: describe(blueprint, self._device, self._clock))
-            self._descriptions[request.digest] = found
+            self._descriptions[request.digest] = await model.describe()
         answer = LoadModelResponse(model=self._descriptions[request.digest], fetch_s=fetch_s)
         if not request.describe_only:
             first, end = request.first_layer, request.end_layer
@@ -99,8 +94,8 @@ class InferenceServicer(InferenceServiceServicer):
         check_digest("digest", request.digest)
         check_line("caller", request.caller, high=64)
         array = array_of(request.inputs)
-        blueprint, _ = await self._models.blueprint(request.digest)
-        inputs = checked_inputs(array, blueprint.origin)
+        model, _ = await self._models.model(request.digest)
+        inputs = checked_inputs(array, model.origin)
         loaded, _, _ = await self._models.load(request.digest)
         self._admit(loaded, len(inputs), context.time_remaining())
         self._models.hold(loaded.part)
@@ -109,7 +104,7 @@ class InferenceServicer(InferenceServiceServicer):
         finally:
             self._models.release(loaded.part)
         self._answered += 1
-        outputs = message_of_tensor(answer.outputs)
+        outputs = message_of(answer.outputs, "outputs")
         self._note_caller(request.caller, len(request.inputs.content) + len(outputs.content))
         return InferResponse(
             outputs=outputs,
@@ -188,8 +183,8 @@ class InferenceServicer(InferenceServiceServicer):
         check_digest("digest", request.digest)
         if request.next_address:
             check_address("next_address", request.next_address)
-        blueprint, _ = await self._models.blueprint(request.digest)
-        if request.incremental and not blueprint.incremental:
+        model, _ = await self._models.model(request.digest)
+        if request.incremental and not model.context:
             limit = "false for a model that doesn't continue sequences"
             raise InvalidArgumentError.of_field("incremental", True, limit)
         loaded, _, _ = await self._models.load(request.digest, request.first_layer, request.end_layer)
@@ -201,9 +196,7 @@ class InferenceServicer(InferenceServiceServicer):
             return StreamLink(session_id, address, self._channels, on_lost)
 
         part, incremental = loaded.part, request.incremental
-        session = StageSession(
-            request.session_id, part, self._executor, open_link, self._clock, incremental=incremental
-        )
+        session = StageSession(request.session_id, part, open_link, incremental=incremental)
         if request.next_address:
             session.link(request.next_address, request.next_session_id)
         self._note_caller(request.caller, 0)
@@ -250,7 +243,7 @@ class InferenceServicer(InferenceServiceServicer):
         self._queues = {each: queue for each, queue in self._queues.items() if each in kept}
         if loaded not in self._queues:
             samples, wait_s = self._config.batch_samples, self._config.batch_wait_s
-            self._queues[loaded] = BatchQueue(loaded, self._executor, samples, wait_s, self._clock)
+            self._queues[loaded] = BatchQueue(loaded, samples, wait_s, self._clock)
         return self._queues[loaded]
 
     def _admit(self, loaded: LoadedPart, samples: int, remaining_s: float | None) -> None:

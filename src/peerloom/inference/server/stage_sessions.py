@@ -11,16 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import torch
-
 from peerloom.errors import InvalidArgumentError, PeerloomError, ResourceExhaustedError
-from peerloom.inference.server.building import Part, run_part
-from peerloom.inference.server.executor import TorchExecutor
+from peerloom.inference.server.computing import Array, ServedPart
 from peerloom.inference.server.links import StageLink
-from peerloom.inference.server.torch_tensors import message_of_tensor, tensor_of
-from peerloom.kit.clock import Clock
 from peerloom.kit.raw_values import raw_values
-from peerloom.kit.tensors import array_of
+from peerloom.kit.tensors import array_of, message_of
 from peerloom.v1.inference_pb2 import Activation, LinkLost, RunStageResponse, Tensor
 
 WAITING_LIMIT = 32
@@ -38,22 +33,19 @@ class StageSession:
     def __init__(
         self,
         session_id: str,
-        part: Part,
-        executor: TorchExecutor,
+        part: ServedPart,
         open_link: OpenLink,
-        clock: Clock,
         *,
         incremental: bool,
     ) -> None:
         self.session_id = session_id
         self.part = part
         self.responses: asyncio.Queue[RunStageResponse | PeerloomError | None] = asyncio.Queue(UNREAD_LIMIT)
-        self._executor = executor
         self._caches: dict[str, Any] | None = {} if incremental else None
         self._waiting: asyncio.Queue[Activation] = asyncio.Queue(WAITING_LIMIT)
         self._kept: OrderedDict[int, Activation] = OrderedDict()
         self._seen = self._kept_bytes = 0
-        self._open_link, self._clock = open_link, clock
+        self._open_link = open_link
         self._link: StageLink | None = None
         self._working = asyncio.create_task(self._work())
 
@@ -103,8 +95,8 @@ class StageSession:
             raise InvalidArgumentError.of_field("activation.sequence", sequence, limit)
 
     async def _pass(self, activation: Activation) -> None:
-        tensor, compute_s = await self._executor.run(lambda: self._compute(activation))
-        output = Activation(sequence=activation.sequence, tensor=tensor)
+        outputs, compute_s = await self.part.run(self._inputs(activation.tensor), self._caches)
+        output = Activation(sequence=activation.sequence, tensor=message_of(outputs, "outputs"))
         self._seen = activation.sequence
         if self._link is None:
             await self.responses.put(RunStageResponse(output=output, compute_s=compute_s))
@@ -123,15 +115,10 @@ class StageSession:
             )
         self._kept[output.sequence] = output
 
-    def _compute(self, activation: Activation) -> tuple[Tensor, float]:
-        inputs, started_s = self._inputs(activation.tensor), self._clock.monotonic_s()
-        outputs = run_part(self.part, inputs, self._caches)
-        return message_of_tensor(outputs), self._clock.monotonic_s() - started_s
-
-    def _inputs(self, message: Tensor) -> torch.Tensor:
+    def _inputs(self, message: Tensor) -> Array:
         if self.part.raw_input is None:
-            return tensor_of(message, "activation.tensor")
-        return torch.from_numpy(raw_values(array_of(message), self.part.raw_input))
+            return array_of(message, "activation.tensor")
+        return raw_values(array_of(message), self.part.raw_input)
 
     def _tell_lost(self, lost: LinkLost) -> None:
         with suppress(asyncio.QueueFull):  # who reads nothing hears of no further loss

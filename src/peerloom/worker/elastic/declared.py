@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.batches import form_of
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.kept_tensors import KeptTensors
 from peerloom.worker.model_config import config_of
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.step_chance import kept_chance
 from peerloom.worker.task import load_task
 

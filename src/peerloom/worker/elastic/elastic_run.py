@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError
 from peerloom.kit.elastic_scripts import METRIC_NAME_LONGEST, METRICS_MOST
 from peerloom.worker.batches import Nest
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.conversation import Conversation
 from peerloom.worker.elastic.declared import declared_origin
 from peerloom.worker.elastic.hosting import ScriptHost, host_of_script
@@ -25,6 +24,7 @@ from peerloom.worker.elastic.losses import Losses, offered
 from peerloom.worker.elastic.prepared import Prepared, prepared_of
 from peerloom.worker.elastic.samples import Collate, check_samples, collate_rows, loop_data
 from peerloom.worker.elastic.script_task import ScriptEvaluation, ScriptLoop
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.training_state import Registered
 from peerloom.worker.updating.plain_state import taken_to_pieces
 from peerloom.worker.updating.precision import autocast

@@ -10,11 +10,11 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from peerloom.errors import FailedPreconditionError
 from peerloom.worker.batches import Nest
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.conversation import Conversation
 from peerloom.worker.elastic.loop_settings import LoopSettings
 from peerloom.worker.elastic.prepared import Prepared
 from peerloom.worker.elastic.samples import Collate, LoopData, collate_rows
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.sharded import Sharded
 from peerloom.worker.task import LOSS_METRIC, Samples, Task
 from peerloom.worker.training_state import Registered

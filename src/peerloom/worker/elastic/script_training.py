@@ -10,7 +10,6 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.kit.robust_rules import OFF
 from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import Nest, form_of, moved
-from peerloom.worker.description import ModelOrigin
 from peerloom.worker.elastic.agreement import Agreement
 from peerloom.worker.elastic.epoch_order import digest_of
 from peerloom.worker.elastic.losses import OfferedLoss, no_loss
@@ -20,6 +19,7 @@ from peerloom.worker.elastic.script_task import ScriptTask
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.kept_tensors import KeptTensors
 from peerloom.worker.model_config import config_of
+from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.schedule import split_batch
 from peerloom.worker.step_chance import seed_all
 from peerloom.worker.step_share import share_of

@@ -11,7 +11,6 @@ from peerloom.artifacts.bundles import is_bundle, unpack
 from peerloom.errors import PeerloomError
 from peerloom.kit.safetensors_file import METADATA_KEY
 from peerloom.worker.batches import call_model, logits_of
-from peerloom.worker.description import read_origin
 from peerloom.worker.evaluation import EVALUATION_BATCH
 from peerloom.worker.evaluator.evaluation_order import (
     Evaluated,
@@ -20,6 +19,7 @@ from peerloom.worker.evaluator.evaluation_order import (
     Unable,
     Unfit,
 )
+from peerloom.worker.model_origin import read_origin
 from peerloom.worker.task import Samples, Task, load_batch, load_data, load_task, sample_scores
 from peerloom.worker.tensor_types import TENSOR_TYPE_NAMES
 

@@ -16,6 +16,7 @@ shadow_limits      whether shadows need too much memory, or too much of a step: 
 state_transfer     a stage's state on its way from one worker to another
 shadowing          a generation's shadows: whose changes go where, and come from where
 stage_step         one step: forward and backward passes, and one commit of all stages
+stage_sum          the sum of a stage's gradients over its workers
 stage_loop         a generation of a pipeline, from its first step to the job's end, or until it breaks
 stage_files        its checkpoints and its model, of all stages' parts
 whole_state        these in the one form of all plans, from parts and into parts

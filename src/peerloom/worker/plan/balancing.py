@@ -22,8 +22,8 @@ def stage_starts(
 ) -> tuple[int, ...]:
     """The first layer of each stage, from 0: the plan's own, or those whose dearest stage costs least.
 
-    A stage's cost counts by its share: one of 2 may cost twice as much as one of 1; empty: as much each. Each
-    stage has something to train. `why_single` says why a model is a single layer. Raises
+    A stage's cost counts by its share: one of 2 may cost twice as much as one of 1; empty: as much for each
+    worker. Each stage has something to train. `why_single` says why a model is a single layer. Raises
     InvalidArgumentError for more stages than that allows, and for starts beyond the layers.
     """
     if len(layers) == 1:
@@ -40,7 +40,7 @@ def stage_starts(
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
     ends = ends_of(units, len(layers))
     costs = [sum(each.cost for each in layers[a:b]) for a, b in zip(units, ends, strict=True)]
-    return _balanced(units, costs, list(shares) or [1] * plan.stages)
+    return _balanced(units, costs, list(shares) or plan.ranks.widths)
 
 
 def ends_of(starts: Sequence[int], layers: int) -> tuple[int, ...]:

@@ -102,10 +102,9 @@ class PipelineTraining:
         self.own_past.go_to(step)
         self.state.reopen_epoch(self.schedule.steps_per_epoch)
 
-    def begin_past(self) -> OwnPast:
+    def begin_past(self) -> None:
         """From now on the stage's own state of one step ago is kept."""
         self.own_past = OwnPast(self.state, ChangeLayout(self.stage_model).buffers)
-        return self.own_past
 
     def empty_shadow(self, stage: int) -> Shadow:
         """A shadow of a stage's state, which lacks the state itself."""
@@ -116,15 +115,15 @@ class PipelineTraining:
         return Shadow(stage, model, updater)
 
     def held(self) -> list[HeldState]:
-        """The states of stages that it can go on with, or give; none where no shadows are kept."""
+        """The states of stages that it can go on with, or give; none where all go back to files."""
         if self.own_past is None:
             return []
         steps = {self.stage: self.own_past.steps()}
         steps |= {stage: shadow.steps() for stage, shadow in self.shadows.items()}
         return [HeldState(stage=stage, step=step) for stage, each in steps.items() for step in each]
 
-    def described(self) -> ModelStage:
-        """The stage, for the trainer."""
+    def described(self, rank: int) -> ModelStage:
+        """The stage of a rank, its own, for the trainer."""
         first, end = self.blueprint.bounds(self.stage)
         layers = self.blueprint.layers
         return ModelStage(
@@ -134,6 +133,8 @@ class PipelineTraining:
             first_name=layers[first].name[:_LONGEST_NAME],
             last_name=layers[end - 1].name[:_LONGEST_NAME],
             parameters=self.blueprint.parameters(self.stage),
+            workers=self.plan.ranks.widths[self.stage],
+            turn=self.plan.ranks.turn_of(rank),
         )
 
     def batch_of(self, step: int) -> Tensor:

@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from peerloom.kit.shadow_ring import ward_of
+from peerloom.kit.stage_ranks import StageRanks
+
 MOST_OF_MEMORY = 0.9  # of what is free: activations want some too
 MOST_OF_A_STEP = 0.15
 STEPS_JUDGED = 8
@@ -26,16 +29,21 @@ class StageRoom:
     accelerator_bytes: float
 
 
-def why_no_room(rooms: Sequence[StageRoom], holders: Sequence[int], node_ids: Sequence[str]) -> str:
-    """Why shadows can't be kept; "": they fit. All three are by stage.
+def why_no_room(
+    rooms: Sequence[StageRoom], holders: Sequence[int], node_ids: Sequence[str], ranks: StageRanks
+) -> str:
+    """Why shadows can't be kept; "": they fit. `rooms` and `node_ids` are by rank, `holders` by stage.
 
-    A worker keeps its own past where its state lies, a change that leaves, and of its ward the state and two
-    changes that wait.
+    A worker keeps its own past where its state lies, a change that leaves, and of its ward, if it has one,
+    the state and two changes that wait.
     """
     needed: dict[str, float] = {}
-    for stage, (room, node_id) in enumerate(zip(rooms, node_ids, strict=True)):
-        ward = rooms[holders.index(stage)]
-        beside = ward.state_bytes + 2 * ward.change_bytes + room.change_bytes
+    for rank, (room, node_id) in enumerate(zip(rooms, node_ids, strict=True)):
+        stage, ward = ranks.stage_of(rank), ward_of(rank, holders, ranks)
+        beside = room.change_bytes if ranks.widths[stage] == 1 else 0.0
+        if ward is not None:
+            kept = rooms[ranks.of_stage(ward)[0]]
+            beside += kept.state_bytes + 2 * kept.change_bytes
         if room.accelerator_bytes == float("inf"):
             beside += room.state_bytes
         elif room.state_bytes > MOST_OF_MEMORY * room.accelerator_bytes:

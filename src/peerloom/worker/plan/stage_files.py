@@ -28,13 +28,14 @@ def write_checkpoint(training: PipelineTraining, links: StageLinks, path: Path, 
     Raises what `write_whole` does.
     """
     tensors = training.state.tensors()
-    own = json.loads(bytes(tensors.pop(COUNTERS).tolist()))
-    told = gather_text(links, json.dumps(own), writer)
+    counters = json.loads(bytes(tensors.pop(COUNTERS).tolist()))
+    told = gather_text(links, json.dumps(counters), writer)
     added = {}
     if told:
         whole = joined([json.loads(text) for text in told], training.blueprint.groups)
         added[COUNTERS] = text_tensor(json.dumps(whole))
-    write_whole(links, path, tensors, {}, added, writer)
+    own = tensors if training.plan.ranks.gives_part(links.rank, writer) else {}
+    write_whole(links, path, own, {}, added, writer)
 
 
 def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, path: Path) -> str:
@@ -45,9 +46,11 @@ def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, pa
     origin = origin_of(
         training.task, spec.task, dict(spec.task_arguments), training.train, training.stage_model.whole
     )
-    write_whole(links, path, training.stage_model.state_dict(), origin.to_metadata(), {})
+    gives = training.plan.ranks.gives_part(links.rank, 0)
+    own = training.stage_model.state_dict() if gives else {}
+    write_whole(links, path, own, origin.to_metadata(), {})
     digest = bytes(32)
-    if links.stage == 0:
+    if links.rank == 0:
         with path.open("rb") as file:
             digest = bytes.fromhex(parameters_digest(file))
     return bytes(int(byte) for byte in links.gather([float(byte) for byte in digest])[0]).hex()
@@ -75,7 +78,7 @@ class StageCheckpoints:
     def is_due(self) -> bool:
         """Whether rank 0 wants a checkpoint: it is time, and the last one is stored."""
         is_free = self._storing is None or not self._storing.is_alive()
-        return self._links.stage == 0 and bool(self._interval_s) and is_free and self._now_s() >= self._next_s
+        return self._links.rank == 0 and bool(self._interval_s) and is_free and self._now_s() >= self._next_s
 
     def keep(self, training: PipelineTraining, writer: int, *, at_once: bool) -> None:
         """Writes one with the other stages; the writer stores it, `at_once` or in another thread."""
@@ -91,7 +94,7 @@ class StageCheckpoints:
         except BaseException:
             folder.cleanup()
             raise
-        if self._links.stage != writer:
+        if self._links.rank != writer:
             folder.cleanup()
             return
         checkpoint = Checkpoint(step=training.state.step, epoch=training.state.evaluated)

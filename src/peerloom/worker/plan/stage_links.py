@@ -1,4 +1,4 @@
-"""Tensors from stage to stage over the mesh of the group, and a few numbers among all stages.
+"""Tensors from worker to worker of a pipeline over the mesh of its group, and a few numbers among all.
 
 A tensor goes in two messages: its form, then its values, for shapes may differ from batch to batch. With a
 codec the values are those that the codec gives back, in the tensor's own type. Sending
@@ -22,7 +22,7 @@ from peerloom.worker.sync import SyncTraffic
 
 # A state on its way holds the training up, and one that never comes would for ever.
 POOR_LINK_BYTES_PER_S = 1 << 16
-# The same two stages have several ways between them, each with an order of its own. What goes by the later
+# The same two workers have several ways between them, each with an order of its own. What goes by the later
 # ones is less urgent: it travels while nothing else does.
 STEPS, STATES, CHANGES = 0, 1, 2
 _CHANNELS = 3
@@ -30,52 +30,52 @@ _CHANNELS = 3
 
 @dataclass(frozen=True, eq=False)
 class StageTensor:
-    """What came from another stage; `wants_gradient`: the sender needs the loss's gradient for it."""
+    """What came from another worker; `wants_gradient`: the sender needs the loss's gradient for it."""
 
     tensor: Tensor
     wants_gradient: bool
 
 
 class StageLinks(Protocol):
-    """The ways between the stages of a pipeline; `traffic` adds up what they cost."""
+    """The ways between the workers of a pipeline; `traffic` adds up what they cost."""
 
     traffic: SyncTraffic
 
     @property
-    def stage(self) -> int:
+    def rank(self) -> int:
         """This worker's, from 0."""
 
     @property
-    def stages(self) -> int:
+    def workers(self) -> int:
         """How many there are."""
 
-    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
+    def send(self, rank: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
         """Begins to send a tensor, which nobody may change before `flush` has returned.
 
         One of floating-point numbers goes by the `codec`, of ACTIVATION_CODECS, where that makes it shorter.
         """
 
-    def receive(self, stage: int) -> StageTensor:
-        """The next tensor from that stage, on the processor. Raises what `Group.result` does."""
+    def receive(self, rank: int) -> StageTensor:
+        """The next tensor from that worker, on the processor. Raises what `Group.result` does."""
 
     def flush(self, at_most: int = 0) -> None:
         """Waits until no more than so many of the tensors that were sent are still here."""
 
     def gather(self, row: Sequence[float]) -> list[list[float]]:
-        """The numbers of each stage, by stage: the same on all, which say as many each."""
+        """The numbers of each worker, by rank: the same on all, which say as many each."""
 
     def patient(self, size_bytes: int) -> AbstractContextManager[None]:
         """Inside, messages may take as long as so many bytes take over a poor link."""
 
 
 class ChangeLinks(Protocol):
-    """Bytes from stage to stage, whose number the receiver knows, and which nobody waits for at once."""
+    """Bytes from worker to worker, whose number the receiver knows, and which nobody waits for at once."""
 
-    def begin_send(self, stage: int, content: Tensor) -> TensorFuture:
+    def begin_send(self, rank: int, content: Tensor) -> TensorFuture:
         """Begins to send bytes, which nobody may change before the future is done."""
 
-    def begin_receive(self, stage: int, target: Tensor) -> TensorFuture:
-        """Begins to await the next bytes of that stage."""
+    def begin_receive(self, rank: int, target: Tensor) -> TensorFuture:
+        """Begins to await the next bytes of that worker."""
 
     def result(self, future: TensorFuture) -> Tensor:
         """Waits for one of these. Raises what `Group.result` does."""
@@ -91,32 +91,32 @@ class MeshLinks:
         self._group = group
         self._mesh = group.mesh
         self._sent: list[tuple[TensorFuture, Tensor]] = []
-        self._messages: dict[tuple[int, int], int] = {}  # so many from one stage to another
+        self._messages: dict[tuple[int, int], int] = {}  # so many from one rank to another
 
     @property
-    def stage(self) -> int:
+    def rank(self) -> int:
         return self._group.rank
 
     @property
-    def stages(self) -> int:
+    def workers(self) -> int:
         return self._group.world_size
 
-    def send(self, stage: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
+    def send(self, rank: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
         while self._sent and self._sent[0][0].done():
             self._group.result(self._sent.pop(0)[0])
         content = tensor.detach().cpu().contiguous()
         form = TensorForm.of(content, wants_gradient, codec)
-        self._send(stage, form.to_numbers())
+        self._send(rank, form.to_numbers())
         if content.numel():
-            self._send(stage, encoded(content, form.codec))
+            self._send(rank, encoded(content, form.codec))
 
-    def receive(self, stage: int) -> StageTensor:
+    def receive(self, rank: int) -> StageTensor:
         began_s = time.perf_counter()
-        numbers = self._receive(stage, torch.empty(FORM_NUMBERS, dtype=torch.int64))
+        numbers = self._receive(rank, torch.empty(FORM_NUMBERS, dtype=torch.int64))
         form = TensorForm.of_numbers(numbers)
         content = empty_content(form)
         if content.numel():
-            self._receive(stage, content)
+            self._receive(rank, content)
         self.traffic.exposed_s += time.perf_counter() - began_s
         return StageTensor(decoded(content, form), form.wants_gradient)
 
@@ -141,15 +141,15 @@ class MeshLinks:
         finally:
             self._mesh.limit_s = usual_s
 
-    def begin_send(self, stage: int, content: Tensor) -> TensorFuture:
+    def begin_send(self, rank: int, content: Tensor) -> TensorFuture:
         self.traffic.bytes += content.nbytes
-        number, patience_s = self._number(self.stage, stage), self._patience_s(content)
-        outgoing = {stage: content}
+        number, patience_s = self._number(self.rank, rank), self._patience_s(content)
+        outgoing = {rank: content}
         return self._mesh.begin(number, outgoing, {}, urgency=-self._channel, patience_s=patience_s)
 
-    def begin_receive(self, stage: int, target: Tensor) -> TensorFuture:
-        number, patience_s = self._number(stage, self.stage), self._patience_s(target)
-        return self._mesh.begin(number, {}, {0: {stage: target}}, patience_s=patience_s)
+    def begin_receive(self, rank: int, target: Tensor) -> TensorFuture:
+        number, patience_s = self._number(rank, self.rank), self._patience_s(target)
+        return self._mesh.begin(number, {}, {0: {rank: target}}, patience_s=patience_s)
 
     def result(self, future: TensorFuture) -> Tensor:
         return self._group.result(future)
@@ -157,16 +157,16 @@ class MeshLinks:
     def _patience_s(self, content: Tensor) -> float:
         return content.nbytes / POOR_LINK_BYTES_PER_S if self._channel != STEPS else 0.0
 
-    def _send(self, stage: int, content: Tensor) -> None:
-        self._sent.append((self.begin_send(stage, content), content))
+    def _send(self, rank: int, content: Tensor) -> None:
+        self._sent.append((self.begin_send(rank, content), content))
 
-    def _receive(self, stage: int, target: Tensor) -> Tensor:
-        self._group.result(self.begin_receive(stage, target))
+    def _receive(self, rank: int, target: Tensor) -> Tensor:
+        self._group.result(self.begin_receive(rank, target))
         return target
 
     def _number(self, sender: int, receiver: int) -> int:
         # Both ends count the messages from one to the other, so each has a number of its own, from 1.
         count = self._messages.get((sender, receiver), 0)
         self._messages[sender, receiver] = count + 1
-        number = (count * self.stages + sender) * self.stages + receiver
+        number = (count * self.workers + sender) * self.workers + receiver
         return number * _CHANNELS + self._channel + 1

@@ -74,13 +74,17 @@ def train_stage(
 def evaluate_stage(
     training: PipelineTraining, links: StageLinks, check: Callable[[], None] = lambda: None
 ) -> EpochProgress:
-    """Measures an epoch that has just ended: the test set goes through all stages, the last one scores."""
+    """Measures an epoch that has just ended: the test set goes through all stages, the last one scores.
+
+    The workers of a stage take turns at its parts.
+    """
     training.stage_model.eval()
     total = _scores(training, links, check)
     training.stage_model.train()
     rows = links.gather([total])
     check()
-    state, metric = training.state, rows[-1][0] / max(1, len(training.test))
+    last = training.plan.ranks.of_stage(training.plan.stages - 1)
+    state, metric = training.state, sum(rows[rank][0] for rank in last) / max(1, len(training.test))
     state.close_epoch(state.evaluated + 1, metric)
     return EpochProgress(
         epoch=state.evaluated,
@@ -93,17 +97,24 @@ def evaluate_stage(
 
 @torch.no_grad()
 def _scores(training: PipelineTraining, links: StageLinks, check: Callable[[], None]) -> float:
-    task, test, total = training.task, training.test, 0.0
-    for indices in torch.split(torch.arange(len(test)), EVALUATION_BATCH):
+    task, test, total, ranks = training.task, training.test, 0.0, training.plan.ranks
+    stage = ranks.stage_of(links.rank)
+    is_first, is_last = stage == 0, stage == ranks.stages - 1
+    for number, indices in enumerate(torch.split(torch.arange(len(test)), EVALUATION_BATCH)):
         check()
-        is_first, is_last = links.stage == 0, links.stage == links.stages - 1
+        if ranks.rank_of(stage, number) != links.rank:
+            continue
         pair = load_batch(task, test, indices, training.device) if is_first or is_last else (None, None)
-        entered = pair[0] if is_first else links.receive(links.stage - 1).tensor.to(training.device)
+        entered = (
+            pair[0]
+            if is_first
+            else links.receive(ranks.rank_of(stage - 1, number)).tensor.to(training.device)
+        )
         left = training.stage_model(entered)
         if is_last:
             total += float(sample_scores(task, left, pair[1]).double().sum())
         else:
-            links.send(links.stage + 1, one_tensor(left, training))
+            links.send(ranks.rank_of(stage + 1, number), one_tensor(left, training))
             links.flush(SENT_AHEAD)
     links.flush()
     return total
@@ -136,7 +147,8 @@ def _step(
         workers=group.world_size,
     )
     training.figures.add(progress)
-    training.figures.note_speed(computed_s / progress.samples)
+    if done.own_samples:  # in a short batch there may be no turn for each worker
+        training.figures.note_speed(computed_s / done.own_samples)
     hooks.report(progress)
     hooks.on_step()
     return done

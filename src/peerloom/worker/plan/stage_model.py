@@ -1,7 +1,7 @@
 """One worker's stage of a model: its own layers, whose tensors are called as in the whole."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -29,9 +29,13 @@ class StageModel(nn.Module):
         """The model with all its names."""
         return self._parts[0]
 
-    def forward(self, inputs: Any) -> Any:
-        """What the layers make of the outputs of the stage before, or of the inputs."""
-        for layer in self._parts[2] if self.training else self._parts[3]:
+    def forward(self, inputs: Any, begin_layer: Callable[[int], None] = lambda number: None) -> Any:
+        """What the layers make of the outputs of the stage before, or of the inputs.
+
+        `begin_layer` hears of each, from 0 in this stage, before it computes.
+        """
+        for number, layer in enumerate(self._parts[2] if self.training else self._parts[3]):
+            begin_layer(number)
             inputs = layer(inputs)
         return inputs
 

@@ -32,23 +32,24 @@ def enter_stage(
     A state that another worker has comes when the group stands. Raises what `PipelineTraining.enter` raises,
     and NotFoundError when the agent lacks a file.
     """
+    stage = training.plan.ranks.stage_of(config.rank)
     if config.state_sources:
         if config.state_sources[config.rank] == config.rank:
             training.stay(config.first_step)
         else:
-            training.enter(config.rank, starts=list(config.stage_starts))  # its state comes with the group
+            training.enter(stage, starts=list(config.stage_starts))  # its state comes with the group
         return
     digest, shares = config.checkpoint_digest or spec.initial_model_digest, list(config.stage_shares)
     if not digest:
-        training.enter(config.rank, shares)
+        training.enter(stage, shares)
         return
     with TemporaryDirectory(prefix="peerloom-") as folder:
         path = Path(folder) / "state.safetensors"
         fetch_file(assignment, digest, path)
         if config.checkpoint_digest:
-            training.enter(config.rank, shares, checkpoint=path)
+            training.enter(stage, shares, checkpoint=path)
         else:
-            training.enter(config.rank, shares, initial=path)
+            training.enter(stage, shares, initial=path)
 
 
 def run_stage(
@@ -71,13 +72,15 @@ def run_stage(
         with group.failures():
             take_over(training, states, config.state_sources, config.first_step)
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
+    if config.shadow_holders or training.plan.ranks.is_wide:
+        training.begin_past()
     shadowing = None
     if config.shadow_holders:
         with group.failures():
             ways = links, states, MeshLinks(group, CHANGES)
             shadowing = Shadowing(training, *ways, list(config.shadow_holders), group.node_ids)
         session.set_shadow(shadowing.told())
-    ready = WorkerReady(generation=group.generation, stage=training.described())
+    ready = WorkerReady(generation=group.generation, stage=training.described(group.rank))
     session.set_position(training.state.step, group.generation)
     session.say(WorkerSessionRequest(ready=ready))
     session.set_reporting(group.rank == 0)

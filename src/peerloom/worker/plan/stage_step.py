@@ -10,16 +10,15 @@ from torch import Tensor
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import micro_batch_sizes
-from peerloom.kit.plan_model.pipeline_order import passes_of
 from peerloom.worker.batches import Nest, each_tensor, form_of
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shadowing import Shadowing
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.stage_shadow import CommittedStep
+from peerloom.worker.plan.stage_sum import add_up, buffers_of, check_buffers
 from peerloom.worker.step_chance import seed_of, seed_torch
 from peerloom.worker.task import load_batch, sample_losses
 from peerloom.worker.task_checks import check_all_used
-from peerloom.worker.training_state import TrainingState
 from peerloom.worker.updating.precision import autocast, summable
 
 
@@ -27,8 +26,8 @@ from peerloom.worker.updating.precision import autocast, summable
 class Committed:
     """A step that all stages made: the batch's mean loss, and what some stage asked all for.
 
-    `stays` is the first stage whose node doesn't want its slot back; `computed_s` are the seconds that this
-    stage computed.
+    `stays` is the first rank whose node doesn't want its slot back; `computed_s` are the seconds that this
+    worker computed, of `own_samples`.
     """
 
     loss: float
@@ -36,6 +35,7 @@ class Committed:
     leaves: bool
     stays: int
     computed_s: float
+    own_samples: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,19 +59,24 @@ def make_step(
 ) -> Committed:
     """Makes the job's next step with the other stages, and commits it.
 
-    Each stage says at its end whether all shall write a checkpoint (`keeps`), or leave the group (`leaves`),
+    Each worker says at its end whether all shall write a checkpoint (`keeps`), or leave the group (`leaves`),
     and whether its own node wants its slot back (`departs`): all hear the same. With `shadowing` what the
     step changes goes to who keeps the stage's shadow. Raises what `StageLinks.receive` and `check` do;
     nothing is committed then.
     """
     state, began_s, waited_s = training.state, time.perf_counter(), links.traffic.exposed_s
+    ranks = training.plan.ranks
+    companions = ranks.of_stage(ranks.stage_of(links.rank))
+    buffers = buffers_of(training.stage_model) if len(companions) > 1 else {}
     seed = seed_of(training.seed, state.step, 0)
     parts = _parts(training, links, seed)
     if shadowing is not None:
         shadowing.begin_step()
-    seed_torch(training.device, seed_of(training.seed, state.step, links.stage))
     loss_sum = _compute(training, links, parts, check)
     links.flush()
+    if len(companions) > 1:
+        check_buffers(buffers, training.stage_model, str(training.plan))
+        add_up(training.stage_model, links, companions)
     check_all_used(training.task, training.stage_model)
     computed_s = time.perf_counter() - began_s - (links.traffic.exposed_s - waited_s)
     figures: list[float] = []
@@ -82,25 +87,35 @@ def make_step(
     check()
     # From here on this stage has made the step. One that dies before it has leaves the others ahead of it:
     # all go back to a step that they have together.
-    loss = rows[-1][1] / sum(parts.sizes)
-    _update(state, [row[0] for row in rows], rows[-1][1], shadowing, [row[5:] for row in rows])
-    stays = next((stage for stage, row in enumerate(rows) if not row[4]), 0)
-    return Committed(loss, any(row[2] for row in rows), any(row[3] for row in rows), stays, computed_s)
+    loss_sum = math.fsum(rows[rank][1] for rank in ranks.of_stage(ranks.stages - 1))
+    squares = [rows[ranks.of_stage(stage)[0]][0] for stage in range(ranks.stages)]
+    _update(training, squares, loss_sum, shadowing, [row[5:] for row in rows])
+    return Committed(
+        loss_sum / sum(parts.sizes),
+        any(row[2] for row in rows),
+        any(row[3] for row in rows),
+        next((rank for rank, row in enumerate(rows) if not row[4]), 0),
+        computed_s,
+        sum(size for number, size in enumerate(parts.sizes) if ranks.has_turn(links.rank, number)),
+    )
 
 
 def _update(
-    state: TrainingState,
+    training: PipelineTraining,
     squares: Sequence[float],
     loss_sum: float,
     shadowing: Shadowing | None,
     figures: Sequence[Sequence[float]],
 ) -> None:
-    if shadowing is not None:
-        shadowing.before_update()
+    state, past = training.state, training.own_past
+    if past is not None:
+        past.note()
     norm = math.sqrt(math.fsum(squares))
     state.updater.step(norm)
     state.step += 1
     state.epoch_loss_sum += loss_sum
+    if past is not None:
+        past.settle()
     if shadowing is not None:
         shadowing.after_update(CommittedStep(state.step, norm, loss_sum), figures)
 
@@ -112,11 +127,12 @@ def _parts(training: PipelineTraining, links: StageLinks, seed: int) -> _Parts:
     if training.task.micro_batch is not None:
         wanted = max(wanted, -(-len(indices) // training.task.micro_batch))
     sizes = micro_batch_sizes(len(indices), wanted, training.least_samples)
-    if links.stage not in (0, links.stages - 1):
+    stage = training.plan.ranks.stage_of(links.rank)
+    if stage not in (0, training.plan.stages - 1):
         return _Parts(sizes, [], [])
     seed_torch(training.device, seed)
     inputs, targets = load_batch(training.task, training.train, indices, training.device)
-    if links.stage == 0:
+    if stage == 0:
         return _Parts(sizes, divided(inputs, sizes), [])
     return _Parts(sizes, [], divided(targets, sizes))
 
@@ -124,40 +140,45 @@ def _parts(training: PipelineTraining, links: StageLinks, seed: int) -> _Parts:
 def _compute(
     training: PipelineTraining, links: StageLinks, parts: _Parts, check: Callable[[], None]
 ) -> float:
-    """Makes all passes; the sum of the samples' losses in the last stage, else 0."""
-    stage, stages, batch = links.stage, links.stages, sum(parts.sizes)
+    """Makes this worker's passes; the sum of its samples' losses in the last stage, else 0."""
+    ranks, batch = training.plan.ranks, sum(parts.sizes)
+    stage, stages = ranks.stage_of(links.rank), ranks.stages
     under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out, by micro-batch
     losses: list[Tensor] = []
     codec = training.plan.activations
-    for one in passes_of(training.plan.order, stage, stages, len(parts.sizes)):
+    for one in ranks.passes_of(training.plan.order, links.rank, len(parts.sizes)):
         check()
+        number = one.micro_batch
         if one.is_forward:
-            entered = _entering(training, links, parts, one.micro_batch)
-            left = _forward(training, parts, entered, one.micro_batch, is_last=stage == stages - 1)
+            entered = _entering(training, links, parts, number)
+            left = _forward(training, parts, entered, number, is_last=stage == stages - 1)
             if stage == stages - 1:
                 losses.append(left.detach())
             else:
-                links.send(stage + 1, left, wants_gradient=left.requires_grad, codec=codec)
-            under_way[one.micro_batch] = (entered, left)
+                after = ranks.rank_of(stage + 1, number)
+                links.send(after, left, wants_gradient=left.requires_grad, codec=codec)
+            under_way[number] = (entered, left)
             continue
-        entered, left = under_way.pop(one.micro_batch)
+        entered, left = under_way.pop(number)
         if stage == stages - 1:
             (left / batch).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         elif left.requires_grad:
-            gradient = links.receive(stage + 1).tensor.to(training.device)
+            gradient = links.receive(ranks.rank_of(stage + 1, number)).tensor.to(training.device)
             torch.autograd.backward([left], [gradient])
         if stage and entered.requires_grad:
             # Of a tensor that the layers didn't use the gradient is nothing.
             gradient = torch.zeros_like(entered) if entered.grad is None else entered.grad
-            links.send(stage - 1, gradient, codec=codec)
+            links.send(ranks.rank_of(stage - 1, number), gradient, codec=codec)
     return float(torch.stack(losses).double().sum()) if losses else 0.0
 
 
 def _entering(training: PipelineTraining, links: StageLinks, parts: _Parts, number: int) -> Tensor:
-    if links.stage == 0:
+    ranks = training.plan.ranks
+    stage = ranks.stage_of(links.rank)
+    if stage == 0:
         inputs: Tensor = parts.inputs[number]
         return inputs
-    came = links.receive(links.stage - 1)
+    came = links.receive(ranks.rank_of(stage - 1, number))
     entered = came.tensor.to(training.device)
     return entered.requires_grad_() if came.wants_gradient else entered
 
@@ -165,8 +186,15 @@ def _entering(training: PipelineTraining, links: StageLinks, parts: _Parts, numb
 def _forward(
     training: PipelineTraining, parts: _Parts, entered: Tensor, number: int, *, is_last: bool
 ) -> Tensor:
+    first = training.blueprint.bounds(training.stage)[0]
+
+    def begin_layer(layer: int) -> None:
+        # So that neither the cut nor who computes it changes what is drawn.
+        part = seed_of(training.seed, training.state.step, number, first + layer)
+        seed_torch(training.device, part)
+
     with autocast(training.task.autocast, training.device):
-        left = training.stage_model(entered)
+        left = training.stage_model(entered, begin_layer)
         if is_last:
             losses = sample_losses(training.task, left, parts.targets[number])
             return summable(losses).sum()

@@ -10,30 +10,37 @@ from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.whole_state import text_tensor
 
 
-def send_state(links: StageLinks, stage: int, tensors: Mapping[str, Tensor]) -> None:
-    """Begins to send a state to the worker of a stage; nobody may change it before `links.flush`."""
-    links.send(stage, text_tensor(json.dumps(list(tensors))))
+def send_state(links: StageLinks, rank: int, tensors: Mapping[str, Tensor]) -> None:
+    """Begins to send a state to a worker; nobody may change it before `links.flush`."""
+    links.send(rank, text_tensor(json.dumps(list(tensors))))
     for tensor in tensors.values():
-        links.send(stage, tensor)
+        links.send(rank, tensor)
 
 
-def receive_state(links: StageLinks, stage: int) -> dict[str, Tensor]:
-    """The state that the worker of a stage sends. Raises what `StageLinks.receive` does."""
-    names = json.loads(bytes(links.receive(stage).tensor.tolist()))
-    return {name: links.receive(stage).tensor for name in names}
+def receive_state(links: StageLinks, rank: int) -> dict[str, Tensor]:
+    """The state that a worker sends. Raises what `StageLinks.receive` does."""
+    names = json.loads(bytes(links.receive(rank).tensor.tolist()))
+    return {name: links.receive(rank).tensor for name in names}
 
 
 def take_over(training: PipelineTraining, links: StageLinks, sources: Sequence[int], step: int) -> None:
-    """Each stage's state of a step goes from the rank that has it to the one that is to have it.
+    """A state of a step goes to each rank from the one, of `sources`, that has it: of that stage, or its
+    shadow.
 
-    All stages call it together. Raises what `StageLinks.receive` does, DataLossError for what doesn't fit.
+    All call it together; who has its own state is at the step already. Raises what `StageLinks.receive` does,
+    DataLossError for what doesn't fit.
     """
-    for stage, source in enumerate(sources):
-        if source == links.stage != stage:
+    ranks = training.plan.ranks
+    own = ranks.stage_of(links.rank)
+    for rank, source in enumerate(sources):
+        stage = ranks.stage_of(rank)
+        if source == links.rank != rank and stage == own:
+            send_state(links, rank, training.state.tensors())
+        elif source == links.rank != rank:
             shadow = training.shadows[stage]
             shadow.go_to(step)
-            send_state(links, stage, shadow.state.tensors())
-    source = sources[links.stage]
-    if source != links.stage:
+            send_state(links, rank, shadow.state.tensors())
+    source = sources[links.rank]
+    if source != links.rank:
         training.state.take(receive_state(links, source))
     links.flush()

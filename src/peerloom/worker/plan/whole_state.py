@@ -1,7 +1,7 @@
 """Checkpoints and models in the one form that all plans have: from the stages' parts, and into them.
 
 A stage's part is what `TrainingState` makes of its own tensors, with the same names. The whole is written a
-tensor at a time by one stage, and read by each stage for its own names only.
+tensor at a time by one worker, and read by each stage for its own names only.
 """
 
 import json
@@ -46,7 +46,7 @@ def name_in(key: str) -> str:
 
 
 def joined(counters: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """The counters of the whole, of those of all stages; `groups` are the names of the whole's."""
+    """The counters of the whole, of those of all workers; `groups` are the names of the whole's."""
     first = counters[0]
     updater = dict(first["updater"])
     updater["state"] = {
@@ -66,27 +66,28 @@ def write_whole(
     added: Mapping[str, Tensor],
     writer: int = 0,
 ) -> None:
-    """Writes the tensors of all stages, and those that the `writer` adds, into a file of that stage's.
+    """Writes the tensors of all workers, and those that the `writer` adds, into a file of that rank's.
 
-    All stages call it together. Raises what `StageLinks.receive` does, OSError when there is no room.
+    All call it together; of a stage with several workers one has tensors. Raises what `StageLinks.receive`
+    does, OSError when there is no room.
     """
     failure: OSError | None = None
     total_bytes = sum(row[0] for row in links.gather([sum(tensor.nbytes for tensor in own.values())]))
     with links.patient(int(total_bytes)):
-        if links.stage != writer:
+        if links.rank != writer:
             _send_part(links, own, writer)
             links.receive(writer)  # who left before all was received would take the rest of its part along
         else:
             failure = _write_parts(links, path, {**own, **added}, metadata)
-            for stage in _others(links):
-                links.send(stage, torch.ones(1))
+            for rank in _others(links):
+                links.send(rank, torch.ones(1))
             links.flush()
     if failure is not None:
         raise failure
 
 
 def _others(links: StageLinks) -> list[int]:
-    return [stage for stage in range(links.stages) if stage != links.stage]
+    return [rank for rank in range(links.workers) if rank != links.rank]
 
 
 def _send_part(links: StageLinks, own: Mapping[str, Tensor], writer: int) -> None:
@@ -102,18 +103,18 @@ def _write_parts(
     links: StageLinks, path: Path, here: Mapping[str, Tensor], metadata: Mapping[str, str]
 ) -> OSError | None:
     """What went wrong with the file; all parts are received nevertheless, as they are on their way."""
-    sources = {entry_of(name, tensor): links.stage for name, tensor in here.items()}
-    for stage in _others(links):
-        for name, dtype, shape in json.loads(bytes(links.receive(stage).tensor.tolist())):
-            sources[TensorEntry(name, dtype, tuple(shape))] = stage
+    sources = {entry_of(name, tensor): links.rank for name, tensor in here.items()}
+    for rank in _others(links):
+        for name, dtype, shape in json.loads(bytes(links.receive(rank).tensor.tolist())):
+            sources[TensorEntry(name, dtype, tuple(shape))] = rank
     ordered = in_file_order(sources)
     file = TensorFile(path, ordered, metadata)
     try:
         failure = _failure_of(file.begin)
         for entry in ordered:
-            stage = sources[entry]
-            is_own = stage == links.stage
-            tensor = here[entry.name] if is_own else links.receive(stage).tensor
+            rank = sources[entry]
+            is_own = rank == links.rank
+            tensor = here[entry.name] if is_own else links.receive(rank).tensor
             failure = failure or _failure_of(partial(file.write, tensor))
     finally:
         closing = _failure_of(file.end)
@@ -129,13 +130,13 @@ def _failure_of(action: Callable[[], None]) -> OSError | None:
 
 
 def gather_text(links: StageLinks, text: str, reader: int = 0) -> list[str]:
-    """What each stage says, by stage, for the `reader`; the others get nothing."""
-    if links.stage != reader:
+    """What each worker says, by rank, for the `reader`; the others get nothing."""
+    if links.rank != reader:
         links.send(reader, text_tensor(text))
         links.flush()
         return []
     said = {n: bytes(links.receive(n).tensor.tolist()).decode() for n in _others(links)}
-    return [said.get(stage, text) for stage in range(links.stages)]
+    return [said.get(rank, text) for rank in range(links.workers)]
 
 
 def text_tensor(text: str) -> Tensor:

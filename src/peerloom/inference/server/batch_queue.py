@@ -1,46 +1,26 @@
-"""The one thread that computes, and the queue before it: what waits together is computed together."""
+"""The queue before a model: what waits together is computed together."""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from peerloom.inference.server.batching import take_batch
-from peerloom.inference.server.building import run_part
+from peerloom.inference.server.computing import Array
 from peerloom.kit.clock import Clock
 
 if TYPE_CHECKING:
     from peerloom.inference.server.model_cache import LoadedPart
-
-T = TypeVar("T")
-
-
-class TorchExecutor:
-    """Runs torch on one thread: two models at once would only take each other's cores."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="inference")
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """The work's result, in its turn."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    def close(self) -> None:
-        """Ends the thread once its work is done."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass
 class Answer:
     """A request's outputs [n, ...], how long it waited, and what its batch took together."""
 
-    outputs: Tensor
+    outputs: Array
     queue_s: float
     model_s: float
     batch_samples: int
@@ -48,7 +28,7 @@ class Answer:
 
 @dataclass
 class _Request:
-    inputs: Tensor
+    inputs: Array
     arrived_s: float
     answer: asyncio.Future[Answer]
 
@@ -62,12 +42,11 @@ class BatchQueue:
     def __init__(
         self,
         loaded: "LoadedPart",
-        executor: TorchExecutor,
         batch_samples: int,
         wait_s: float,
         clock: Clock,
     ) -> None:
-        self._loaded, self._executor, self._clock = loaded, executor, clock
+        self._loaded, self._clock = loaded, clock
         self._batch_samples, self._wait_s = batch_samples, wait_s
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
@@ -79,7 +58,7 @@ class BatchQueue:
         """Samples that wait."""
         return sum(len(request.inputs) for request in self._waiting)
 
-    async def infer(self, inputs: Tensor) -> Answer:
+    async def infer(self, inputs: Array) -> Answer:
         """The model's answer. Raises what the model raises."""
         request = _Request(inputs, self._clock.monotonic_s(), asyncio.get_running_loop().create_future())
         self._waiting.append(request)
@@ -100,7 +79,7 @@ class BatchQueue:
             self._last_requests = len(batch)
             started_s = self._clock.monotonic_s()
             try:
-                outputs, model_s = await self._executor.run(lambda batch=batch: self._compute(batch))  # type: ignore[misc]  # bound now
+                outputs, model_s = await self._loaded.part.run(_together(batch))
             except Exception as error:
                 # To whoever asked: one of them sent what the model can't compute, and each hears of it.
                 for request in batch:
@@ -125,13 +104,7 @@ class BatchQueue:
             except TimeoutError:
                 return
 
-    def _compute(self, batch: list[_Request]) -> tuple[Tensor, float]:
-        inputs = batch[0].inputs if len(batch) == 1 else torch.cat([request.inputs for request in batch])
-        started_s = self._clock.monotonic_s()
-        outputs = run_part(self._loaded.part, inputs)
-        return outputs, self._clock.monotonic_s() - started_s
-
-    def _deliver(self, batch: list[_Request], outputs: Tensor, started_s: float, model_s: float) -> None:
+    def _deliver(self, batch: list[_Request], outputs: Array, started_s: float, model_s: float) -> None:
         samples, row = sum(len(request.inputs) for request in batch), 0
         self._loaded.note(model_s, samples)
         for request in batch:
@@ -139,3 +112,7 @@ class BatchQueue:
             if not request.answer.done():
                 queue_s = started_s - request.arrived_s
                 request.answer.set_result(Answer(part, queue_s, model_s, samples))
+
+
+def _together(batch: list[_Request]) -> Array:
+    return batch[0].inputs if len(batch) == 1 else np.concatenate([request.inputs for request in batch])

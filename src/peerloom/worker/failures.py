@@ -1,0 +1,29 @@
+"""What an error says of a job: that it can't go on anywhere, or not in this slot. Pure."""
+
+import torch
+
+from peerloom.errors import PeerloomError
+from peerloom.v1.trainer_pb2 import WorkerFailed
+
+# Of torch's allocators for processors, which raise a bare RuntimeError: on Linux, and elsewhere.
+_WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory")
+
+
+def failure_of(error: Exception) -> WorkerFailed:
+    """What a worker that can't go on tells the trainer. Another slot may have the memory it lacks."""
+    if why := why_too_little(error):
+        return WorkerFailed(reason=f"its slot has too little memory for this job: {why}")
+    if isinstance(error, PeerloomError):
+        return WorkerFailed(reason=error.message, is_permanent=True)
+    return WorkerFailed(reason=f"the task failed: {type(error).__name__}: {error}", is_permanent=True)
+
+
+def why_too_little(error: BaseException) -> str:
+    """What the error, or one that it came of, says of memory, on one line; "": nothing."""
+    seen: BaseException | None = error
+    while seen is not None:
+        is_torchs = any(words in str(seen) for words in _WORDS)
+        if is_torchs or isinstance(seen, MemoryError | torch.OutOfMemoryError):
+            return (str(seen) or type(seen).__name__).splitlines()[0]
+        seen = seen.__cause__
+    return ""

@@ -1,0 +1,38 @@
+"""Which errors are want of memory: those that Python and torch really raise, also behind another one."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from peerloom.errors import NotFoundError
+from peerloom.worker.failures import failure_of, why_too_little
+
+MUCH = 1 << 60
+TOO_LITTLE = "its slot has too little memory for this job"
+
+
+@pytest.mark.parametrize("allocate", [lambda: torch.empty(MUCH), lambda: bytearray(MUCH)])
+def test_what_can_not_be_allocated_is_want_of_memory(allocate: Callable[[], object]) -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as raised:
+        allocate()
+    assert why_too_little(raised.value)
+    failed = failure_of(raised.value)
+    assert (failed.reason.split(": ")[0], failed.is_permanent) == (TOO_LITTLE, False)
+    wrapped = ValueError("the data can't be read")
+    wrapped.__cause__ = raised.value
+    assert failure_of(wrapped) == failed
+
+
+def test_a_gpu_without_room_is_too() -> None:
+    said = "CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has 1 GiB."
+    assert why_too_little(torch.OutOfMemoryError(said)) == "CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+def test_other_errors_are_not() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.ones(2) @ torch.ones(3)
+    assert why_too_little(raised.value) == ""
+    assert failure_of(raised.value).is_permanent
+    refused = failure_of(NotFoundError("There is no file /data."))
+    assert (refused.reason, refused.is_permanent) == ("There is no file /data.", True)
