@@ -52,13 +52,45 @@ class RestartedTrainer(TrainerServiceServicer):
         yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
 
 
-def configure(generation: int, world_size: int) -> WorkerSessionResponse:
+class ForgetfulTrainer(TrainerServiceServicer):
+    """Announces, in the middle of a generation, another from the beginning, as if nothing had been made."""
+
+    def __init__(self) -> None:
+        self.words: list[tuple[str, int]] = []
+        self.made: list[int] = []  # the steps that the worker says it has, at each end of a generation
+
+    async def WorkerSession(  # noqa: N802  # the schema's name
+        self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
+    ) -> AsyncIterator[WorkerSessionResponse]:
+        heard = aiter(request_iterator)
+        assert (await anext(heard)).HasField("hello")
+        yield WorkerSessionResponse(prepare=PrepareWorker(spec=SPEC, beat_interval_s=60.0))
+        assert (await anext(heard)).HasField("prepared")
+        yield configure(1, 1)
+        async for request in heard:
+            word = str(request.WhichOneof("message"))
+            if word == "step" and request.step.step == 3:
+                yield configure(2, 1)
+            if word not in ("aborted", "ready"):
+                continue
+            self.words.append((word, getattr(request, word).generation))
+            if word == "aborted":
+                self.made.append(request.aborted.committed_step)
+            if self.words[-1] == ("aborted", 2):
+                yield configure(3, 1, self.made[-1])
+            if self.words[-1] == ("ready", 3):
+                break
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+
+
+def configure(generation: int, world_size: int, first_step: int = 0) -> WorkerSessionResponse:
     return WorkerSessionResponse(
         configure=ConfigureGeneration(
             generation=generation,
             world_size=world_size,
             backend=Backend.BACKEND_GLOO,
             spec=SPEC,
+            first_step=first_step,
             collective_timeout_s=600.0,
         )
     )
@@ -118,7 +150,23 @@ async def test_a_worker_refuses_what_its_node_did_not_agree_to(monkeypatch: pyte
 @pytest.mark.parametrize("others", [0, 2])
 async def test_the_next_generation_ends_the_wait_for_members_that_never_come(others: int) -> None:
     """Else the worker would try to reach it for all of the collectives' time limit, once for each of them."""
-    server, trainer = aio.server(), RestartedTrainer(others)
+    trainer = RestartedTrainer(others)
+    await work_for(trainer)
+    last = others + 2
+    assert trainer.words == [*(("aborted", number) for number in range(1, last)), ("ready", last)]
+
+
+async def test_a_worker_that_has_made_other_steps_than_a_generation_begins_after_says_so() -> None:
+    """Else its steps would be others than those of its peers, and one day they would not mean the same."""
+    trainer = ForgetfulTrainer()
+    await work_for(trainer)
+    assert trainer.words == [("ready", 1), ("aborted", 1), ("aborted", 2), ("ready", 3)]
+    assert trainer.made[0] == trainer.made[1] >= 3
+
+
+async def work_for(trainer: TrainerServiceServicer) -> None:
+    """A worker's whole life under this trainer."""
+    server = aio.server()
     add_TrainerServiceServicer_to_server(trainer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -140,5 +188,3 @@ async def test_the_next_generation_ends_the_wait_for_members_that_never_come(oth
             assert await asyncio.to_thread(TrainingWorker(assignment).run) == 0
     finally:
         await server.stop(None)
-    last = others + 2
-    assert trainer.words == [*(("aborted", number) for number in range(1, last)), ("ready", last)]

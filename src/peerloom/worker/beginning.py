@@ -17,6 +17,7 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.elastic.hosting import begin_script
 from peerloom.worker.elastic.script_training import ScriptTraining
 from peerloom.worker.federated.federated_training import FederatedTraining
+from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.task_survey import survey
@@ -122,6 +123,18 @@ def refuse_plain(config: ConfigureGeneration) -> None:
             "this job with --plain-collectives, on a network that you trust, or with --accelerator cpu.",
             reason="NCCL_IS_PLAIN",
         )
+
+
+def check_first_step(step: int, config: ConfigureGeneration) -> None:
+    """Raises GenerationBrokenError where all are said to have one state, and not the one after `step` steps.
+
+    A trainer that was restarted while a former generation met doesn't know of a step which that made since.
+    Of others' state only newcomers' is looked at by all; here each would go on counting from its own.
+    """
+    is_given = config.beside or config.newcomers or config.checkpoint_digest
+    if not is_given and step != config.first_step:
+        made = f"this worker has made {step} steps"
+        raise GenerationBrokenError(f"{made}, and the generation begins after {config.first_step}")
 
 
 def method_of(config: ConfigureGeneration) -> SyncMethod:

@@ -30,7 +30,7 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.beginning import TaskBeginning, method_of, refuse_plain
+from peerloom.worker.beginning import TaskBeginning, check_first_step, method_of, refuse_plain
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
 from peerloom.worker.failures import failure_of
 from peerloom.worker.federated.federated_training import FederatedTraining
@@ -179,6 +179,8 @@ class TrainingWorker:
             group.break_from_outside("a newer generation takes its place")
         _log.info("generation_joined", generation=config.generation, rank=config.rank)
         try:
+            if isinstance(training, Training):
+                check_first_step(training.state.step, config)
             if config.world_size > 1:
                 with tracing.span("join generation"):
                     group.form()
