@@ -3,14 +3,19 @@
 import itertools
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 START_LIMIT_S = 60.0  # the first of a side waits until the origin has imported all
 STOP_LIMIT_S = 30.0
@@ -103,3 +108,16 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSer
     for handle in reversed(started):
         handle.kill()
         handle.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Debian's Chromium, without a screen."""
+    from playwright.sync_api import sync_playwright
+
+    if (program := shutil.which("chromium")) is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=program)
+        yield found
+        found.close()

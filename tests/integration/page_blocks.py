@@ -4,8 +4,17 @@ A text block after a block that runs is its output. Figures, ids and ports diffe
 word of at least three letters in it must be in the real output, and lines of "..." stand for anything.
 """
 
+import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from peerloom import Embedded
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"\b[A-Za-z_]{3,}\b")
@@ -35,3 +44,14 @@ def blocks_of(page: str) -> list[Block]:
             shown = after[2] if after is not None and after[1] == "text" else ""
             blocks.append(Block(block[1], block[2], page[: block.start()].count("\n") + 1, shown))
     return blocks
+
+
+@contextmanager
+def reader_shell(state: Path, examples: Path) -> Iterator[dict[str, str]]:
+    """What a reader's shell has, beside nodes that allow code and know the examples' tasks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PEERLOOM_NODE_ALLOW_CODE", "true")
+        patch.setenv("PYTHONPATH", str(examples))
+        with Embedded(state, (2, 1)) as system:
+            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+            yield {**os.environ, "PATH": path, "PEERLOOM_ADDRESS": system.address, "PYTHONPATH": ""}

@@ -3,7 +3,6 @@
 `Net`, `dataset` and `loss_of` are the reader's own, as the page says: here they tell a circle from points.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -11,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from page_blocks import blocks_of
+from page_blocks import blocks_of, reader_shell
 
-from peerloom import Client, Embedded
+from peerloom import Client
 from peerloom.client.types import Job
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +41,8 @@ pytestmark = pytest.mark.timeout(300)
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What a reader's shell has, beside nodes that allow code and know the example's task."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PEERLOOM_NODE_ALLOW_CODE", "true")
-        patch.setenv("PYTHONPATH", str(ROOT / "examples"))
-        with Embedded(tmp_path_factory.mktemp("system"), (2, 1)) as system:
-            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-            yield {**os.environ, "PATH": path, "PEERLOOM_ADDRESS": system.address, "PYTHONPATH": ""}
+    with reader_shell(tmp_path_factory.mktemp("system"), ROOT / "examples") as shell:
+        yield shell
 
 
 def loop(side: str) -> str:

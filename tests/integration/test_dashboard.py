@@ -16,7 +16,7 @@ import pytest
 from dashboard_parts import CHROMIUM, LIMIT_MS, Look, await_more_points, dashboard, points
 from node_agent_parts import StartService
 from paced_jobs import put_paced_task
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from peerloom import Client, MachineLoad
 from peerloom.embedded import Embedded
@@ -27,14 +27,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.timeout(300),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from dashboard_parts import CHROMIUM, Look, filled_board, model, node, served
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from peerloom.dashboard.posted import posted_route
 from peerloom.errors import PermissionDeniedError
@@ -74,14 +74,6 @@ def url(asked: list[Mapping[str, Any]]) -> Iterator[str]:
 def crowded() -> Iterator[str]:
     with served(filled_board(NODES)) as place:
         yield place
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
 
 
 def see_accessible(look: Look, places: Sequence[str], *rules: str) -> None:

@@ -4,14 +4,13 @@ What can't be known is said to be unknown, or shown dimmed beside the time that 
 """
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dashboard_parts import CHROMIUM, LIMIT_MS, Look, await_more_points, dashboard, points
 from node_agent_parts import ServiceHandle, StartService
 from paced_jobs import put_paced_task
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from peerloom import Client
 
@@ -21,14 +20,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
     pytest.mark.timeout(300),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
 
 
 class System:

@@ -1,16 +1,12 @@
 """docs/gallery.md is true: each example runs beside one system, and prints what the page shows."""
 
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from page_blocks import Block, blocks_of
-
-from peerloom import Embedded
+from page_blocks import Block, blocks_of, reader_shell
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gallery.md").read_text()
@@ -21,12 +17,8 @@ INTEGRATIONS = (ROOT / "docs" / "integrations.md").read_text()  # whose examples
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """What a reader's shell has beside the system that the page begins with."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PEERLOOM_NODE_ALLOW_CODE", "true")
-        patch.setenv("PYTHONPATH", str(ROOT / "examples"))
-        with Embedded(tmp_path_factory.mktemp("system"), (2, 1)) as system:
-            path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-            yield {**os.environ, "PATH": path, "PEERLOOM_ADDRESS": system.address, "PYTHONPATH": ""}
+    with reader_shell(tmp_path_factory.mktemp("system"), ROOT / "examples") as shell:
+        yield shell
 
 
 def name_of(block: Block) -> str:

@@ -3,11 +3,10 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 DOCS = Path(__file__).parents[2] / "docs"
 CHROMIUM = shutil.which("chromium")
@@ -26,16 +25,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = run("build_site.py", out)
     assert done.returncode == 0, done.stderr
     return out
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
 
 
 def test_it_is_whole(built: Path) -> None:

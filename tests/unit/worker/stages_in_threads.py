@@ -130,6 +130,16 @@ class Waves(Task):
         return torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, total_steps)
 
 
+class Sparse(Waves):
+    """An embedding whose gradients are sparse."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 4), nn.Embedding(9, 3, sparse=True))
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=learning_rate)
+
+
 def spec_of(task: Task, plan: str = "") -> JobSpec:
     return JobSpec(
         task="test:Task",

@@ -4,11 +4,11 @@ Method: the stages are threads joined by queues; a lost one is made anew, and th
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 import torch
-from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Waves, spec_of
+from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Sparse, Waves, spec_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -136,16 +136,6 @@ def test_what_a_broken_step_changed_is_taken_back() -> None:
     first.stay(5)
     check_same(states(pipeline), before)
     assert all(parameter.grad is None for parameter in first.stage_model.parameters())
-
-
-class Sparse(Waves):
-    """An embedding whose gradients are sparse."""
-
-    def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(6, 4), nn.Embedding(9, 3, sparse=True))
-
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=learning_rate)
 
 
 def test_a_sparse_gradient_is_refused_with_words() -> None:

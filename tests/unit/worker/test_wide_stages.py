@@ -3,12 +3,12 @@
 Method: they are threads joined by queues, beside the same training in one piece.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Waves, in_one_piece, spec_of
+from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Sparse, Waves, in_one_piece, spec_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -145,16 +145,6 @@ def test_buffers_that_passes_change_are_refused() -> None:
     training.stage_model.train()(torch.rand(4, 6))
     with pytest.raises(InvalidArgumentError, match=r"a stage of one worker for 1\.running_mean"):
         check_buffers(before, training.stage_model, "the plan")
-
-
-class Sparse(Waves):
-    """An embedding whose gradients are sparse."""
-
-    def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(6, 4), nn.Embedding(9, 3, sparse=True))
-
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=learning_rate)
 
 
 def test_a_sparse_gradient_is_refused_with_words() -> None:
