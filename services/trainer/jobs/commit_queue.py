@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from peerloom.kit import tracing
@@ -20,6 +21,9 @@ from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
 _log = get_logger()
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 1.0
+# From one write to the next where only steps wait: raising it takes less from the training beside it, and
+# watchers see steps later.
+GATHER_S = 0.2
 _Taken = tuple[EventLog, Change]
 READ_BATCH = 100  # a watcher that reads slowly takes the next ones from the database when it is ready
 
@@ -45,6 +49,8 @@ class CommitQueue:
         self._sleep = sleep
         self._backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._wake = asyncio.Event()
+        self._pressing = asyncio.Event()  # something waits that isn't routine
+        self._begun_s = -GATHER_S  # when the last write was
         self._writing = asyncio.Lock()  # two writers could make a later event durable before an earlier one
         self._live: dict[str, JobRecord] = {}
         self._in_doubt: list[_Taken] = []  # a write whose answer was lost
@@ -54,7 +60,7 @@ class CommitQueue:
     def open(self, job: Job, last_sequence: int) -> JobRecord:
         """Begins to keep a job's record; it isn't open already."""
         assert job.job_id not in self._live, "a record has one writer"
-        log = EventLog(job, last_sequence, self._clock, self._wake.set)
+        log = EventLog(job, last_sequence, self._clock, self._woken)
         record = JobRecord(job, log, self._clock)
         self._live[job.job_id] = record
         if tracing.is_on():
@@ -78,12 +84,27 @@ class CommitQueue:
         for record in list(self._live.values()):
             await record.log.notify()
 
+    def _woken(self, is_routine: bool) -> None:
+        self._wake.set()
+        if not is_routine:
+            self._pressing.set()
+
     async def write_forever(self) -> None:
         """Writes whatever is appended, until cancelled; tries again when storage fails."""
         while True:
             await self._wake.wait()
+            await self._gather()
             self._wake.clear()
+            self._pressing.clear()
+            self._begun_s = self._clock.monotonic_s()
             await self.write_once()
+
+    async def _gather(self) -> None:
+        """Returns when something pressing waits, or GATHER_S after the last write."""
+        left_s = self._begun_s + GATHER_S - self._clock.monotonic_s()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, left_s)):
+                await self._pressing.wait()
 
     async def write_once(self) -> None:
         """Writes what was appended in one transaction; what fails goes into the next one after a pause."""
@@ -100,7 +121,7 @@ class CommitQueue:
                 return
             if self._in_doubt:
                 self._in_doubt = []
-                self._wake.set()  # what was appended meanwhile is not among it
+                self._woken(is_routine=False)  # what was appended meanwhile is not among it
             self._backoff.succeeded()
             for log, change in taken:
                 self.tally.note(change.events)
@@ -122,7 +143,7 @@ class CommitQueue:
         # since what comes later tells nothing about it.
         if self._in_doubt or is_in_doubt(error):
             self._in_doubt = taken
-            self._wake.set()
+            self._woken(is_routine=False)
             return
         for log, change in taken:
             log.put_back(change)
@@ -138,7 +159,9 @@ class CommitQueue:
         """A job's events after a sequence number, then live; ends with the job or the server."""
         while True:
             record = self._live.get(job_id)
-            events = await self._sql.run(self._store.read_events, job_id, after, READ_BATCH)
+            events = record.log.recent(after) if record is not None else None
+            if events is None:
+                events = await self._sql.run(self._store.read_events, job_id, after, READ_BATCH)
             for event in events:
                 after = event.sequence
                 yield event

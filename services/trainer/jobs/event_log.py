@@ -1,10 +1,12 @@
 """One job's event log in memory: numbers what happens, and knows how much of it is durable.
 
 Nobody sees an event before it is written. What is appended while a write is under way goes into the next
-one, so a fast job costs no more writes than the disk can make (group commit).
+one, so a fast job costs no more writes than the disk can make (group commit). The newest durable events stay
+in memory for those who follow the job.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +17,7 @@ from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
 NO_SECRETS: Mapping[str, str] = MappingProxyType({})
+RECENT_EVENTS = 100  # more spares watchers that fall behind a look into the database, at some kB a job each
 
 
 @dataclass(frozen=True)
@@ -30,16 +33,18 @@ class Durable:
 class EventLog:
     """Numbers one job's events, and keeps what is to be written next; calls `wake` when there is something.
 
-    Only the job's record appends; only the commit queue takes.
+    `wake` hears whether all that waits is routine, which may gather for a while. Only the job's record
+    appends; only the commit queue takes.
     """
 
-    def __init__(self, job: Job, last_sequence: int, clock: Clock, wake: Callable[[], None]) -> None:
+    def __init__(self, job: Job, last_sequence: int, clock: Clock, wake: Callable[[bool], None]) -> None:
         self.durable = Durable(last_sequence, job.progress.step, job.progress.epoch)
         self.changed = asyncio.Condition()
         self._job_id = job.job_id
         self._sequence = last_sequence
         self._appended = self._taken = self._written = 0
         self._events: list[WatchJobResponse] = []
+        self._recent: deque[WatchJobResponse] = deque(maxlen=RECENT_EVENTS)
         self._evidence: list[Evidence] = []
         self._secrets: dict[str, str] = {}
         self._clock = clock
@@ -50,11 +55,13 @@ class EventLog:
         event: WatchJobResponse | None = None,
         evidence: Iterable[Evidence] = (),
         secrets: Mapping[str, str] = NO_SECRETS,
+        *,
+        is_routine: bool = False,
     ) -> None:
         """Puts a change of the record, its event (numbered and timed here) and evidence in the next write.
 
         `secrets` of workers, by id, go there too: they are no part of the record, which clients may see.
-        Without an event the change itself is written all the same.
+        Without an event the change itself is written all the same. Nobody acts on what `is_routine`.
         """
         self._appended += 1
         if event is not None:
@@ -64,7 +71,7 @@ class EventLog:
             self._events.append(event)
         self._evidence.extend(evidence)
         self._secrets.update(secrets)
-        self._wake()
+        self._wake(is_routine)
 
     @property
     def is_written(self) -> bool:
@@ -91,15 +98,24 @@ class EventLog:
         self._events = [*change.events, *self._events]
         self._evidence = [*change.evidence, *self._evidence]
         self._secrets = {**change.secrets, **self._secrets}
-        self._wake()
+        self._wake(False)
 
     async def confirm(self, change: Change) -> None:
         """What was taken last is durable: those who wait for it go on."""
         self._written = self._taken
+        self._recent.extend(change.events)
         sequence = change.events[-1].sequence if change.events else self.durable.sequence
         progress = change.job.progress
         self.durable = Durable(sequence, progress.step, progress.epoch, self.durable.writes + 1)
         await self.notify()
+
+    def recent(self, after: int) -> list[WatchJobResponse] | None:
+        """The durable events after a sequence number, in order; None where older ones are among them."""
+        if after >= self.durable.sequence:
+            return []
+        if not self._recent or self._recent[0].sequence > after + 1:
+            return None
+        return [event for event in self._recent if event.sequence > after]
 
     async def notify(self) -> None:
         """Lets all who wait look again."""
@@ -109,6 +125,8 @@ class EventLog:
     async def wait_written(self) -> None:
         """Returns once all that was appended so far is durable."""
         target = self._appended
+        if self._written < target:
+            self._wake(False)
         async with self.changed:
             await self.changed.wait_for(lambda: self._written >= target)
 

@@ -207,7 +207,7 @@ class JobRecord(RecordedJob):
         for name, value in step.metrics.items():
             job.progress.metrics[name] = value
         sample_ledger.add_step(job.ledger, step)
-        self._append(WatchJobResponse(step=step))
+        self._append(WatchJobResponse(step=step), is_routine=True)
 
     def epoch_committed(self, epoch: EpochProgress) -> None:
         """An epoch is complete; one that is known already is passed over."""

@@ -67,6 +67,8 @@ class RecordedJob:
         event: WatchJobResponse | None = None,
         evidence: Iterable[Evidence] = (),
         secrets: Mapping[str, str] = NO_SECRETS,
+        *,
+        is_routine: bool = False,
     ) -> None:
         self._snapshot = None
-        self.log.append(event, evidence, secrets)
+        self.log.append(event, evidence, secrets, is_routine=is_routine)

@@ -8,6 +8,8 @@ from trainer_room import DEADLINE_S, InPlaceSql, Room, ranked
 
 from peerloom.errors import UnavailableError
 from peerloom.kit.database_errors import OUTCOME_UNKNOWN
+from peerloom.services.trainer.jobs import commit_queue
+from peerloom.services.trainer.jobs.event_log import RECENT_EVENTS
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.store import Change
 from peerloom.v1.trainer_pb2 import JobState, NodeAnswer, StepProgress, WatchJobResponse
@@ -174,3 +176,48 @@ async def test_what_came_while_an_outcome_was_in_doubt_is_written_too() -> None:
         await record.log.changed.wait_for(lambda: record.log.durable.step == 1)
     writing.cancel()
     assert room.kinds_written("job-1") == ["state_change", "step"]
+
+
+async def test_steps_gather_until_something_presses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fast job's steps would each be a write, on the processors that train."""
+    monkeypatch.setattr(commit_queue, "GATHER_S", 3600.0)
+    room = Room()
+    record = room.new_record()
+    writing = asyncio.create_task(room.queue.write_forever())
+    record.state_changed(RUNNING, "it runs")
+    await record.log.wait_written()
+    for step in (1, 2, 3):
+        record.step_committed(StepProgress(step=step))
+        await asyncio.sleep(0)
+    assert record.log.durable.step == 0
+    record.answered(NodeAnswer(node=ranked("ada")))
+    async with asyncio.timeout(DEADLINE_S):
+        await record.log.wait_write(1)
+    assert room.kinds_written("job-1") == ["state_change", "step", "step", "step", "answer"]
+    assert record.log.durable.writes == 2
+    record.step_committed(StepProgress(step=4))
+    async with asyncio.timeout(DEADLINE_S):
+        await record.log.wait_written()  # who waits doesn't wait for more steps
+    writing.cancel()
+    assert record.log.durable.step == 4
+
+
+async def test_who_follows_a_job_needs_the_database_for_old_events_only() -> None:
+    room = Room()
+    record, stopping, looks = room.new_record(), asyncio.Event(), list[int]()
+    read = room.store.read_events
+
+    def count(job_id: str, after: int, limit: int) -> list[WatchJobResponse]:
+        looks.append(after)
+        return read(job_id, after, limit)
+
+    room.store.read_events = count  # type: ignore[method-assign]  # calls it
+    for step in range(1, RECENT_EVENTS + 3):
+        record.step_committed(StepProgress(step=step))
+    await room.queue.write_once()
+    stopping.set()
+    seen = [event.sequence for event in await follow(room, 0, stopping)]
+    assert seen == list(range(1, RECENT_EVENTS + 3))
+    assert looks == [0], "what came after the first batch is in memory"
+    assert [event.sequence for event in await follow(room, 100, stopping)] == [101, 102]
+    assert looks == [0]
