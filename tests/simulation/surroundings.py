@@ -22,9 +22,6 @@ from peerloom.testing.simulated_processes import MemoryWorld
 from peerloom.testing.virtual_loop import current_run
 
 _ERROR = 40
-# Signs of life are half of all messages; with half as many of them a history takes two thirds of its time.
-BEAT_INTERVAL_S = 0.2
-BEAT_MODULES = ("peerloom.services.trainer.jobs.runner", "peerloom.services.trainer.workers.sessions")
 
 
 @contextmanager
@@ -36,8 +33,6 @@ def surroundings(world: MemoryWorld) -> Iterator[None]:
             stack.enter_context(mock.patch.object(time, name, loop.time))
         stack.enter_context(mock.patch.object(time, "time", VirtualClock(loop).wall_s))
         stack.enter_context(mock.patch.object(ids, "entropy", random.Random(f"{world.seed}/ids")))
-        for module in BEAT_MODULES:
-            stack.enter_context(mock.patch(f"{module}.BEAT_INTERVAL_S", BEAT_INTERVAL_S))
         stack.enter_context(
             mock.patch("peerloom.errors.nearest", return_value=[])
         )  # nobody reads it, and it is slow

@@ -9,8 +9,10 @@ from collections import deque
 from math import sqrt
 from statistics import fmean
 
-BEAT_INTERVAL_S = 0.1
-WINDOW = 200  # intervals remembered: 20 s; longer is steadier and learns later
+BEAT_INTERVAL_S = (
+    0.2  # more often finds nobody sooner, for FLOOR_S, and takes more from the training beside it
+)
+WINDOW = 200  # intervals remembered: 40 s; longer is steadier and learns later
 MIN_SAMPLES = 10
 DEVIATIONS = 8.0
 # A pause of a second is no sign of death, however steady the beats were; it bounds how fast a frozen
