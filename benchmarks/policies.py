@@ -37,8 +37,8 @@ TERMS = (
     ("hazard", "equals-300", "interruptions_node_hours", False),
     ("loss", "equals-300", "interruptions_node_hours", False),
     ("speed", "volunteers-1000", "useful_gflops", True),
-    ("acceptance", "hostile-1000", "useful_gflops", True),
-    ("change", "turncoats-300", "turned_requests", False),
+    ("acceptance", "turncoats-300", "finished", True),
+    ("change", "turncoats-300", "finished", True),
     ("occupancy", "loaded-100", "useful_gflops", True),
     ("owners", "outages-300", "finished", True),
 )
@@ -53,8 +53,6 @@ def run(quick: bool) -> list[Measurement]:
     for name in POPULATIONS:
         reports = _reports(name, (*POLICIES, "oracle", *_ablations(name)), seeds, quick)
         found += [*_figures(name, reports), *_goals(name, reports), *_terms(name, reports)]
-    hostile = _reports("hostile-1000", ("survival", *_ablations("hostile-1000")), seeds, quick)
-    found += _terms("hostile-1000", hostile)
     return [*found, *_from_nothing(seeds, quick), *_thesis_rounds(3 if quick else 200), *flaw_figures()]
 
 

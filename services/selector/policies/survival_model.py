@@ -64,14 +64,14 @@ class Priors:
     ends: float = 0.5
     exposure_s: float = 4 * 3600.0
     spread: float = 1.0
-    good: float = 2.0
-    refused: float = 1.0
-    doubted: float = 1.5
+    good: float = 9.5
+    refused: float = 0.5
+    doubted: float = 4.0
     after: float = 0.1
     speed_facts: float = 0.25
     horizon_s: float = 1800.0
     loss_s: float = 30.0
-    loss_share: float = 14.0
+    loss_share: float = 8.0
     step_s: float = 0.1
 
     def check(self) -> None:

@@ -115,15 +115,15 @@ def test_declared_fast_heartbeats_gain_nothing_and_slow_ones_cost() -> None:
 
 
 def test_declared_slots_count_at_most_twice_what_was_given_at_once() -> None:
-    """1 is believed before any, beyond it as many again by the prior of acceptance, 2 / (2 + 1)."""
+    """1 is believed before any, beyond it as many again by the prior of acceptance, 9.5 / (9.5 + 0.5)."""
 
     def counted(said: int, given: int) -> float:
         columns = columns_of([Life("10.0.0.1:1", said).works(1, slots=given)])
         seen = candidates_of(columns, np.arange(1), T0, HALF_LIFE_S)
         return float(outlook(seen, Priors(), 60.0).slots[0])
 
-    assert [counted(said, 0) for said in (0, 1, 2, 1000)] == pytest.approx([0, 1, 1 + 2 / 3, 1 + 2 / 3])
-    assert [counted(said, 4) for said in (2, 4, 6, 1000)] == pytest.approx([2, 4, 4 + 4 / 3, 4 + 8 / 3])
+    assert [counted(said, 0) for said in (0, 1, 2, 1000)] == pytest.approx([0, 1, 1.95, 1.95])
+    assert [counted(said, 4) for said in (2, 4, 6, 1000)] == pytest.approx([2, 4, 5.9, 7.8])
     liar, honest = Life("10.0.0.1:1", 1000).works(1), Life("10.0.0.2:1", 1).works(1)
     assert score("survival", liar, END_S, [honest]) < 2 * score("survival", honest, END_S, [liar])
 

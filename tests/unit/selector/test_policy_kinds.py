@@ -54,9 +54,10 @@ def test_hazard_acceptance_and_speed_by_hand() -> None:
     risk = math.log1p((1801 / 43_201) ** shape) - math.log1p((1 / 43_201) ** shape)
     assert view.lasts_s[0] == pytest.approx(1800.0)
     assert view.hazard[0] == pytest.approx(risk / 1800, rel=0.05)  # the first has faded half a day
-    # The last one was refused: it has turned with a chance of 1 / (1 + e^1.5 / 8), and would meet a tenth.
-    turned = 8 / (8 + math.exp(1.5))
-    assert view.acceptance[0] == pytest.approx((1 - turned) * (2 + 2) / (3 + 3) + turned * 0.1, rel=0.01)
+    # The last one was refused: it has turned with a chance of 1 / (1 + e^4 / 8), and would meet a tenth.
+    turned = 8 / (8 + math.exp(4.0))
+    accepts = (9.5 + 2) / (10 + 3)
+    assert view.acceptance[0] == pytest.approx((1 - turned) * accepts + turned * 0.1, rel=0.01)
     assert view.speed[0] == pytest.approx(80.0)
 
 

@@ -201,10 +201,17 @@ def _after(met: list[bool]) -> Track:
 
 
 @given(WORK)
-def test_two_failures_in_a_row_are_a_change_whatever_came_before(before: list[bool]) -> None:
+def test_three_failures_in_a_row_are_a_change_whatever_came_before(before: list[bool]) -> None:
     """From any record they leave more than the prior and ln(9): it has turned with a chance of 0.9."""
-    assert Priors().doubted + math.log(9) < 2 * FAILED
-    assert _after([*before, False, False]).suspicion >= 2 * FAILED - 1e-9
+    assert Priors().doubted + math.log(9) < 3 * FAILED < MOST_SUSPICION
+    assert _after([*before, False, False, False]).suspicion >= 3 * FAILED - 1e-9
+
+
+def test_one_failure_of_a_node_that_was_good_is_none() -> None:
+    """It has turned with a chance of 1 / (1 + e^4 / 8)."""
+    assert 1 / (1 + math.exp(Priors().doubted - _after([True, False]).suspicion)) == pytest.approx(
+        0.1278, rel=1e-3
+    )
 
 
 @given(WORK)
