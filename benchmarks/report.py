@@ -67,7 +67,7 @@ def _pauses(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         for result in results
         if result["benchmark"].startswith(RECOVERY)
         for one in result["measurements"]
-        if one["unit"] == "s"
+        if one["unit"] == "s" and one["value"] > 0  # less than nothing has no place on a logarithmic axis
     ]
     return sorted(pauses, key=lambda one: float(one["value"]))
 

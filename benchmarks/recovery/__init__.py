@@ -1,7 +1,8 @@
 """`make bench-recovery`: how soon a job goes on after a fault, what it keeps of its throughput; its rivals.
 
-Each part runs alone: PARTS="kill freeze". Every time is from the signal (or the cut) to the next step that
-was committed without the victim, on the clock of this machine. `patience` runs only when it is named.
+Each part runs alone: PARTS="kill freeze". A recovery's time is from the signal (or the cut) to the next step
+that was committed without the victim, on the clock of this machine; `join` tells what a newcomer costs, and
+`leaks` what stays behind. `patience` runs only when it is named.
 """
 
 import importlib

@@ -1,21 +1,25 @@
-"""1,000 generations in the same three processes: descriptors, threads and memory against those at the 50th.
+"""What stays behind: of generations in workers, and of deaths and joins in each service of a running system.
 
-The processes run what a worker runs: form the group, wrap the model, make two steps, be told to leave.
+The workers are three processes that run what a worker runs, 1,000 times: form the group, wrap the model, make
+two steps, be told to leave. The services are those of held.py.
 """
 
 import json
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.entry_hub import EntryHub
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.measure import ROOT, Measurement
+from benchmarks.recovery.growths import Process, Reading, growths
+from benchmarks.recovery.held import growth_by_deaths
 from benchmarks.recovery.running_job import environment
 
 MEMBERS = 3
-SETTLED = 50
+READ_EACH = 20  # generations
 
 
 class Member:
@@ -49,40 +53,29 @@ class Member:
 
 
 def run(quick: bool) -> list[Measurement]:
-    generations = 60 if quick else 1000
+    services = growth_by_deaths(5, settled=2) if quick else growth_by_deaths(60, settled=15)
+    return [*services, *_growth_by_generations(60 if quick else 1000, settled=20 if quick else 100)]
+
+
+def _growth_by_generations(generations: int, settled: int) -> list[Measurement]:
     folder = tempfile.TemporaryDirectory()
     hub = EntryHub(Path(folder.name) / "hub")
     members = [Member(hub) for _ in range(MEMBERS)]
+    readings: dict[Process, list[Reading]] = defaultdict(list)
     try:
         for generation in range(1, generations + 1):
             for rank, member in enumerate(members):
                 member.say(join=[generation, rank, MEMBERS])
             for member in members:
                 member.hear()
-            if generation == SETTLED:
-                early = _counts(members)
-            if generation % 100 == 0:
+            if generation % READ_EACH == 0:
+                for rank, member in enumerate(members):
+                    member.say(count=True)
+                    readings["a worker", rank].append(Reading(generation, member.hear()))
                 print(f"   {generation} generations", flush=True)
-        late = _counts(members)
     finally:
         for member in members:
             member.end()
         hub.close()
         folder.cleanup()
-    what = f"after {generations} generations, more than after {SETTLED}"
-    goals = {"descriptors": Goal(0, at_least=False), "threads": Goal(0, at_least=False), "megabytes": None}
-    return [
-        measurement(
-            f"{kind} of a worker {what}",
-            kind,
-            [b[kind] - a[kind] for a, b in zip(early, late, strict=True)],
-            goal=goal or Goal(20, at_least=False),
-        )
-        for kind, goal in goals.items()
-    ]
-
-
-def _counts(members: list[Member]) -> list[dict[str, float]]:
-    for member in members:
-        member.say(count=True)
-    return [member.hear() for member in members]
+    return growths(readings, settled, "generation")

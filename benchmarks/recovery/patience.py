@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from benchmarks.intervals import EXACT
 from benchmarks.measure import Goal, Measurement, measurement
 from benchmarks.recovery.running_job import RunningJob, running_job
 from benchmarks.recovery.small_model import WORKERS
@@ -21,8 +22,10 @@ def run(quick: bool) -> list[Measurement]:
         steps = running.steps_between(begin_s, begin_s + seconds)
     what = f"{seconds:.0f} s of a healthy job on busy cores"
     return [
-        measurement(f"false alarms in {what}", "alarms", [alarms], goal=Goal(0, at_least=False)),
-        measurement(f"committed steps in {what}", "steps", [steps]),
+        measurement(
+            f"false alarms in {what}", "alarms", [alarms], statistic=EXACT, goal=Goal(0, at_least=False)
+        ),
+        measurement(f"committed steps in {what}", "steps", [steps], statistic=EXACT),
     ]
 
 

@@ -1,6 +1,5 @@
 """A job of ours under observation: its events as they come, and the processes of its workers."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -21,7 +20,6 @@ from benchmarks.recovery.small_model import WORKERS
 from peerloom.embedded import Embedded
 
 LIMIT_S = 120.0
-STEPS_BEFORE_ENTRY, STEPS_AFTER_ENTRY = 3, 4
 SETTLE_S = 1.5  # of undisturbed training in full strength before the next fault
 FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of small_task
 
@@ -102,6 +100,17 @@ class RunningJob:
         assert self.generation is not None, "it was just there"
         return self.generation
 
+    def wait_for_steps(self, count: int) -> None:
+        """Returns once the newest generation has all workers, and has made so many steps."""
+
+        def are_made() -> bool:
+            newest, last = self.generation, self.events[-1]
+            if newest is None or len(newest.workers) != WORKERS or last.kind != "StepCommitted":
+                return False
+            return last.step >= newest.step + count
+
+        self.wait_for(f"{count} steps in full strength", are_made)
+
     def recovered_at_s(self, worker: str, moment_s: float) -> float | None:
         """When the first step of a generation without the worker was committed; None: not yet."""
         is_without = False
@@ -115,30 +124,6 @@ class RunningJob:
     def steps_between(self, begin_s: float, end_s: float) -> int:
         """Committed steps stamped within a window."""
         return sum(1 for e in self.events if e.kind == "StepCommitted" and begin_s <= e.at_s < end_s)
-
-    def stops_at_joins(self) -> list[tuple[float, float]]:
-        """For each generation that gained members and lost none: the longest pause around its entry, and the
-        step before, s.
-        """
-        entries = self.steps_around_joins()
-        after = [entry[STEPS_BEFORE_ENTRY - 1 :] for entry in entries]
-        return [(max(gap_s for gap_s, _ in steps[1:]), steps[0][1]) for steps in after]
-
-    def steps_around_joins(self) -> list[list[tuple[float, float]]]:
-        """For each generation that gained members and lost none: the steps before and after its entry.
-
-        Of each the seconds since the one before it was committed, and what it took itself.
-        """
-        steps = {event.step: event for event in self.events if event.kind == "StepCommitted"}
-        formed = [event for event in self.events if event.kind == "GenerationFormed"]
-        found = []
-        for before, after in itertools.pairwise(formed):
-            numbers = range(after.step - STEPS_BEFORE_ENTRY, after.step + STEPS_AFTER_ENTRY + 1)
-            told = [steps[number] for number in numbers if number in steps]
-            if set(before.workers) < set(after.workers) and len(told) == len(numbers):
-                pairs = itertools.pairwise(told)
-                found.append([(second.at_s - first.at_s, second.step_s) for first, second in pairs])
-        return found
 
     def end(self) -> None:
         """Cancels the job and waits for its end."""

@@ -1,7 +1,8 @@
 """A series of faults, spread over all ranks, and what the times to the next step come to."""
 
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from benchmarks.measure import Goal, Measurement, measurement
 from benchmarks.recovery.running_job import RunningJob, process_of
@@ -46,6 +47,18 @@ def recovery_time(running: RunningJob, worker: str, node: str, strike: Strike) -
     assert recovered_s is not None, "it was just there"
     undo()
     return recovered_s - begin_s
+
+
+def replace_workers(running: RunningJob, count: int, steps: int) -> Iterator[int]:
+    """Kills one worker after the other; yields how many, once the newcomer has made so many `steps`."""
+    kill = signal_worker(signal.SIGKILL)
+    running.wait_for_steps(steps)
+    for number in range(count):
+        newest = running.generation
+        assert newest is not None, "it has made steps"
+        recovery_time(running, *newest.workers[number % WORKERS], kill)
+        running.wait_for_steps(steps)
+        yield number + 1
 
 
 def told(what: str, times: list[float], p50_s: float | None, p95_s: float) -> list[Measurement]:

@@ -39,11 +39,16 @@ def in_blocks(life: Sequence[Reading], block_s: float) -> list[Reading]:
     ]
 
 
+def pair_slopes(points: Sequence[tuple[float, float]]) -> list[float]:
+    """The slope of each pair of points (x, y) that are half of them apart; none for fewer than two."""
+    half = len(points) // 2
+    pairs = zip(points[:half], points[len(points) - half :], strict=True)
+    return [(late_y - early_y) / (late_x - early_x) for (early_x, early_y), (late_x, late_y) in pairs]
+
+
 def slopes(life: Sequence[Reading]) -> list[float]:
-    """Growth an hour of each pair of readings that are half a life apart; none for fewer than two."""
-    half = len(life) // 2
-    pairs = zip(life[:half], life[len(life) - half :], strict=True)
-    return [(late.value - early.value) / (late.at_s - early.at_s) * HOUR_S for early, late in pairs]
+    """Growth an hour of each pair of readings that are half a life apart."""
+    return [slope * HOUR_S for slope in pair_slopes([(one.at_s, one.value) for one in life])]
 
 
 def growth(

@@ -8,8 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from benchmarks.measure import MET, MISSED
 from benchmarks.recovery import chosen_parts
-from benchmarks.recovery.running_job import RunningJob
+from benchmarks.recovery.entries import STEPS_NEEDED, entries_of
+from benchmarks.recovery.growths import BOUNDS, Reading, growths
+from benchmarks.recovery.running_job import RunningJob, Seen
 from benchmarks.recovery.steps_file import Committed, read_steps
 
 
@@ -37,18 +40,94 @@ def test_a_job_has_recovered_with_the_first_step_without_the_victim() -> None:
     assert job.recovered_at_s("a", 3.0) is None
 
 
-def test_the_longest_pause_of_a_join_counts_and_only_members_gained_make_one() -> None:
-    """It is announced while step 3 is made, entered after step 4, and step 6 is the one that waits."""
-    times_s = {3: 4.6, 4: 4.7, 5: 4.9, 6: 5.9, 7: 6.0, 8: 6.1}
-    job = job_of(
+def joined(first: int, slower_ms: dict[int, int], last: int) -> RunningJob:
+    """Of two workers one is killed and replaced by `c`, which enters after step `first`; steps take 20 ms.
+
+    `slower_ms` says by how many more, by the step's number.
+    """
+    times_s, at_s = {}, 3.0
+    for number in range(2, last + 1):
+        at_s += (20 + slower_ms.get(number, 0)) / 1000
+        times_s[number] = at_s
+    return job_of(
         formed(1, "a", "b"),
         step(2, 1),
         formed(3, "a", first=1),
-        step(4, 2),
-        formed(4.5, "a", "c", first=4),
-        *(step(at_s, number) for number, at_s in times_s.items()),
+        *(step(times_s[number], number) for number in range(2, first)),
+        formed(times_s[first] - 0.01, "a", "c", first=first),
+        *(step(times_s[number], number) for number in range(first, last + 1)),
     )
-    assert job.stops_at_joins() == [(pytest.approx(1.0), 0.02)]
+
+
+def test_an_entry_costs_what_the_steps_around_it_take_longer() -> None:
+    """`c` enters after step 10: 5 ms in step 10, 40 in 11, 15 in 12, and 3 less in 13 make 57 ms.
+
+    Step 7 comes before the window of 3 and 12 steps, step 23 after it. The control's window are steps 43 to
+    57: 30 ms more in one and 10 less in another make 20.
+    """
+    slower_ms = {7: 100, 10: 5, 11: 40, 12: 15, 13: -3, 23: 9, 43: 30, 57: -10, 58: 9}
+    (entry,) = entries_of(joined(10, slower_ms, last=10 + STEPS_NEEDED).events)
+    assert entry.around.undisturbed_s == pytest.approx(0.02)
+    assert entry.around.cost_s == pytest.approx(0.057)
+    assert entry.control.cost_s == pytest.approx(0.020)
+
+
+def test_steps_that_are_slow_for_long_cost_nothing_by_an_entry() -> None:
+    """All steps from the entry's window on take 30 ms: that is the undisturbed step of the moment."""
+    slower_ms = dict.fromkeys(range(8, 200), 10)
+    (entry,) = entries_of(joined(10, slower_ms, last=10 + STEPS_NEEDED).events)
+    assert entry.around.undisturbed_s == pytest.approx(0.03)
+    assert (entry.around.cost_s, entry.control.cost_s) == (pytest.approx(0.0), pytest.approx(0.0))
+
+
+def test_an_entry_counts_where_its_generation_made_all_the_steps_that_are_compared() -> None:
+    """One that lost a member is none, nor one that has a step too few, or whose window a next one cuts."""
+    assert entries_of(joined(10, {}, last=9 + STEPS_NEEDED).events) == []
+    job = joined(10, {}, last=10 + STEPS_NEEDED)
+    lost = {"at_s": 9.0, "kind": "GenerationFormed", "workers": (("a", "node"),), "step": 9 + STEPS_NEEDED}
+    assert entries_of([*job.events, Seen(**lost)]) == []
+
+
+def test_growth_is_that_of_readings_half_a_run_apart_after_the_first_ones() -> None:
+    """From the 2nd of 5: 4 to 8 descriptors in two deaths, 5 to 8 in two, thus 2 and 1.5 a death."""
+    life = [
+        Reading(number, {"descriptors": held, "threads": 7, "megabytes": 50 + number / 100})
+        for number, held in enumerate([99, 4, 5, 8, 8], start=1)
+    ]
+    descriptors, threads, megabytes = growths({("an agent", 1): life}, 2, "death")
+    assert descriptors.name == "descriptors of an agent, more with each death from number 2 to 5"
+    assert (descriptors.samples, descriptors.unit) == ([2.0, 1.5], "descriptors a death")
+    assert threads.samples == [0.0, 0.0]
+    assert megabytes.samples == [pytest.approx(0.01), pytest.approx(0.01)]
+
+
+def test_processes_of_a_kind_are_told_together_but_not_compared() -> None:
+    """Two agents that hold 10 and 90 all the time: nothing has grown, and six samples say so."""
+    readings = {
+        ("an agent", pid): [Reading(n, dict.fromkeys(BOUNDS, held)) for n in range(1, 7)]
+        for pid, held in ((1, 10.0), (2, 90.0))
+    }
+    told = growths(readings, 1, "death")
+    assert [(one.samples, one.verdict) for one in told] == [([0.0] * 6, MET)] * 3
+
+
+def test_a_descriptor_a_fifth_death_is_found() -> None:
+    """Of 60 deaths the agent meets each fifth; from the 15th on 46 readings are 23 pairs, 23 deaths apart."""
+    life = [Reading(n, {"descriptors": n // 5, "threads": 0, "megabytes": 0}) for n in range(1, 61)]
+    descriptors, *others = growths({("an agent", 1): life}, 15, "death")
+    assert (len(descriptors.samples), descriptors.verdict) == (23, MISSED)
+    assert {round(sample * 23) for sample in descriptors.samples} == {4, 5}
+    assert [one.verdict for one in others] == [MET, MET]
+
+
+def test_a_process_that_was_not_there_all_the_time_is_no_growth() -> None:
+    held = dict.fromkeys(BOUNDS, 1.0)
+    readings = {
+        ("the trainer", 1): [Reading(1, held)],
+        ("the registry", 2): [Reading(1, held), Reading(2, held)],
+    }
+    with pytest.raises(SystemExit, match="not there from the first death to the last: the trainer"):
+        growths(readings, 1, "death")
 
 
 def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_left(tmp_path: Path) -> None:

@@ -28,7 +28,15 @@ def import_all_that_is_slow() -> None:
 
     import peerloom.v1.artifact_pb2_grpc
     import peerloom.v1.trainer_pb2_grpc
-    import peerloom.worker.run  # noqa: F401  # imported for its cost, not its names
+    import peerloom.worker.run
+
+    # Loaded at the first step else, in which all others would wait for a newcomer.
+    import peerloom.worker.sync.all_reduce
+    import peerloom.worker.sync.alone
+    import peerloom.worker.sync.codecs.quantising
+    import peerloom.worker.sync.codecs.sparsifying
+    import peerloom.worker.sync.robust.exchange
+    import peerloom.worker.sync.scheduled  # noqa: F401  # all of them for their cost, not their names
 
     torch.set_num_threads(1)  # a pool of threads would not be there after the fork
     layer = torch.nn.Linear(2, 2)

@@ -173,6 +173,7 @@ class TrainingWorker:
             return
         if isinstance(training, Training):
             training.sync = method_of(config)
+            training.draw_ahead(config.first_step)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
         if self.session.newest_generation > config.generation:

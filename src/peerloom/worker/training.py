@@ -106,6 +106,14 @@ class Training:
     def enter(self, rank: int, world_size: int) -> None:
         """A generation begins, in which this worker has this rank."""
 
+    def draw_ahead(self, step: int) -> None:
+        """So many steps were made without this worker: draws the order of their epoch's samples already.
+
+        In their first step together all others would wait for it.
+        """
+        if self.state.step < step < self.schedule.total_steps:
+            self.order(self.schedule.epoch_of(step))
+
     def begin_step(self, step: int, rank: int, shares: Sequence[int]) -> None:
         """A step begins, of which so many came before, and with the ranks' shares."""
 
