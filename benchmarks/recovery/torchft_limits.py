@@ -1,13 +1,15 @@
 """The two limits of torchft that decide how long a fault holds it up, and the search for its best.
 
 Survivors wait for a collective with the dead up to the one, the lighthouse for stragglers up to the other.
+Which one a kill meets differs from kill to kill (0.26 s or 5 s at a join limit of 0.2 s and collectives of
+5 s): the median of a few is chance, so means are compared.
 """
 
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-COLLECTIVES_S, JOINS_MS = (0.2, 0.5, 1.0, 5.0), (200, 100, 500, 2000)
+COLLECTIVES_S, JOINS_MS = (0.2, 0.5, 1.0), (200, 100, 500)  # longer ones: its example, measured aside
 Times = list[float]
 
 
@@ -22,7 +24,7 @@ class Limits:
         return f"join {self.join_ms / 1000:g} s, collectives {self.collective_s:g} s"
 
 
-EXAMPLE, BEST = Limits(2000, 5.0), Limits(200, 0.5)  # the best of the sweep that `rivals` makes
+EXAMPLE, BEST = Limits(2000, 5.0), Limits(200, 0.2)  # the best of the sweep that `rivals` makes
 
 
 def sweep(measure: Callable[[Limits], Times], quick: bool) -> dict[Limits, Times]:
@@ -34,10 +36,10 @@ def sweep(measure: Callable[[Limits], Times], quick: bool) -> dict[Limits, Times
 
 
 def best_of(times: Mapping[Limits, Times]) -> Limits:
-    """The least median among those that came back from the most faults."""
+    """The least mean among those that came back from the most faults."""
 
     def rank(limits: Limits) -> tuple[int, float]:
         found = times[limits]
-        return -len(found), statistics.median(found) if found else 0.0
+        return -len(found), statistics.fmean(found) if found else 0.0
 
     return min(times, key=rank)
