@@ -10,7 +10,7 @@ from benchmarks.deciding import table
 from benchmarks.keeping import RESULTS
 from benchmarks.measure import MET, MISSED, OPEN, ROOT
 from benchmarks.pictures import draw_networks, draw_policies, draw_rows
-from benchmarks.words import figure, verdict_of, within
+from benchmarks.words import SWEEP, figure, verdict_of, within
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURES = ROOT / "docs" / "pictures"
@@ -67,7 +67,8 @@ def _pauses(results: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         for result in results
         if result["benchmark"].startswith(RECOVERY)
         for one in result["measurements"]
-        if one["unit"] == "s" and one["value"] > 0  # less than nothing has no place on a logarithmic axis
+        # The sweep is not a recovery to compare; and less than nothing has no place on a logarithmic axis.
+        if one["unit"] == "s" and one["value"] > 0 and not one["name"].startswith(SWEEP)
     ]
     return sorted(pauses, key=lambda one: float(one["value"]))
 

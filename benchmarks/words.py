@@ -6,6 +6,10 @@ from typing import Any
 
 from benchmarks.measure import MISSED, OPEN
 
+SWEEP = (
+    "sweep: "  # how figures begin by which a rival's best setting was found: in the table, not the picture
+)
+
 
 def figure(value: float) -> str:
     """Three digits are what a benchmark is good for."""

@@ -13,27 +13,37 @@ import psutil
 
 from benchmarks.recovery import environment
 from benchmarks.recovery.small_model import WORKERS
-from benchmarks.recovery.steps_file import Committed, read_steps
+from benchmarks.recovery.steps_file import Committed, StepsRead
+from benchmarks.recovery.torchft_limits import Limits
 
 T = TypeVar("T")
+NIGHTLY, STABLE = "torchft-nightly", "torchft==0.2.0"
 LIMIT_S = 60.0
 SETTLE_S = 1.5
 POLL_S = 0.05
+TICK_MS = 10  # how often the lighthouse looks for the end of its join limit; by default each 100 ms
 
 
 class RivalJob:
     """One running job; `restart` brings a killed worker back where the rival doesn't do it itself."""
 
-    def __init__(self, folder: Path, errors: Path, restart: Callable[[int], None] | None) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        errors: Path,
+        is_running: Callable[[], bool],
+        restart: Callable[[int], None] | None = None,
+    ) -> None:
         self.errors = errors
+        self.is_running = is_running
         self.restart = restart
+        self._steps = StepsRead(folder)
 
     def wait_for(self, find: Callable[[list[Committed]], T | None]) -> T | None:
-        """What was found among the steps, None when it wasn't in time."""
+        """What was found among the steps; None when it wasn't in time, or nobody is left who could."""
         deadline_s = time.monotonic() + LIMIT_S
-        while time.monotonic() < deadline_s:
-            found = find(read_steps(self.folder))
+        while time.monotonic() < deadline_s and self.is_running():
+            found = find(self._steps.all())
             if found is not None:
                 return found
             time.sleep(POLL_S)
@@ -51,12 +61,12 @@ class RivalJob:
 
     def members(self) -> list[int]:
         """The pids that commit steps now."""
-        recent = [one for one in read_steps(self.folder) if one.at_s > time.time() - SETTLE_S]
+        recent = [one for one in self._steps.all() if one.at_s > time.time() - SETTLE_S]
         return sorted({one.pid for one in recent})
 
     def steps_between(self, begin_s: float, end_s: float) -> int:
         """Steps committed within a window, each once however many took part."""
-        return len({one.step for one in read_steps(self.folder) if begin_s <= one.at_s < end_s})
+        return len({one.step for one in self._steps.all() if begin_s <= one.at_s < end_s})
 
     def last_words(self) -> str:
         """The last line of the errors that names an error."""
@@ -77,13 +87,13 @@ def torchrun(unshared_store: bool, restarts: int = 3) -> Iterator[RivalJob]:
         with errors.open("w") as output:
             process = _start(command, environment.variables(**more), output.fileno())
             try:
-                yield RivalJob(folder, errors, None)
+                yield RivalJob(folder, errors, lambda: process.poll() is None)
             finally:
                 _end([process])
 
 
 @contextmanager
-def torchft(requirement: str, join_timeout_ms: int, collective_limit_s: float) -> Iterator[RivalJob]:
+def torchft(requirement: str, limits: Limits) -> Iterator[RivalJob]:
     """A lighthouse and five replicas of one process each."""
     python, packages = str(environment.python()), environment.package(requirement)
     address = f"127.0.0.1:{_free_port()}"
@@ -94,20 +104,24 @@ def torchft(requirement: str, join_timeout_ms: int, collective_limit_s: float) -
         with errors.open("w") as output:
 
             def start(number: int) -> None:
-                arguments = (name, str(number), str(collective_limit_s))
+                arguments = (name, str(number), str(limits.collective_s))
                 command = (python, "-m", "benchmarks.recovery.torchft_worker", *arguments)
                 replicas[number] = _start(command, variables, output.fileno())
+
+            def is_running() -> bool:
+                return any(replica.poll() is None for replica in replicas.values())
 
             def restart(pid: int) -> None:
                 start(next(number for number, replica in replicas.items() if replica.pid == pid))
 
             serve = str(packages / "bin" / "torchft_lighthouse")
-            flags = ("--bind", address, "--min_replicas", "2", "--join_timeout_ms", str(join_timeout_ms))
-            lighthouse = _start((python, serve, *flags), variables, output.fileno())
+            flags = ("--bind", address, "--min_replicas", "2", "--join_timeout_ms", str(limits.join_ms))
+            command = (python, serve, *flags, "--quorum_tick_ms", str(TICK_MS))
+            lighthouse = _start(command, variables, output.fileno())
             try:
                 for number in range(WORKERS):
                     start(number)
-                yield RivalJob(folder, errors, restart)
+                yield RivalJob(folder, errors, is_running, restart)
             finally:
                 _end([*replicas.values(), lighthouse])
 

@@ -27,12 +27,28 @@ class Committed:
     members: int
 
 
-def read_steps(folder: Path) -> list[Committed]:
-    """All steps of all workers, by time."""
-    found = []
-    for path in folder.glob("*.steps"):
-        for line in path.read_text().splitlines():
-            parts = line.split()
-            if len(parts) == 3:  # else it is just being written
-                found.append(Committed(int(path.stem), float(parts[0]), int(parts[1]), int(parts[2])))
-    return sorted(found, key=lambda one: one.at_s)
+class StepsRead:
+    """The steps of all workers, each line read once: who measures shares the cores with who is measured."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self._steps: list[Committed] = []
+
+    def all(self) -> list[Committed]:
+        """All until now, by time."""
+        for path in self._folder.glob("*.steps"):
+            begin = self._read.get(path, 0)
+            with path.open("rb") as file:
+                file.seek(begin)
+                lines = file.read().rpartition(b"\n")[0]  # behind it, one is just being written
+            if lines:
+                self._read[path] = begin + len(lines) + 1
+                self._steps += (_committed(path, line) for line in lines.decode().splitlines())
+        self._steps.sort(key=lambda one: one.at_s)
+        return self._steps
+
+
+def _committed(path: Path, line: str) -> Committed:
+    at_s, step, members = line.split()
+    return Committed(int(path.stem), float(at_s), int(step), int(members))

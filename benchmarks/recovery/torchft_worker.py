@@ -1,4 +1,9 @@
-"""The same work as one replica of a torchft job: FOLDER REPLICA COLLECTIVE_LIMIT_S."""
+"""The same work as one replica of a torchft job: FOLDER REPLICA COLLECTIVE_LIMIT_S.
+
+Who asks its manager for rank and group before the forward pass waits for the quorum, which else is found
+meanwhile. So a batch is shared by the group of the step before, which is known: in the one step after a
+change the survivors leave out the dead worker's share, and all else is the same work.
+"""
 
 import sys
 from datetime import timedelta
@@ -14,7 +19,7 @@ from torchft import (  # type: ignore[import-not-found]  # only in the rivals' e
     ProcessGroupGloo,
 )
 
-from benchmarks.recovery.small_model import BATCH, LEARNING_RATE, POOL, SEED, make_model, make_pool
+from benchmarks.recovery.small_model import BATCH, LEARNING_RATE, POOL, SEED, WORKERS, make_model, make_pool
 from benchmarks.recovery.steps_file import StepsFile
 
 
@@ -45,18 +50,17 @@ def main(folder: str, replica: str, limit_s: str) -> None:
     )
     model, optimiser = DistributedDataParallel(manager, plain), Optimizer(manager, inner)
     inputs, targets = make_pool()
-    steps = StepsFile(folder)
+    steps, place, members = StepsFile(folder), int(replica), WORKERS
     while True:
         before = manager.current_step()
         optimiser.zero_grad()
-        members = max(1, manager.num_participants())
-        place = manager.participating_rank() or 0
         indices = torch.arange(before * BATCH + place, (before + 1) * BATCH, members) % POOL
         loss = functional.cross_entropy(model(inputs[indices]), targets[indices])
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
         if manager.current_step() > before:
             steps.commit(manager.current_step(), manager.num_participants())
+        place, members = manager.participating_rank() or 0, max(1, manager.num_participants())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ from benchmarks.recovery import chosen_parts
 from benchmarks.recovery.entries import STEPS_NEEDED, entries_of
 from benchmarks.recovery.growths import BOUNDS, Reading, growths
 from benchmarks.recovery.running_job import RunningJob, Seen
-from benchmarks.recovery.steps_file import Committed, read_steps
+from benchmarks.recovery.steps_file import Committed, StepsRead
+from benchmarks.recovery.throughput import kept_part
+from benchmarks.recovery.torchft_limits import Limits, best_of, sweep
 
 
 def job_of(*events: dict[str, Any]) -> RunningJob:
@@ -130,11 +132,45 @@ def test_a_process_that_was_not_there_all_the_time_is_no_growth() -> None:
         growths(readings, 1, "death")
 
 
-def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_left(tmp_path: Path) -> None:
+def test_steps_of_all_workers_are_read_by_time_and_unfinished_lines_later(tmp_path: Path) -> None:
     (tmp_path / "7.steps").write_text("10.5 1 5\n12.5 2 5\n13.")
+    steps = StepsRead(tmp_path)
+    assert steps.all() == [Committed(7, 10.5, 1, 5), Committed(7, 12.5, 2, 5)]
+    (tmp_path / "7.steps").write_text("10.5 1 5\n12.5 2 5\n13.5 3 4\n")
     (tmp_path / "8.steps").write_text("11.5 1 5\n")
-    found = [Committed(7, 10.5, 1, 5), Committed(8, 11.5, 1, 5), Committed(7, 12.5, 2, 5)]
-    assert read_steps(tmp_path) == found
+    assert [(one.pid, one.at_s, one.step) for one in steps.all()] == [
+        (7, 10.5, 1),
+        (8, 11.5, 1),
+        (7, 12.5, 2),
+        (7, 13.5, 3),
+    ]
+
+
+def test_a_fault_keeps_what_its_lost_seconds_leave_of_thirty() -> None:
+    """3 of 10 s lost at 40 steps/s: 280 steps instead of 400."""
+    assert kept_part(38.0, 28.0, 42.0, 10.0) == pytest.approx(0.9)
+    assert kept_part(40.0, 34.0, 40.0, 20.0) == pytest.approx(0.9), "a longer window hides nothing"
+    assert kept_part(40.0, 40.0, 40.0, 10.0) == 1
+
+
+def test_a_rivals_best_limits_are_the_fastest_of_those_it_came_back_with() -> None:
+    """The join limit is swept at the best limit of collectives; one lost fault outweighs any speed."""
+    times = {
+        Limits(200, 0.2): [0.1, 0.1],
+        Limits(200, 0.5): [0.9, 0.5, 0.6],
+        Limits(200, 1.0): [1.0, 1.1, 1.2],
+        Limits(100, 0.5): [0.5, 0.6, 0.7],
+        Limits(500, 0.5): [0.2, 0.2, 9.0],
+    }
+    asked: list[Limits] = []
+
+    def measure(limits: Limits) -> list[float]:
+        asked.append(limits)
+        return times[limits]
+
+    swept = sweep(measure, quick=False)
+    assert (swept, asked) == (times, list(times))
+    assert best_of(swept) == Limits(100, 0.5)
 
 
 def test_an_unknown_part_is_refused_with_those_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
