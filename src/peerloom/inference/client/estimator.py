@@ -23,6 +23,7 @@ Estimates = tuple[tuple[Estimate, ...], str]  # of each route, and the node that
 HOLDS_S = 0.25  # estimating takes a part of what a small model does, and the figures may be 2 s old anyway
 _COMPARED = 4  # candidates that "auto" looks at
 _REMEMBERED = 64
+NOBODY = "no node is alive that takes work"
 
 
 class Estimator:
@@ -43,6 +44,10 @@ class Estimator:
             del self._memory[next(iter(self._memory))]
         return held
 
+    def forget(self) -> None:
+        """What held no longer does."""
+        self._memory.clear()
+
     def without_nodes(self, digest: str, samples: int, error: PeerloomError) -> Estimates:
         """What is left when no node can even describe the model."""
         remote = Estimate("remote", None, error.message)
@@ -54,7 +59,12 @@ class Estimator:
     async def _estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
         digest = description.digest
         samples, guess_s = len(batch), sum(layer.seconds_per_sample for layer in description.layers)
-        replicas = (await self._replicas.known(digest))[:_COMPARED]
+        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
+        known = await self._replicas.known(digest)
+        for_stages = known[:_COMPARED]
+        # A model that is too large for one node may be cut.
+        for_whole = [one for one in known if one.lent_bytes is None or one.lent_bytes >= model_bytes]
+        replicas = list(dict.fromkeys([*for_whole[:_COMPARED], *for_stages]))
         self._replicas.look(replicas)
         # Most of what a request takes beyond the round trip is the same at any node: ours, and gRPC's.
         told_s = [replica.beyond_s for replica in replicas if replica.beyond_s is not None]
@@ -64,16 +74,17 @@ class Estimator:
             samples, batch.nbytes, samples * description.layers[-1].output_bytes_per_sample
         )
         fastest_s = max((place.bytes_per_s for place in places), default=1.25e7)
-        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
         wholes = [
             replace(place, ready_s=place.ready_s + replica.load_s(digest, model_bytes))
             for replica, place in zip(replicas, places, strict=True)
+            if replica in for_whole
         ]
-        remote, first = _remote(request, wholes)
+        no_place = f"no node lends the {model_bytes:,} bytes that the whole model takes" if known else NOBODY
+        remote, first = _remote(request, wholes, no_place)
         estimates = (
             remote,
             self._of_local(description, samples, guess_s, model_bytes, fastest_s),
-            _split(request, description, replicas, places, micro_batches),
+            _split(request, description, for_stages, places, micro_batches),
         )
         return estimates, first
 
@@ -119,10 +130,13 @@ def _split(
     return Estimate("split", split_s(request, stages, micro_batches), reason)
 
 
-def _remote(request: InferenceBatch, places: Sequence[Place]) -> tuple[Estimate, str]:
-    """For the best node, and its name; of those that are equal within a millisecond the first."""
+def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> tuple[Estimate, str]:
+    """For the best node, and its name; of those that are equal within a millisecond the first.
+
+    `no_place` says why there are no places, if there are none.
+    """
     if not places:
-        return Estimate("remote", None, "no node is alive that takes work"), ""
+        return Estimate("remote", None, no_place), ""
     best = min(places, key=lambda place: round(remote_s(request, place) / SAME_S))
     computing_s = request.samples * best.sample_s
     moved_bytes = request.input_bytes + request.output_bytes

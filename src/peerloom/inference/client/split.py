@@ -200,7 +200,7 @@ def stage_nodes(replicas: Sequence[Replica]) -> tuple[StageNode, ...]:
     return tuple(
         StageNode(
             replica.node.name,
-            replica.memory_left_bytes if replica.address else _UNKNOWN_BYTES,
+            _UNKNOWN_BYTES if replica.lent_bytes is None else replica.lent_bytes,
             replica.node.gflops / first if replica.node.gflops > 0 else 1.0,
         )
         for replica in replicas
