@@ -334,3 +334,14 @@ def test_what_no_node_can_hold_is_split_from_the_first_question_on_also_where_it
         assert (remote.seconds, "3,221,225,472 bytes" in remote.reason) == (None, True)
         with pytest.raises(ResourceExhaustedError, match="more than are left"):
             client.infer(model, INPUTS, mode="remote")
+
+
+def test_what_split_answers_took_is_believed_more_than_what_they_should_take_but_not_for_ever() -> None:
+    with opened() as system, system.client() as client:
+        model = trained(client)
+        took_s = client.infer(model, INPUTS, mode="split").seconds
+        told = client.infer(model, INPUTS).estimates[2]
+        assert 0 < (told.seconds or 0) <= took_s
+        assert "it took" in told.reason
+        system.advance(31.0)
+        assert "it took" not in client.infer(model, INPUTS).estimates[2].reason

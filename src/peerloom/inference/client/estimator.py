@@ -1,7 +1,7 @@
 """What each route would take now, for "auto": the cost model on the figures of this client."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from peerloom.client.types.inference import Estimate
 from peerloom.errors import PeerloomError
 from peerloom.inference.client.costs import InferenceBatch, Place, StagePlace, local_s, remote_s, split_s
 from peerloom.inference.client.local import LocalRoute
+from peerloom.inference.client.recent_times import RecentTimes
 from peerloom.inference.client.replica import Replica
 from peerloom.inference.client.replicas import SAME_S, Replicas
 from peerloom.inference.client.split import layer_costs, stage_nodes
@@ -29,8 +30,15 @@ NOBODY = "no node is alive that takes work"
 class Estimator:
     """The cost model's figures for one client. Belongs to one event loop."""
 
-    def __init__(self, replicas: Replicas, local: LocalRoute, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        local: LocalRoute,
+        split_times: Callable[[str, int], RecentTimes],
+        clock: Clock,
+    ) -> None:
         self._replicas, self._local, self._clock = replicas, local, clock
+        self._split_times = split_times
         self._memory: dict[tuple[object, ...], tuple[float, Estimates]] = {}
 
     async def estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
@@ -43,10 +51,6 @@ class Estimator:
         while len(self._memory) > _REMEMBERED:
             del self._memory[next(iter(self._memory))]
         return held
-
-    def forget(self) -> None:
-        """What held no longer does."""
-        self._memory.clear()
 
     def without_nodes(self, digest: str, samples: int, error: PeerloomError) -> Estimates:
         """What is left when no node can even describe the model."""
@@ -84,7 +88,7 @@ class Estimator:
         estimates = (
             remote,
             self._of_local(description, samples, guess_s, model_bytes, fastest_s),
-            _split(request, description, for_stages, places, micro_batches),
+            self._of_split(request, description, for_stages, places, micro_batches),
         )
         return estimates, first
 
@@ -101,6 +105,22 @@ class Estimator:
             f"fetching {fetch_s:.3g} s, making ready {ready_s:.3g} s, computing {samples * sample_s:.3g} s"
         )
         return Estimate("local", seconds, reason)
+
+    def _of_split(
+        self,
+        request: InferenceBatch,
+        description: ModelDescription,
+        replicas: Sequence[Replica],
+        places: Sequence[Place],
+        micro_batches: int,
+    ) -> Estimate:
+        estimate = _split(request, description, replicas, places, micro_batches)
+        times, now_s = self._split_times(description.digest, micro_batches), self._clock.monotonic_s()
+        # What each micro-batch costs at both of its ends no formula knows.
+        measured_s = times.median_s(request.samples, now_s)
+        if estimate.seconds is None or measured_s is None:
+            return estimate
+        return replace(estimate, seconds=measured_s, reason=f"{estimate.reason}; it took {measured_s:.3g} s")
 
 
 def _split(

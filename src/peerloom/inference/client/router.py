@@ -48,7 +48,7 @@ class InferenceRouter:
         self.remote = RemoteRoute(self.replicas, self.evidence, clock)
         self.split = SplitRoute(self.replicas, self.evidence, clock)
         self.opinions = SecondOpinions(self.replicas, self.local, self.evidence, self.remote.ask, chance)
-        self._estimator = Estimator(self.replicas, self.local, clock)
+        self._estimator = Estimator(self.replicas, self.local, self.split.times, clock)
         self._descriptions: dict[str, ModelDescription] = {}
         self._digests: dict[str, str] = {}
 
