@@ -12,8 +12,8 @@ from peerloom.errors import DeadlineError, NotFoundError, PeerloomError, Unavail
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.idle_pipelines import IdlePipelines
 from peerloom.inference.client.pipeline import Pipeline
-from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.inference.client.recent_times import RecentTimes
+from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.inference.client.replicas import Replicas
 from peerloom.inference.client.stage import Placement
 from peerloom.inference.cut import LayerCost, StageNode, cut
