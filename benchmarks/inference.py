@@ -103,7 +103,7 @@ async def _pipeline_cost(client: AsyncClient, digest: str, rounds: int) -> list[
         return time.perf_counter() - started_s
 
     await ask_s(inputs)
-    first, hops, parts = [], [], []
+    first, hops, parts = list[float](), list[float](), list[float]()
     for _ in range(rounds):
         await client._inference().split.close()
         for found in (first, hops):
