@@ -1,13 +1,22 @@
 """The steps that a job has committed, as its events tell of them."""
 
+from collections.abc import Callable
+
 from peerloom.client.jobs import JobHandle
-from peerloom.client.types import StateChanged, StepCommitted
+from peerloom.client.types import GenerationFormed, StateChanged, StepCommitted
 
 
-def committed_steps(job: JobHandle) -> list[StepCommitted]:
-    """All of them, in order, once the job has ended; ends the program when that was no success."""
+def committed_steps(
+    job: JobHandle, formed: Callable[[GenerationFormed], None] | None = None
+) -> list[StepCommitted]:
+    """All of them, in order, once the job has ended; ends the program when that was no success.
+
+    `formed` is told of each generation at once.
+    """
     committed: list[StepCommitted] = []
     for event in job.watch():
+        if isinstance(event, GenerationFormed) and formed is not None:
+            formed(event)
         if isinstance(event, StepCommitted):
             committed.append(event)
         if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-import torch
-from safetensors.torch import save_file
 
-from benchmarks import inference_networks
-from benchmarks.inference_sweep import sweep
+from benchmarks import inference_cases, inference_choice, inference_networks
+from benchmarks.inference_files import made
+from benchmarks.inference_sweep import Questions, sweep
 from benchmarks.intervals import EXACT
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
 from benchmarks.processes import running
@@ -27,24 +26,26 @@ from peerloom.kit.dialing import Dialer
 from peerloom.kit.tensors import message_of
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.v1.inference_pb2 import InferRequest
-from peerloom.worker.model_origin import ModelOrigin
-from peerloom.worker.task import load_task
 
 STAGES, MICRO_BATCHES, WAIT_S = 3, 8, 0.03
-WAITING = "benchmarks.inference_models:Waiting"
+WAITING = inference_cases.WAITING
+ROUNDS = 5
 TEXT = {"width": "64", "depth": "4", "heads": "4", "context": "160"}
 
 
 def run(quick: bool) -> list[Measurement]:
-    """All figures; a few minutes, most of them for stages that die and servers that start again."""
+    """All figures; eight minutes, half of them for stages that die and servers that start again."""
     os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    os.environ["PEERLOOM_NODE_INFERENCE_MODULES"] = WAITING.partition(":")[0]
+    own = (WAITING, inference_cases.WIDE)
+    os.environ["PEERLOOM_NODE_INFERENCE_MODULES"] = ",".join(task.partition(":")[0] for task in own)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         with Embedded(Path(folder) / "state", (0,) * 6, log_level="error") as system:
-            found = asyncio.run(_measure(system, Path(folder), quick))
-        model = _made(Path(folder), "digits", {}, (1, 8, 8), "float32")
-        return found + inference_networks.measure(model, 1 if quick else 5)
+            found, asked = asyncio.run(_measure(system, Path(folder), quick))
+        rounds = 1 if quick else ROUNDS
+        asked += inference_cases.ask(Path(folder), rounds)
+        digits = made(Path(folder), "digits", {}, (1, 8, 8), "float32")
+        return found + inference_choice.figures(asked + inference_networks.ask(digits, rounds))
 
 
 def profile(quick: bool) -> str:
@@ -52,7 +53,8 @@ def profile(quick: bool) -> str:
     return ""
 
 
-async def _measure(system: Embedded, folder: Path, quick: bool) -> list[Measurement]:
+async def _measure(system: Embedded, folder: Path, quick: bool) -> tuple[list[Measurement], list[Questions]]:
+    """The figures, and the questions by which "auto" is judged."""
     digits = await _give(system, folder, "digits", {}, (1, 8, 8), "float32")
     waiting_arguments = {"layers": str(STAGES), "seconds": str(WAIT_S), "width": "256"}
     waiting = await _give(system, folder, WAITING, waiting_arguments, (256,), "float32")
@@ -61,9 +63,9 @@ async def _measure(system: Embedded, folder: Path, quick: bool) -> list[Measurem
         found = await _remote_cost(client, digits, 200 if quick else 2000)
         found += await _pipeline_cost(client, waiting, 3 if quick else 15)
         found += await _many_clients(system.address, client, digits, 64, 2 if quick else 20)
-        found += await sweep(client, digits, 1 if quick else 5)
+        asked = await sweep(client, digits, 1 if quick else ROUNDS)
         found += await _killed_stages(system, client, text, 2 if quick else 50)
-    return found
+    return found, asked
 
 
 async def _remote_cost(client: AsyncClient, digest: str, calls: int) -> list[Measurement]:
@@ -101,7 +103,7 @@ async def _pipeline_cost(client: AsyncClient, digest: str, rounds: int) -> list[
         return time.perf_counter() - started_s
 
     await ask_s(inputs)
-    first, hops, parts = [], [], []
+    first, hops, parts = list[float](), list[float](), list[float]()
     for _ in range(rounds):
         await client._inference().split.close()
         for found in (first, hops):
@@ -212,15 +214,7 @@ def _kill_server(agent_pid: int) -> None:
 async def _give(
     system: Embedded, folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str
 ) -> str:
-    path = _made(folder, task, arguments, shape, dtype)
+    path = made(folder, task, arguments, shape, dtype)
     header = Artifact(kind=ArtifactKind.ARTIFACT_KIND_MODEL, name="benchmark")
     async with Dialer().artifacts(system.addresses["node-1"]) as agent:
         return (await put_file(agent, path, header)).digest
-
-
-def _made(folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str) -> Path:
-    torch.manual_seed(11)
-    path = folder / "model.safetensors"
-    model = load_task(task, arguments).model()
-    save_file(model.state_dict(), path, ModelOrigin(task, arguments, shape, dtype).to_metadata())
-    return path

@@ -1,124 +1,147 @@
 """Unequal machines: one worker of several is slowed to a third; how much of all the speed is used.
 
-A sample costs waiting, not computing, so that 3 and 5 workers on few cores have the speeds they are given.
-What could be had at best is the sum of the workers' own speeds: one fast one alone, as many times as there
-are fast ones, and the slow one alone. Beside it plain DDP under torchrun, as slow as the slowest.
+Of two kinds. Where samples cost waiting instead of computing, 3 and 5 workers on few cores have the speeds
+they are given. Where they compute, each of 3 workers has a cgroup that gives it half of a core, the slow one
+a sixth; that takes root. What could be had at best is the sum of the workers' own speeds: one fast one alone,
+as many times as there are fast ones, and the slow one alone. Beside it plain DDP under torchrun with the same
+limits, as slow as the slowest.
 """
 
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.committed import committed_steps, seconds_between
+from benchmarks.core_shares import core_shares, why_no_shares
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
-from benchmarks.unequal_task import BATCH
+from benchmarks.recovery.running_job import process_of
+from benchmarks.unequal_work import Computing, Waiting, Work
 from peerloom.client.client import Client
-from peerloom.client.types import StepCommitted
+from peerloom.client.types import GenerationFormed, StepCommitted
 from peerloom.embedded import Embedded
 
 RIVAL = "torchrun, DDP, gloo"
 SHARE_OF_SUM = 0.9
 TORCHRUN_TRIES = 3
+CORE_SHARES = (1 / 6, 0.5, 0.5)  # of the slow one first; of two cores the rest is for who starts them
+# Steps, and those of them before the measurement. One worker alone has nothing to settle, nor has torchrun;
+# shares need two looks of 2 s.
+ALONE, TOGETHER, UNDER_TORCHRUN = (5, 2), (70, 40), (10, 2)
 
 
 def run(quick: bool) -> list[Measurement]:
-    """For 3 and 5 workers: each alone, all together, and all under torchrun, in turn."""
-    rounds, sizes = (1, (3,)) if quick else (3, (3, 5))
-    measurements = []
-    for workers in sizes:
-        with _system(workers) as (client, folder):
-            together, sums, rivals = [], [], []
-            for _ in range(rounds):
-                slow = _rate(client, folder, 1, is_slow=True)
-                fast = _rate(client, folder, 1, is_slow=False)
-                sums.append(slow + (workers - 1) * fast)
-                together.append(_rate(client, folder, workers, is_slow=True))
-                rivals.append(_torchrun(workers))
-        measurements += [
-            measurement(
-                f"{workers} workers, one at a third of the speed",
-                "samples/s",
-                together,
-                goal=Goal(SHARE_OF_SUM, at_least=True, of_ratio=True),
-                rival="the sum of the workers' own speeds",
-                rival_samples=sums,
-            ),
-            measurement(
-                f"the same {workers} workers beside plain DDP",
-                "samples/s",
-                together,
-                rival=RIVAL,
-                rival_samples=rivals,
-            ),
-        ]
-    return measurements
+    """Waiting and computing, one after the other: each worker alone, all together, all under torchrun."""
+    rounds = 1 if quick else 5
+    found: list[Measurement] = []
+    with _system(5) as (client, folder):
+        found += _measure(client, Waiting(folder / "slow"), (3,) if quick else (3, 5), rounds)
+    if why_not := why_no_shares():
+        print(f"no unequal workers that compute: {why_not}", file=sys.stderr)
+        return found
+    with core_shares(CORE_SHARES) as groups, _system(len(groups)) as (client, _):
+        return found + _measure(client, Computing(groups), (len(groups),), rounds)
 
 
 def profile(quick: bool) -> str:
     """One job step by step: how its speed follows its shares."""
     with _system(3) as (client, folder):
-        committed = _steps(client, folder, 3, 40 if quick else 100, is_slow=True)
+        steps = 40 if quick else 100
+        committed = _steps(client, Waiting(folder / "slow"), 3, steps, is_slow=True)
     lines = [
         f"step {one.step:4d}: {1000 * one.step_s:7.1f} ms, computing {1000 * one.compute_s:7.1f} ms, "
         f"waiting {1000 * one.communication_s:7.1f} ms"
         for one in committed[::5]
     ]
-    return "\n".join(["one job of 3 workers, as rank 0 reports it", "", *lines, ""])
+    return "\n".join(["one job of 3 workers that wait, as rank 0 reports it", "", *lines, ""])
+
+
+def _measure(client: Client, work: Work, sizes: tuple[int, ...], rounds: int) -> list[Measurement]:
+    """In each round everything once, so that all meet the same machine."""
+    together: dict[int, list[float]] = {workers: [] for workers in sizes}
+    sums: dict[int, list[float]] = {workers: [] for workers in sizes}
+    rivals: dict[int, list[float]] = {workers: [] for workers in sizes}
+    for _ in range(rounds):
+        slow = _rate(client, work, 1, is_slow=True)
+        fast = _rate(client, work, 1, is_slow=False)
+        for workers in sizes:
+            sums[workers].append(slow + (workers - 1) * fast)
+            together[workers].append(_rate(client, work, workers, is_slow=True))
+            rivals[workers].append(_torchrun(work, workers))
+    return [
+        figure
+        for workers in sizes
+        for figure in _figures(
+            f"{workers} workers, {work.how}", together[workers], sums[workers], rivals[workers]
+        )
+    ]
+
+
+def _figures(
+    name: str, together: list[float], sums: list[float], rivals: list[float]
+) -> tuple[Measurement, Measurement]:
+    return (
+        measurement(
+            f"{name}, one at a third of the speed",
+            "samples/s",
+            together,
+            goal=Goal(SHARE_OF_SUM, at_least=True, of_ratio=True),
+            rival="the sum of the workers' own speeds",
+            rival_samples=sums,
+        ),
+        measurement(
+            f"the same {name}, beside plain DDP", "samples/s", together, rival=RIVAL, rival_samples=rivals
+        ),
+    )
 
 
 @contextmanager
 def _system(workers: int) -> Iterator[tuple[Client, Path]]:
+    """A client, and a folder that workers may read."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    os.environ["PEERLOOM_NODE_THREADS_PER_SLOT"] = "1"  # as torchrun's have
     with (
-        tempfile.TemporaryDirectory() as folder,
-        Embedded(
-            Path(folder) / "state", slots=(1,) * workers, log_level="error", data_roots=(Path(folder),)
-        ) as system,
+        tempfile.TemporaryDirectory() as state,
+        tempfile.TemporaryDirectory() as data,
+        Embedded(Path(state), slots=(1,) * workers, log_level="error", data_roots=(Path(data),)) as system,
         Client(system.address) as client,
     ):
-        yield client, Path(folder)
+        yield client, Path(data)
 
 
-def _sizes(workers: int) -> tuple[int, int]:
-    """Steps, and those of them before the measurement: shares need two looks of 2 s to settle.
-
-    One worker alone has nothing to settle, and waits the same each time.
-    """
-    return (8, 2) if workers == 1 else (90, 50)
+def _rate(client: Client, work: Work, workers: int, *, is_slow: bool) -> float:
+    steps, warm_up = ALONE if workers == 1 else TOGETHER
+    committed = _steps(client, work, workers, steps, is_slow=is_slow)
+    return (steps - warm_up) * work.batch / seconds_between(committed[warm_up - 1], committed[-1])
 
 
-def _rate(client: Client, folder: Path, workers: int, *, is_slow: bool) -> float:
-    steps, warm_up = _sizes(workers)
-    committed = _steps(client, folder, workers, steps, is_slow=is_slow)
-    return (steps - warm_up) * BATCH / seconds_between(committed[warm_up - 1], committed[-1])
+def _steps(client: Client, work: Work, workers: int, steps: int, *, is_slow: bool) -> list[StepCommitted]:
+    def limit(formed: GenerationFormed) -> None:
+        work.limit([process_of(worker.id).pid for worker in formed.workers], is_slow=is_slow)
 
-
-def _steps(client: Client, folder: Path, workers: int, steps: int, *, is_slow: bool) -> list[StepCommitted]:
-    claim = str(folder / f"claim-{time.monotonic_ns()}") if is_slow else ""  # one of the workers makes it
+    work.limit([], is_slow=False)
     job = client.train(
-        "benchmarks.unequal_task:Waiting",
+        work.task,
         requests=workers,
         min_workers=workers,
         max_workers=workers,
-        arguments={"steps": str(steps), "claim": claim},
+        arguments={"steps": str(steps), **work.arguments},
         backend="gloo",
     )
-    return committed_steps(job)
+    return committed_steps(job, limit)
 
 
-def _torchrun(workers: int) -> float:
-    steps, warm_up = 24, 4
+def _torchrun(work: Work, workers: int) -> float:
     torchrun = str(Path(sys.executable).parent / "torchrun")
     command = [torchrun, "--standalone", f"--nproc-per-node={workers}", "-m", "benchmarks.unequal_script"]
+    command += [*(str(number) for number in UNDER_TORCHRUN), *(str(group) for group in work.groups)]
     for _ in range(TORCHRUN_TRIES):
         done = subprocess.run(
-            [*command, str(steps), str(warm_up)],
+            command,
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,

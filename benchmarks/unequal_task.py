@@ -1,28 +1,21 @@
-"""Training whose samples cost waiting in place of computing, so that many workers on few cores don't disturb
-each other: the first process of a job that gets to it is three times as slow as the others."""
+"""Training on unequal machines, of two kinds: samples that cost waiting, and samples that cost computing."""
 
 import os
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.recovery import small_model
+from benchmarks.wide_task import Repeated
 from peerloom.worker.task import Samples, Split, Task
 
 SAMPLE_S, SLOWDOWN = 0.003, 3.0
 # Steps of a sixth of a second and more: five processes on two cores cost each other some 10 ms of each.
-FEATURES, CLASSES, BATCH = 16, 4, 240
-
-
-def is_slow(claim: str) -> bool:
-    """Whether this process is the first to claim the file; never with an empty name."""
-    if not claim:
-        return False
-    try:
-        os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
+FEATURES, CLASSES, WAITING_BATCH = 16, 4, 240
+# Half a core takes a third of a second for a step, and its 1 MB of gradients little beside that.
+COMPUTING_BATCH = 4096
 
 
 def make_model() -> nn.Module:
@@ -38,14 +31,15 @@ def make_data(samples: int) -> tuple[Tensor, Tensor]:
 
 
 class Waiting(Task):
-    """`steps` steps of 240 samples in one epoch; a sample takes 3 ms, or 9 ms where `claim` is held."""
+    """`steps` steps of 240 samples in one epoch; a sample takes 3 ms, or 9 ms in the process that the file
+    `slow` names by its id.
+    """
 
     epochs = 1
-    batch_size = BATCH
+    batch_size = WAITING_BATCH
 
-    def __init__(self, steps: str, claim: str = "") -> None:
-        self._samples = int(steps) * BATCH
-        self._sample_s = SAMPLE_S * (SLOWDOWN if is_slow(claim) else 1.0)
+    def __init__(self, steps: str, slow: str) -> None:
+        self._samples, self._slow = int(steps) * WAITING_BATCH, Path(slow)
 
     def model(self) -> nn.Module:
         return make_model()
@@ -56,5 +50,29 @@ class Waiting(Task):
 
     def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
         if len(split) == self._samples:
-            time.sleep(self._sample_s * len(indices))
+            is_slow = self._slow.read_text() == str(os.getpid())
+            time.sleep(SAMPLE_S * (SLOWDOWN if is_slow else 1.0) * len(indices))
+        return super().batch(split, indices)
+
+
+class Computing(Task):
+    """`steps` steps of 4,096 samples in one epoch through a perceptron of 270 thousand parameters."""
+
+    epochs = 1
+    batch_size = COMPUTING_BATCH
+    learning_rate = small_model.LEARNING_RATE
+
+    def __init__(self, steps: str) -> None:
+        self._samples = int(steps) * COMPUTING_BATCH
+
+    def model(self) -> nn.Module:
+        return small_model.make_model()
+
+    def data(self) -> tuple[Samples, Samples]:
+        inputs, targets = small_model.make_pool()
+        return Repeated(inputs, targets, self._samples), Split(inputs[:8], targets[:8])
+
+    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+        if isinstance(split, Repeated):
+            return split.inputs[indices % small_model.POOL], split.targets[indices % small_model.POOL]
         return super().batch(split, indices)

@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerloom.client.types.inference import Estimate
-from peerloom.errors import InvalidArgumentError, UnavailableError
+from peerloom.errors import InvalidArgumentError, ResourceExhaustedError, UnavailableError
 from peerloom.inference.client.costs import (
     BatchTimes,
     InferenceBatch,
     Place,
     StagePlace,
+    after_refusal,
     choose,
     local_s,
     remote_s,
@@ -173,3 +174,19 @@ def test_the_first_number_that_is_none_is_named() -> None:
         check_finite(array)
     with pytest.raises(InvalidArgumentError, match="at most 3,145,728 bytes"):
         message_of(np.zeros(4 * 1024 * 1024, dtype=np.uint8))
+
+
+def test_where_no_node_can_hold_the_model_another_way_is_left_or_the_error_stands() -> None:
+    remote, split = Estimate("remote", 0.1, "near"), Estimate("split", 0.2, "two")
+    large = ResourceExhaustedError("5 bytes are missing.", reason="MODEL_TOO_LARGE")
+    left = after_refusal((remote, Estimate("local", None, "no torch"), split), large)
+    assert choose(left)[0] == "split"
+    assert (left[0].seconds, left[0].reason) == (None, "5 bytes are missing.")
+    for estimates, error in (
+        ((remote, split), ResourceExhaustedError("the queue is full.")),
+        ((remote, Estimate("split", None, "one node")), large),
+        ((), large),
+    ):
+        with pytest.raises(ResourceExhaustedError) as raised:
+            after_refusal(estimates, error)
+        assert raised.value is error

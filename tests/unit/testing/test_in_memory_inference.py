@@ -317,3 +317,31 @@ with InMemorySystem(nodes=2, computes_here=True) as system, system.client() as c
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=110, check=False
     )
     assert done.stdout.splitlines() == ["('0',)"] * 3, done.stderr
+
+
+def test_what_no_node_can_hold_is_split_from_the_first_question_on_also_where_it_lies_already() -> None:
+    """Of 3 GiB in three layers a node lends 2: no node holds the model, and one of two layers is full."""
+    large = ModelScript(model_bytes=3 * 2**30, layers=3)
+    with opened(large) as system, system.client() as client:
+        model = trained(client)
+        answers = [client.infer(model, INPUTS)]
+        system.advance(30.0)
+        answers.append(client.infer(model, INPUTS))
+        with system.client() as another:
+            answers.append(another.infer(model, INPUTS))
+        assert [answer.mode for answer in answers] == ["split"] * 3
+        remote = answers[1].estimates[0]
+        assert (remote.seconds, "3,221,225,472 bytes" in remote.reason) == (None, True)
+        with pytest.raises(ResourceExhaustedError, match="more than are left"):
+            client.infer(model, INPUTS, mode="remote")
+
+
+def test_what_split_answers_took_is_believed_more_than_what_they_should_take_but_not_for_ever() -> None:
+    with opened() as system, system.client() as client:
+        model = trained(client)
+        took_s = client.infer(model, INPUTS, mode="split").seconds
+        told = client.infer(model, INPUTS).estimates[2]
+        assert 0 < (told.seconds or 0) <= took_s
+        assert "it took" in told.reason
+        system.advance(31.0)
+        assert "it took" not in client.infer(model, INPUTS).estimates[2].reason

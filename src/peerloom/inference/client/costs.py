@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peerloom.client.types.inference import Estimate, Mode
-from peerloom.errors import UnavailableError
+from peerloom.errors import ResourceExhaustedError, UnavailableError
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,19 @@ def choose(estimates: Sequence[Estimate]) -> tuple[Mode, str]:
         if each is not best
     ]
     return best.mode, f"{best.mode} takes {best.seconds:.3g} s ({best.reason}); {'; '.join(others)}"
+
+
+def after_refusal(estimates: Sequence[Estimate], error: ResourceExhaustedError) -> tuple[Estimate, ...]:
+    """The routes that are left where no node could hold the whole model; how much each lends wasn't known.
+
+    Raises the error again if it is another, or no route is left.
+    """
+    is_left = any(each.seconds is not None for each in estimates if each.mode != "remote")
+    if error.reason != "MODEL_TOO_LARGE" or not is_left:
+        raise error
+    return tuple(
+        Estimate("remote", None, error.message) if each.mode == "remote" else each for each in estimates
+    )
 
 
 def no_way(estimates: Sequence[Estimate]) -> UnavailableError:

@@ -1,7 +1,7 @@
 """What each route would take now, for "auto": the cost model on the figures of this client."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from peerloom.client.types.inference import Estimate
 from peerloom.errors import PeerloomError
 from peerloom.inference.client.costs import InferenceBatch, Place, StagePlace, local_s, remote_s, split_s
 from peerloom.inference.client.local import LocalRoute
+from peerloom.inference.client.recent_times import RecentTimes
 from peerloom.inference.client.replica import Replica
 from peerloom.inference.client.replicas import SAME_S, Replicas
 from peerloom.inference.client.split import layer_costs, stage_nodes
@@ -23,13 +24,21 @@ Estimates = tuple[tuple[Estimate, ...], str]  # of each route, and the node that
 HOLDS_S = 0.25  # estimating takes a part of what a small model does, and the figures may be 2 s old anyway
 _COMPARED = 4  # candidates that "auto" looks at
 _REMEMBERED = 64
+NOBODY = "no node is alive that takes work"
 
 
 class Estimator:
     """The cost model's figures for one client. Belongs to one event loop."""
 
-    def __init__(self, replicas: Replicas, local: LocalRoute, clock: Clock) -> None:
+    def __init__(
+        self,
+        replicas: Replicas,
+        local: LocalRoute,
+        split_times: Callable[[str, int], RecentTimes],
+        clock: Clock,
+    ) -> None:
         self._replicas, self._local, self._clock = replicas, local, clock
+        self._split_times = split_times
         self._memory: dict[tuple[object, ...], tuple[float, Estimates]] = {}
 
     async def estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
@@ -54,7 +63,12 @@ class Estimator:
     async def _estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
         digest = description.digest
         samples, guess_s = len(batch), sum(layer.seconds_per_sample for layer in description.layers)
-        replicas = (await self._replicas.known(digest))[:_COMPARED]
+        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
+        known = await self._replicas.known(digest)
+        for_stages = known[:_COMPARED]
+        # A model that is too large for one node may be cut.
+        for_whole = [one for one in known if one.lent_bytes is None or one.lent_bytes >= model_bytes]
+        replicas = list(dict.fromkeys([*for_whole[:_COMPARED], *for_stages]))
         self._replicas.look(replicas)
         # Most of what a request takes beyond the round trip is the same at any node: ours, and gRPC's.
         told_s = [replica.beyond_s for replica in replicas if replica.beyond_s is not None]
@@ -64,16 +78,17 @@ class Estimator:
             samples, batch.nbytes, samples * description.layers[-1].output_bytes_per_sample
         )
         fastest_s = max((place.bytes_per_s for place in places), default=1.25e7)
-        model_bytes = sum(layer.parameter_bytes for layer in description.layers)
         wholes = [
             replace(place, ready_s=place.ready_s + replica.load_s(digest, model_bytes))
             for replica, place in zip(replicas, places, strict=True)
+            if replica in for_whole
         ]
-        remote, first = _remote(request, wholes)
+        no_place = f"no node lends the {model_bytes:,} bytes that the whole model takes" if known else NOBODY
+        remote, first = _remote(request, wholes, no_place)
         estimates = (
             remote,
             self._of_local(description, samples, guess_s, model_bytes, fastest_s),
-            _split(request, description, replicas, places, micro_batches),
+            self._of_split(request, description, for_stages, places, micro_batches),
         )
         return estimates, first
 
@@ -90,6 +105,22 @@ class Estimator:
             f"fetching {fetch_s:.3g} s, making ready {ready_s:.3g} s, computing {samples * sample_s:.3g} s"
         )
         return Estimate("local", seconds, reason)
+
+    def _of_split(
+        self,
+        request: InferenceBatch,
+        description: ModelDescription,
+        replicas: Sequence[Replica],
+        places: Sequence[Place],
+        micro_batches: int,
+    ) -> Estimate:
+        estimate = _split(request, description, replicas, places, micro_batches)
+        times, now_s = self._split_times(description.digest, micro_batches), self._clock.monotonic_s()
+        # What each micro-batch costs at both of its ends no formula knows.
+        measured_s = times.median_s(request.samples, now_s)
+        if estimate.seconds is None or measured_s is None:
+            return estimate
+        return replace(estimate, seconds=measured_s, reason=f"{estimate.reason}; it took {measured_s:.3g} s")
 
 
 def _split(
@@ -119,10 +150,13 @@ def _split(
     return Estimate("split", split_s(request, stages, micro_batches), reason)
 
 
-def _remote(request: InferenceBatch, places: Sequence[Place]) -> tuple[Estimate, str]:
-    """For the best node, and its name; of those that are equal within a millisecond the first."""
+def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> tuple[Estimate, str]:
+    """For the best node, and its name; of those that are equal within a millisecond the first.
+
+    `no_place` says why there are no places, if there are none.
+    """
     if not places:
-        return Estimate("remote", None, "no node is alive that takes work"), ""
+        return Estimate("remote", None, no_place), ""
     best = min(places, key=lambda place: round(remote_s(request, place) / SAME_S))
     computing_s = request.samples * best.sample_s
     moved_bytes = request.input_bytes + request.output_bytes

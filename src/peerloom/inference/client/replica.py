@@ -58,7 +58,7 @@ class Replica:
         self._beyond_s: deque[float] = deque(maxlen=_CALLS_REMEMBERED)
         self.bytes_per_s = _LOOPBACK_BYTES_PER_S if _is_loopback(node.agent_address) else _FAR_BYTES_PER_S
         self.queue_s = 0.0
-        self.memory_left_bytes = 0
+        self.lent_bytes: int | None = None  # to models, of which those that nobody uses go; None: not met yet
         self.latencies_s: deque[float] = deque(maxlen=_REMEMBERED)
         self.loaded: dict[str, ModelDescription] = {}
         self.parts: set[tuple[str, int, int]] = set()
@@ -108,7 +108,7 @@ class Replica:
         if self._beyond_s:
             self._beyond_s.popleft()  # what requests took is forgotten, so that a node gets another chance
         self.queue_s = status.queue_s
-        self.memory_left_bytes = max(0, status.memory_limit_bytes - status.memory_used_bytes)
+        self.lent_bytes = status.memory_limit_bytes
         return status
 
     async def load(

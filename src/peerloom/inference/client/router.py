@@ -10,10 +10,16 @@ import numpy.typing as npt
 from peerloom.client.models import find_digest
 from peerloom.client.remote_services import Services
 from peerloom.client.types.inference import Combination, Estimate, Inference, Mode, OpinionMode
-from peerloom.errors import FailedPreconditionError, InvalidArgumentError, PeerloomError, UnavailableError
+from peerloom.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PeerloomError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.classes import with_classes
-from peerloom.inference.client.costs import choose, no_way
+from peerloom.inference.client.costs import after_refusal, choose, no_way
 from peerloom.inference.client.ensemble import combine
 from peerloom.inference.client.estimator import Estimates, Estimator
 from peerloom.inference.client.input_files import batch_of
@@ -42,7 +48,7 @@ class InferenceRouter:
         self.remote = RemoteRoute(self.replicas, self.evidence, clock)
         self.split = SplitRoute(self.replicas, self.evidence, clock)
         self.opinions = SecondOpinions(self.replicas, self.local, self.evidence, self.remote.ask, chance)
-        self._estimator = Estimator(self.replicas, self.local, clock)
+        self._estimator = Estimator(self.replicas, self.local, self.split.times, clock)
         self._descriptions: dict[str, ModelDescription] = {}
         self._digests: dict[str, str] = {}
 
@@ -95,14 +101,15 @@ class InferenceRouter:
             estimates, first = await self._estimates(digest, batch, micro_batches)
             mode, reason = choose(estimates)
         if mode == "remote":
-            answer = await self.remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
-            found = _of_remote(answer, reason, estimates, self.clock.monotonic_s() - started_s)
-            return await self._checked(
-                found,
-                CheckedAnswer(digest, batch, answer.outputs, answer.served_by),
-                second_opinion,
-                timeout_s,
-            )
+            try:
+                answer = await self.remote.infer(digest, batch, timeout_s, hedge=hedge, first=first)
+            except ResourceExhaustedError as error:
+                estimates = after_refusal(estimates, error)
+                mode, reason = choose(estimates)
+            else:
+                found = _of_remote(answer, reason, estimates, self.clock.monotonic_s() - started_s)
+                checked = CheckedAnswer(digest, batch, answer.outputs, answer.served_by)
+                return await self._checked(found, checked, second_opinion, timeout_s)
         if mode == "split":
             description = await self.description(digest)
             split = await self.split.infer(description, batch, timeout_s, stages, micro_batches)

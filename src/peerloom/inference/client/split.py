@@ -12,6 +12,7 @@ from peerloom.errors import DeadlineError, NotFoundError, PeerloomError, Unavail
 from peerloom.inference.client.answer_evidence import AnswerEvidence
 from peerloom.inference.client.idle_pipelines import IdlePipelines
 from peerloom.inference.client.pipeline import Pipeline
+from peerloom.inference.client.recent_times import RecentTimes
 from peerloom.inference.client.replica import Replica, ReplicaNode
 from peerloom.inference.client.replicas import Replicas
 from peerloom.inference.client.stage import Placement
@@ -44,6 +45,11 @@ class SplitRoute:
     def __init__(self, replicas: Replicas, evidence: AnswerEvidence, clock: Clock) -> None:
         self._replicas, self._evidence, self._clock = replicas, evidence, clock
         self._idle = IdlePipelines()
+        self._times: dict[tuple[str, int], RecentTimes] = {}
+
+    def times(self, digest: str, micro_batches: int) -> RecentTimes:
+        """What answers of as many stages as are best took, from their first micro-batch on."""
+        return self._times.setdefault((digest, micro_batches), RecentTimes())
 
     async def infer(
         self, model: ModelDescription, inputs: Array, timeout_s: float, stages: int, micro_batches: int
@@ -54,6 +60,7 @@ class SplitRoute:
         deadline_s = self._clock.monotonic_s() + timeout_s
         placements, reason = await self._placements(model, stages)
         parts = micro(inputs, model, micro_batches)
+        started_s = self._clock.monotonic_s()
         pipeline = self._idle.take(model.digest, placements) or self._opened(model, placements)
         try:
             window = 2 * len(pipeline.nodes) + 2
@@ -62,6 +69,9 @@ class SplitRoute:
             self._idle.end(pipeline)
             raise
         self._idle.keep(pipeline)
+        if not stages:
+            now_s = self._clock.monotonic_s()
+            self.times(model.digest, micro_batches).note(len(inputs), now_s - started_s, now_s)
         served_by = tuple(placement.replica.node for placement in pipeline.placements)
         return SplitAnswer(np.concatenate(outputs), served_by, model_s, pipeline.replaced, reason)
 
@@ -200,7 +210,7 @@ def stage_nodes(replicas: Sequence[Replica]) -> tuple[StageNode, ...]:
     return tuple(
         StageNode(
             replica.node.name,
-            replica.memory_left_bytes if replica.address else _UNKNOWN_BYTES,
+            _UNKNOWN_BYTES if replica.lent_bytes is None else replica.lent_bytes,
             replica.node.gflops / first if replica.node.gflops > 0 else 1.0,
         )
         for replica in replicas
