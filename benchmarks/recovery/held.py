@@ -41,7 +41,7 @@ def _processes(system: Embedded) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def _read(process: psutil.Process, count: int) -> Reading:
-    """Memory is that which no other process shares."""
-    megabytes = process.memory_full_info().uss / MEGABYTE
+    """Memory is all that is resident: what a fork server doesn't share depends on what its workers write."""
+    megabytes = process.memory_info().rss / MEGABYTE
     held = {"descriptors": process.num_fds(), "threads": process.num_threads(), "megabytes": megabytes}
     return Reading(count, held)
