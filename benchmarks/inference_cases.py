@@ -25,6 +25,7 @@ LENT = "PEERLOOM_NODE_INFERENCE_MEMORY_BYTES"
 LENT_BYTES = 10_000_000  # the wide model's parameters take 14.3 MB, its largest layer 9.4 MB
 NODES = 3
 CORE_SHARE = 0.1
+SLOW_SIZES = (64, 512)  # an answer to one takes less than the 20 ms in which the cgroup divides a core
 SLOW = "a client with a tenth of a core"
 LIMIT_S = 300.0
 
@@ -65,7 +66,7 @@ def _of_a_slow_client(address: str, folder: Path, rounds: int, where: str) -> li
         return []
     model = made(folder, WIDE, {"steps": "1"}, (784,), "float32")
     with core_shares([CORE_SHARE]) as (group,):
-        asking = Asking(str(model), NODES, rounds, where, (1, 64, 512), (784,), str(group))
+        asking = Asking(str(model), NODES, rounds, where, SLOW_SIZES, (784,), str(group))
         more = {"PEERLOOM_MODULES": WIDE.partition(":")[0], "OMP_NUM_THREADS": "1"}
         return _asked(address, asking, more)
 

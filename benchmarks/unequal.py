@@ -30,7 +30,7 @@ TORCHRUN_TRIES = 3
 CORE_SHARES = (1 / 6, 0.5, 0.5)  # of the slow one first; of two cores the rest is for who starts them
 # Steps, and those of them before the measurement. One worker alone has nothing to settle, nor has torchrun;
 # shares need two looks of 2 s.
-ALONE, TOGETHER, UNDER_TORCHRUN = (5, 2), (70, 40), (10, 2)
+ALONE, TOGETHER, UNDER_TORCHRUN = (4, 1), (50, 30), (10, 2)
 
 
 def run(quick: bool) -> list[Measurement]:
