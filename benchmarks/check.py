@@ -22,7 +22,6 @@ WITHOUT_SAMPLES = frozenset(
         "recovery-cut",
         "recovery-freeze",
         "recovery-join",
-        "recovery-kill-rivals",
         "recovery-leaks",
         "recovery-patience",
         "recovery-restarted",

@@ -15,8 +15,7 @@ QUESTIONS = (
     (
         "A worker is killed each 30 s: throughput kept",
         "recovery-throughput",
-        "throughput kept under one killed worker each 30 s, 1 - s lost by one / 30, in windows of 10 s, "
-        "beside torchft-nightly",
+        "throughput kept under one killed worker each 30 s, beside torchft-nightly tuned",
     ),
     ("Nobody is killed: throughput", "training", "training throughput, 2 workers"),
     (
@@ -25,9 +24,9 @@ QUESTIONS = (
         "from submitting to the first step, on running agents",
     ),
     (
-        "Three machines that compute, one at a third of the speed",
+        "Five machines, one at a third of the speed",
         "unequal",
-        "the same 3 workers, computing in cgroups, beside plain DDP",
+        "the same 5 workers beside plain DDP",
     ),
     (
         "Choosing 10 of 100,000 nodes, p99",
