@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from mesh_ranks import LIMIT_S, Ranks
+from structlog.testing import capture_logs
 
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.group.waits import TensorFuture
@@ -204,6 +205,24 @@ def test_servers_on_chosen_nodes_give_the_same_bits_to_all(text: str, named: str
     torch.testing.assert_close(found.sums[0], found.values.sum(1), rtol=2e-2, atol=2e-2)
     if "fp16" not in text:
         torch.testing.assert_close(found.sums[0], found.values.sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("named", "event", "told"),
+    [
+        ("c+b+z", "servers_found", {"servers": (1, 2, 3), "absent": ["z"]}),
+        ("y+z", "servers_absent", {"servers": (0, 1, 2, 3), "absent": ["y", "z"]}),
+    ],
+)
+def test_each_rank_tells_who_the_servers_are_and_why_all(
+    named: str, event: str, told: dict[str, Any]
+) -> None:
+    with capture_logs() as logs:
+        summed(f"topology=ps:{named}", 4, NAMED)
+    found = [one for one in logs if one["event"] == event]
+    assert sorted(one["rank"] for one in found) == [0, 1, 2, 3]
+    assert all(told.items() <= one.items() for one in found)
+    assert all(("none of the nodes" in one.get("reason", "")) == (event == "servers_absent") for one in found)
 
 
 def test_values_go_to_the_named_nodes_alone_and_back() -> None:

@@ -81,8 +81,8 @@ def _described(key: str, word: str) -> str:
 def _topology(method: SyncMethod) -> str:
     if method.server_nodes:
         return (
-            f"{TOPOLOGY_CHOICES[SERVERS_NAMED]}; their links carry all traffic; while none of them is there "
-            "all ranks are servers, and where all ranks are on them this is topology=ps"
+            f"{TOPOLOGY_CHOICES[SERVERS_NAMED]}; their links carry all traffic; while none of them has a "
+            "worker all ranks are servers, and where all ranks are on them this is topology=ps"
         )
     if method.servers:
         return TOPOLOGY_CHOICES[SERVERS_COUNTED]

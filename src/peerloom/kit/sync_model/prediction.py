@@ -69,7 +69,7 @@ def _check(scheme: SyncScheme, setting: SyncSetting) -> None:
     for node in set(scheme.server_nodes).difference(network.node_names):
         near = nearest(node, network.node_names)
         hint = f", did you mean {near[0]}?" if near else ""
-        limit = f"one of the nodes of the {network.ranks} ranks{hint}"
+        limit = f"a node of the {network.ranks} workers, {network.node_names[0]} and so on{hint}"
         raise InvalidArgumentError.of_field("server_nodes", node, limit)
     if scheme.codec not in (*setting.codec_speeds, NONE):
         raise InvalidArgumentError.of_field("codec", scheme.codec, "one whose speed is known")
