@@ -7,7 +7,6 @@ sums that came out differ from those of all gradients by the sum of the residual
 the first step was.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +15,6 @@ import torch.distributed as dist
 from torch.nn.functional import pad
 
 from peerloom.kit.codec_sizes import is_worth_encoding
-from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_method import CUT, SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic, TensorFuture
 from peerloom.worker.sync.bucket_layout import Layout
@@ -25,8 +23,6 @@ from peerloom.worker.sync.codecs import HALVES, Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
-
-_log = get_logger()
 
 
 def method_for(method: SyncMethod, layout: Layout, value_bytes: int) -> SyncMethod:
@@ -97,7 +93,6 @@ class OwnerSumming:
         self._method = method
         self._residuals = residuals
         self._owners = BucketOwners(method, exchange.nodes)
-        _tell_servers(method, exchange, self._owners.servers)
         self._losses: RowExchange | None = None
         self._under_way: list[_Bucket] = []
 
@@ -157,18 +152,6 @@ class OwnerSumming:
         if bucket.left_out is not None and piece.own_left_out:
             own = bucket.left_out[piece.own_start : min(piece.end, piece.own_start + piece.length)]
             own += piece.own_left_out[0][: len(own)].to(own.device)
-
-
-def _tell_servers(method: SyncMethod, exchange: DirectExchange, servers: Sequence[int]) -> None:
-    if method.servers > exchange.ranks:
-        _log.info("servers_bounded", asked=method.servers, ranks=exchange.ranks)
-    absent = sorted(set(method.server_nodes).difference(exchange.nodes))
-    told = {"servers": servers, "rank": exchange.rank, "absent": absent}
-    if method.server_nodes and len(absent) < len(method.server_nodes):
-        _log.info("servers_found", **told)
-    elif method.server_nodes:
-        reason = "none of the nodes that the job names is in this generation, so all ranks hold parts"
-        _log.warning("servers_absent", reason=reason, **told)
 
 
 @dataclass(frozen=True, eq=False)
