@@ -21,6 +21,7 @@ SYNC_METHODS = (
     "wfbp-ps",
     "bsp-ps",
     "schedule=wfbp,topology=ps:1",
+    "schedule=wfbp,topology=ps:node-2",
     "schedule=merged:4096,topology=ring",
     "schedule=merged:4096,topology=direct",
     "schedule=cut:4096,topology=direct",

@@ -25,11 +25,13 @@ EXACT = [
     *("schedule=cut:16384", "schedule=cut:16384,topology=ps", "topology=doubling"),
     *("schedule=bsp,topology=doubling", "schedule=cut:16384,topology=doubling"),
     *("topology=hierarchy", "schedule=cut:16384,topology=hierarchy:a/c+b"),
+    *("topology=ps:b", "schedule=bsp,topology=ps:b+z", "schedule=cut:16384,topology=ps:a", "topology=ps:z"),
 ]
 HALVES = [
     *("codec=fp16", "codec=bf16", "codec=fp16,topology=direct", "schedule=bsp,codec=bf16,topology=direct"),
     "topology=doubling,codec=fp16",
     "topology=doubling,codec=bf16,codec_from=16384",
+    "topology=ps:b,codec=fp16",
 ]
 LOSSY = [
     *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
@@ -40,15 +42,22 @@ LOSSY = [
     *("topology=doubling,codec=powersgd:2", "topology=hierarchy,codec=powersgd:2"),
     *("codec=int4,codec_from=16384", "schedule=bsp,topology=ps,codec=int8,codec_from=16384"),
     "topology=hierarchy,codec=int4,codec_from=16384",
+    *("topology=ps:b,codec=int8", "schedule=cut:16384,topology=ps:a,codec=topk:0.05"),
+    *("topology=ps:b,codec=powersgd:2", "topology=ps:b,codec=int4,codec_from=16384"),
 ]
 # From a codec with error feedback to methods that keep nothing back: the sums get what it had left out.
 SETTLED = [
     *("codec=int4>wfbp-a2a", "codec=1bit>topology=ps", "codec=int8>schedule=bsp"),
     "codec=powersgd:2>topology=direct",
+    "topology=ps:b,codec=int8>topology=ps:a",
 ]
 CHANGED = [
     *SETTLED,
-    *("codec=int4>topology=ps,codec=1bit", "wfbp-ps>schedule=cut:16384,codec=int4"),
+    *(
+        "codec=int4>topology=ps,codec=1bit",
+        "topology=ps:b,codec=int4>topology=ps:a,codec=int4",
+        "wfbp-ps>schedule=cut:16384,codec=int4",
+    ),
     *("codec=int4>codec=powersgd:2", "codec=powersgd:1>codec=int8,codec_from=1024"),
 ]
 # Rank 1 leads no site: what it had left out goes into its leader's sum.

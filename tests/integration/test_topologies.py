@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from mesh_ranks import LIMIT_S, Ranks
+from structlog.testing import capture_logs
 
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.group.waits import TensorFuture
@@ -189,3 +190,75 @@ def test_the_direct_exchange_sends_more_between_the_sites() -> None:
     ]
     losses = 2 * 8 * 4
     assert [size - losses for size in between] == [2 * 4 * 4 * LENGTH, 2 * 2 * 4 * LENGTH]
+
+
+NAMED = ["a", "b", "c", "b"]  # nodes by rank
+
+
+@pytest.mark.parametrize(
+    "text", ["topology=ps:{}", "schedule=cut:4096,topology=ps:{}", "topology=ps:{},codec=fp16"]
+)
+@pytest.mark.parametrize("named", ["b", "c+a", "a+z", "z"])
+def test_servers_on_chosen_nodes_give_the_same_bits_to_all(text: str, named: str) -> None:
+    found = summed(text.format(named), 4, NAMED)
+    check_alike(found)
+    torch.testing.assert_close(found.sums[0], found.values.sum(1), rtol=2e-2, atol=2e-2)
+    if "fp16" not in text:
+        torch.testing.assert_close(found.sums[0], found.values.sum(1), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("named", "event", "told"),
+    [
+        ("c+b+z", "servers_found", {"servers": (1, 2, 3), "absent": ["z"]}),
+        ("y+z", "servers_absent", {"servers": (0, 1, 2, 3), "absent": ["y", "z"]}),
+    ],
+)
+def test_each_rank_tells_who_the_servers_are_and_why_all(
+    named: str, event: str, told: dict[str, Any]
+) -> None:
+    with capture_logs() as logs:
+        summed(f"topology=ps:{named}", 4, NAMED)
+    found = [one for one in logs if one["event"] == event]
+    assert sorted(one["rank"] for one in found) == [0, 1, 2, 3]
+    assert all(told.items() <= one.items() for one in found)
+    assert all(("none of the nodes" in one.get("reason", "")) == (event == "servers_absent") for one in found)
+
+
+def test_values_go_to_the_named_nodes_alone_and_back() -> None:
+    """Node c is rank 2's: it gets 12,000 values of 4 bytes from each other in two steps, and sends as many.
+
+    The losses, 4 bytes from each to each, are all that goes elsewhere.
+    """
+    found = summed("topology=ps:c", 4, NAMED)
+    whole, loss = 2 * 4 * LENGTH, 2 * 4
+    ways = {(one, other): loss for one in range(4) for other in range(4) if one != other}
+    for rank in (0, 1, 3):
+        ways[rank, 2] = ways[2, rank] = whole + loss
+    assert found.sent == ways
+
+
+def test_pieces_are_spread_evenly_over_the_workers_of_the_named_nodes() -> None:
+    """Node b has ranks 1 and 3. Of pieces of 1,000 values, 4 in one bucket and 8 in the other, each owns 6.
+
+    From rank 0 each gets those in both steps, and gives them back; ranks 0 and 2 exchange losses alone.
+    """
+    found = summed("schedule=cut:4000,topology=ps:b", 4, NAMED)
+    half, loss = 2 * 4 * LENGTH // 2, 2 * 4
+    assert found.sent[0, 1] == found.sent[0, 3] == found.sent[1, 0] == found.sent[3, 0] == half + loss
+    assert found.sent[0, 2] == found.sent[2, 0] == loss
+
+
+@pytest.mark.parametrize("codec", ["int8", "topk:0.05"])
+def test_what_chosen_servers_leave_out_is_with_who_encoded_it(codec: str) -> None:
+    found = summed(f"topology=ps:b,codec={codec}", 4, NAMED)
+    check_alike(found)
+    missing = (found.values.sum(1) - found.sums[0]).sum(0)
+    assert missing.norm() > 1e-4 * found.values.norm()
+    torch.testing.assert_close(found.left_out.sum(0), missing, rtol=1e-4, atol=1e-4)
+
+
+def test_servers_on_all_nodes_are_those_of_no_name() -> None:
+    by_name, plain = summed("topology=ps:c+b+a", 4, NAMED), summed("topology=ps", 4, NAMED)
+    assert by_name.sent == plain.sent
+    assert torch.equal(by_name.sums, plain.sums)

@@ -1,6 +1,7 @@
-"""Aim: who dies breaks a step by site or by swaps as any other, and the survivors make it again without it.
+"""Aim: who dies breaks a step by site, swaps or chosen servers as any other, and the survivors make it again.
 
-Method: real workers, two on node-1 and one on node-2; the first of the two, which leads its site, is killed.
+Method: real workers, two on node-1 and one on node-2; the first of the two is killed, which leads its site or
+is a server.
 """
 
 import os
@@ -41,9 +42,10 @@ def process_of(system: Embedded, worker_id: str) -> psutil.Process:
     [
         ("topology=hierarchy:node-1/node-2,codec=int8", "topology=hierarchy:node-1/node-2,codec=int8"),
         ("topology=doubling", "topology=doubling,codec=none"),
+        ("topology=ps:node-1,codec=int8", "topology=ps:node-1,codec=int8"),
     ],
 )
-def test_a_killed_leader_costs_no_step(system: Embedded, asked: str, used: str) -> None:
+def test_a_killed_leader_or_server_costs_no_step(system: Embedded, asked: str, used: str) -> None:
     events: list[JobEvent] = []
     with Client(system.address) as client:
         job = client.train("digits", requests=2, epochs=EPOCHS, sync=asked)

@@ -1,13 +1,11 @@
 """How a job is synchronised, as its record has it: pure functions that write into the job."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.sync_auto import first_method, is_auto
 from peerloom.kit.sync_grammar import parse_sync
-from peerloom.kit.sync_method import HIERARCHY, SyncMethod
-from peerloom.kit.sync_sites import renamed
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
 from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction, TriedSync
 
@@ -24,11 +22,10 @@ def in_use(job: Job) -> str:
 def for_workers(job: Job) -> str:
     """The same, but nodes have their ids in place of their names, as workers know them."""
     method = in_use(job)
-    if f"={HIERARCHY}:" not in method:
-        return method
-    ids = {worker.node_name: worker.node_id for worker in job.workers}
     parsed = parse_sync("sync", method)
-    return str(replace(parsed, sites=renamed(parsed.sites, ids)))
+    if not parsed.named_nodes:
+        return method
+    return str(parsed.renamed({worker.node_name: worker.node_id for worker in job.workers}))
 
 
 def take(job: Job, method: str, reason: str) -> SyncChanged | None:

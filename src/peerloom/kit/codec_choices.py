@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.whole_numbers import whole_number
 
 POWER_SGD = "powersgd"
 CODEC_FROM = "codec_from"
@@ -33,7 +34,7 @@ def ratio_of(field: str, text: str, number: str) -> float:
 
 def low_rank_of(field: str, text: str, number: str) -> int:
     """The RANK of powersgd. Raises InvalidArgumentError."""
-    return _whole(field, text, f"{POWER_SGD}:RANK", number, 1, MOST_LOW_RANK)
+    return whole_number(field, text, f"{POWER_SGD}:RANK", number, 1, MOST_LOW_RANK)
 
 
 def codec_from_of(field: str, text: str, given: Mapping[str, str], *, has_codec: bool) -> int:
@@ -44,12 +45,4 @@ def codec_from_of(field: str, text: str, given: Mapping[str, str], *, has_codec:
         limit = f"a codec too, as in codec=int8: {CODEC_FROM} says which parameters it is for"
         raise InvalidArgumentError.of_field(field, text, limit)
     form = f"{CODEC_FROM}=BYTES"
-    return _whole(field, text, form, given[CODEC_FROM], LEAST_FROM_BYTES, MOST_FROM_BYTES)
-
-
-def _whole(field: str, text: str, form: str, number: str, least: int, most: int) -> int:
-    value = int(number) if number.isascii() and number.isdecimal() and len(number) <= len(str(most)) else -1
-    if not least <= value <= most:
-        limit = f"{form} with a whole number from {least} to {most}"
-        raise InvalidArgumentError.of_field(field, text, limit)
-    return value
+    return whole_number(field, text, form, given[CODEC_FROM], LEAST_FROM_BYTES, MOST_FROM_BYTES)

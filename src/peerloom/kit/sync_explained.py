@@ -11,6 +11,7 @@ from peerloom.kit.stale_steps import LATE_CHOICES, WEIGHTED, StaleSteps
 from peerloom.kit.sync_auto import is_auto
 from peerloom.kit.sync_grammar import CHOICES, parse_sync
 from peerloom.kit.sync_method import DOUBLING, HIERARCHY, NONE, RING, SyncMethod
+from peerloom.kit.topology_choices import SERVERS_COUNTED, SERVERS_NAMED, SITES_NAMED, TOPOLOGY_CHOICES
 
 _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 
@@ -55,7 +56,7 @@ def explained(method: SyncMethod) -> SyncExplanation:
     return SyncExplanation(
         method=str(method),
         schedule=_schedule(method),
-        topology=_described("topology", method.topology, has_number=bool(method.servers or method.sites)),
+        topology=_topology(method),
         codec=_described("codec", method.codec),
         period=_period(method),
         clients=_clients(method.federated) if method.federated is not None else "",
@@ -72,10 +73,20 @@ def explained(method: SyncMethod) -> SyncExplanation:
     )
 
 
-def _described(key: str, word: str, *, has_number: bool = False) -> str:
+def _described(key: str, word: str) -> str:
     """Of a word with and without a number the first is the one without."""
-    found = [does for choice, does in CHOICES[key].items() if choice.partition(":")[0] == word]
-    return found[-1 if has_number else 0]
+    return next(does for choice, does in CHOICES[key].items() if choice.partition(":")[0] == word)
+
+
+def _topology(method: SyncMethod) -> str:
+    if method.server_nodes:
+        return (
+            f"{TOPOLOGY_CHOICES[SERVERS_NAMED]}; their links carry all traffic; while none of them has a "
+            "worker all ranks are servers, and where all ranks are on them this is topology=ps"
+        )
+    if method.servers:
+        return TOPOLOGY_CHOICES[SERVERS_COUNTED]
+    return TOPOLOGY_CHOICES[SITES_NAMED if method.sites else method.topology]
 
 
 def _small_messages(method: SyncMethod) -> str:

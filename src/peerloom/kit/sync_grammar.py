@@ -24,7 +24,6 @@ from peerloom.kit.sync_method import (
     DIRECT,
     DOUBLING,
     FP16,
-    HIERARCHY,
     INT4,
     INT8,
     MERGED,
@@ -32,13 +31,13 @@ from peerloom.kit.sync_method import (
     ONE_BIT,
     PRESETS,
     RING,
-    SERVERS,
     TOP_K,
     WFBP,
     SyncMethod,
     why_not_nccl,
 )
-from peerloom.kit.sync_sites import Sites, sites_of
+from peerloom.kit.topology_choices import TOPOLOGY_CHOICES, placed
+from peerloom.kit.whole_numbers import whole_number
 
 CHOICES: dict[str, dict[str, str]] = {
     "schedule": {
@@ -47,15 +46,7 @@ CHOICES: dict[str, dict[str, str]] = {
         f"{MERGED}:BYTES": "gradients wait until so many bytes are ready, and leave together",
         f"{CUT}:BYTES": "gradients leave in pieces of at most so many bytes, those of the first layers first",
     },
-    "topology": {
-        RING: "the library's all-reduce",
-        DIRECT: "each rank gets everybody's values for its part, adds them up, and gives the sum to all",
-        SERVERS: "each bucket has one rank that gets everybody's, adds them up, and gives the sum to all",
-        f"{SERVERS}:K": "the same, by the first K ranks alone, or by all where there are fewer",
-        DOUBLING: "each rank swaps its sum with one other, then with one twice as far, until all have all",
-        HIERARCHY: "values are added up inside each site first; a site is a node with all of its workers",
-        f"{HIERARCHY}:SITES": "likewise, by sites of named nodes, as in node-1+node-2/node-3+node-4",
-    },
+    "topology": TOPOLOGY_CHOICES,
     "codec": {
         NONE: "as they are",
         FP16: "half precision; values over 65,504 become infinite",
@@ -77,9 +68,7 @@ _WORDS = {
     key: tuple(dict.fromkeys(value.partition(":")[0] for value in values)) for key, values in CHOICES.items()
 }
 LEAST_SIZE_BYTES, MOST_SIZE_BYTES = 1 << 10, 1 << 30  # less is header and trip, more is no cut
-MOST_SERVERS = 1 << 16
 MAX_SYNC_CHARACTERS = 1024
-MOST_SITED_NODES = 48  # more nodes' ids have no room in a method
 
 
 def parse_sync(field: str, text: str, robust: str = OFF, backend: str = "") -> SyncMethod:
@@ -120,13 +109,11 @@ def _of_pairs(field: str, text: str, pairs: str, robust: str) -> SyncMethod:
     schedule, size = _word(field, text, "schedule", given_schedule)
     size_bytes = 0
     if schedule in (MERGED, CUT):
-        size_bytes = _number(field, text, f"{schedule}:BYTES", size, LEAST_SIZE_BYTES, MOST_SIZE_BYTES)
+        size_bytes = whole_number(field, text, f"{schedule}:BYTES", size, LEAST_SIZE_BYTES, MOST_SIZE_BYTES)
     needs_direct = coded.is_decoded or robust != OFF or schedule == CUT
     given_topology = given.get("topology", DIRECT if needs_direct else RING)
-    topology, count = _word(field, text, "topology", given_topology)
-    servers, sites = _places(field, text, topology, count)
-    where = replace(coded, schedule=schedule, topology=topology, servers=servers, sites=sites)
-    return replace(where, size_bytes=size_bytes, rounds=rounds, stale=stale)
+    where = placed(field, text, coded, *_word(field, text, "topology", given_topology))
+    return replace(where, schedule=schedule, size_bytes=size_bytes, rounds=rounds, stale=stale)
 
 
 def _federated(field: str, text: str) -> SyncMethod:
@@ -135,10 +122,8 @@ def _federated(field: str, text: str) -> SyncMethod:
     federated = federated_of(field, text, given)
     coded = _coded(field, text, given)
     given_topology = given.get("topology", DIRECT if coded.is_decoded else RING)
-    topology, count = _word(field, text, "topology", given_topology)
-    servers, sites = _places(field, text, topology, count)
-    where = replace(coded, schedule=BSP, topology=topology, servers=servers, sites=sites)
-    return replace(where, rounds=federated.outer(), federated=federated)
+    where = placed(field, text, coded, *_word(field, text, "topology", given_topology))
+    return replace(where, schedule=BSP, rounds=federated.outer(), federated=federated)
 
 
 def _given(field: str, text: str, pairs: str, keys: tuple[str, ...]) -> dict[str, str]:
@@ -161,28 +146,6 @@ def _word(field: str, text: str, key: str, value: str) -> tuple[str, str]:
         limit = f"of a {key} that is there ({', '.join(CHOICES[key])})"
         raise _refused(field, text, _hinted(limit, name, _WORDS[key]))
     return name, number
-
-
-def _places(field: str, text: str, topology: str, told: str) -> tuple[int, Sites]:
-    """The servers and the sites behind a topology's colon."""
-    if not told:
-        return 0, ()
-    if topology == SERVERS:
-        return _number(field, text, f"{SERVERS}:K", told, 1, MOST_SERVERS), ()
-    sites = sites_of(told)
-    if sites is None or sum(map(len, sites)) > MOST_SITED_NODES:
-        example = "as in node-1+node-2/node-3+node-4"
-        limit = f"{HIERARCHY}:SITES with each node's name once, {example}, and {MOST_SITED_NODES} at most"
-        raise InvalidArgumentError.of_field(field, text, limit)
-    return 0, sites
-
-
-def _number(field: str, text: str, form: str, number: str, least: int, most: int) -> int:
-    value = int(number) if number.isascii() and number.isdecimal() and len(number) <= len(str(most)) else -1
-    if not least <= value <= most:
-        limit = f"{form} with a whole number from {least} to {most}"
-        raise InvalidArgumentError.of_field(field, text, limit)
-    return value
 
 
 def _coded(field: str, text: str, given: Mapping[str, str]) -> SyncMethod:
@@ -231,7 +194,7 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
         codec = BF16 if method.is_decoded else method.codec
         schedule = MERGED if method.schedule == CUT else method.schedule
         nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0)
-        nearest_method = replace(nearest_method, servers=0, sites=())
+        nearest_method = replace(nearest_method, servers=0, server_nodes=(), sites=())
         raise _cannot(field, text, why, nearest_method)
 
 

@@ -7,6 +7,7 @@ its own. BSP is the bulk-synchronous schedule, WFBP the wait-free one of Poseido
 send the first layers first is that of ByteScheduler (Peng et al., SOSP 2019), within a step.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from peerloom.kit.codec_choices import CODEC_FROM, POWER_SGD
@@ -14,7 +15,7 @@ from peerloom.kit.federated_rounds import FederatedRounds
 from peerloom.kit.local_rounds import LocalRounds
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.stale_steps import ASP, StaleSteps
-from peerloom.kit.sync_sites import Sites, shown_sites
+from peerloom.kit.sync_sites import Sites, renamed, renamed_nodes, shown_sites
 
 BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
 RING, DIRECT, SERVERS, DOUBLING, HIERARCHY = "ring", "direct", "ps", "doubling", "hierarchy"
@@ -29,10 +30,10 @@ class SyncMethod:
 
     `ratio` is the part of the values that topk sends, else 0; `low_rank` the RANK of powersgd, else 0;
     `codec_from` the bytes from which on a parameter has the codec, 0: all; `size_bytes` the BYTES of merged
-    and cut, else 0; `servers` the K of ps, 0: all ranks; `sites` the nodes of each site of a hierarchy. With
-    `rounds` a step is a round of local ones, and what travels is what those have changed; with `federated`,
-    which has `rounds` too, the clients' own data decide how many. With `stale` a step takes what gradients
-    there are, also of older parameters.
+    and cut, else 0; `servers` the K of ps, 0: all ranks; `server_nodes` those whose ranks alone are servers;
+    `sites` the nodes of each site of a hierarchy. With `rounds` a step is a round of local ones, and what
+    travels is what those have changed; with `federated`, which has `rounds` too, the clients' own data decide
+    how many. With `stale` a step takes what gradients there are, also of older parameters.
     """
 
     schedule: str = WFBP
@@ -47,6 +48,12 @@ class SyncMethod:
     low_rank: int = 0
     codec_from: int = 0
     stale: StaleSteps | None = None
+    server_nodes: tuple[str, ...] = ()
+
+    @property
+    def named_nodes(self) -> tuple[str, ...]:
+        """The nodes that its topology names."""
+        return (*self.server_nodes, *(node for site in self.sites for node in site))
 
     @property
     def is_exact(self) -> bool:
@@ -77,9 +84,14 @@ class SyncMethod:
         """The same, with values as they are."""
         return replace(self, codec=NONE, ratio=0.0, low_rank=0, codec_from=0)
 
+    def renamed(self, names: Mapping[str, str]) -> "SyncMethod":
+        """The same, with another name for each node that has one."""
+        server_nodes = renamed_nodes(self.server_nodes, names)
+        return replace(self, server_nodes=server_nodes, sites=renamed(self.sites, names))
+
     def __str__(self) -> str:
         schedule = f"{self.schedule}:{self.size_bytes}" if self.size_bytes else self.schedule
-        detail = shown_sites(self.sites) or (self.servers or "")
+        detail = shown_sites(self.sites) or "+".join(self.server_nodes) or (self.servers or "")
         topology = f"{self.topology}:{detail}" if detail else self.topology
         codec = f"{self.codec}:{self.ratio!r}" if self.codec == TOP_K else self.codec
         codec = f"{codec}:{self.low_rank}" if self.low_rank else codec

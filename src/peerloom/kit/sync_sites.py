@@ -33,6 +33,11 @@ def renamed(sites: Sites, names: Mapping[str, str]) -> Sites:
     return tuple(site for site in by_site if site)
 
 
+def renamed_nodes(nodes: Sequence[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    """The same for nodes of one kind."""
+    return tuple(dict.fromkeys(names.get(node, node) for node in nodes))
+
+
 def leaders_of(sites: Sites, nodes: Sequence[str]) -> tuple[int, ...]:
     """For each rank, whose nodes these are, the rank that leads its site.
 

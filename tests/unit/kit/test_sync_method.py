@@ -49,6 +49,9 @@ ROUNDS = "schedule=bsp,topology=ring,codec=none"
         ("bytescheduler-ps", "schedule=cut:524288,topology=ps,codec=none"),
         ("bytescheduler-a2a", "schedule=cut:524288,topology=direct,codec=none"),
         ("topology=ps:2,codec=int8", "schedule=wfbp,topology=ps:2,codec=int8"),
+        ("topology=ps:node-1+b,codec=int8", "schedule=wfbp,topology=ps:node-1+b,codec=int8"),
+        ("topology=ps:7+8", "schedule=wfbp,topology=ps:7+8,codec=none"),
+        ("period=4,topology=ps:a", f"{ROUNDS.replace('ring', 'ps:a')},period=4,outer=average"),
         ("topology=doubling,codec=bf16", "schedule=wfbp,topology=doubling,codec=bf16"),
         (
             "codec=int4,topology=hierarchy:node-1+b/3",
@@ -89,7 +92,12 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("ps", "did you mean topology=ps"),
         ("topology=ps:0", "ps:K with a whole number from 1 to 65536"),
         ("topology=ps:-1", "ps:K with a whole number"),
-        ("topology=ps:", "ps:K"),
+        ("topology=ps:", "ps:K, ps:NODES"),
+        ("topology=ps:a+a", "ps:NODES with each node's name once, as in ps:node-1+node-3"),
+        ("topology=ps:a+", "ps:NODES with each node's name once"),
+        ("topology=ps:a/b", "ps:NODES with each node's name once"),
+        ("topology=ps:A", "ps:NODES with each node's name once"),
+        ("topology=ps:" + "+".join(f"n{number}" for number in range(49)), "and 48 at most"),
         ("topology=ring:2", "did you mean ring"),
         ("schedule=cut", "cut:BYTES with a whole number from 1024"),
         ("schedule=merged:1023", "merged:BYTES with a whole number from 1024"),
@@ -167,6 +175,8 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
         parsed("codec=int8,period=4", backend="nccl")
     with pytest.raises(InvalidArgumentError, match="nearest is schedule=wfbp,topology=ring,codec=none"):
         parsed("topology=hierarchy:a+b/c", backend="nccl")
+    with pytest.raises(InvalidArgumentError, match="nearest is schedule=wfbp,topology=ring,codec=none"):
+        parsed("topology=ps:a+c", backend="nccl")
     with pytest.raises(InvalidArgumentError, match="nearest is schedule=merged:524288,topology=ring"):
         parsed("bytescheduler-ps", backend="nccl")
     assert parsed("codec=powersgd:2", backend="nccl") == "schedule=wfbp,topology=ring,codec=powersgd:2"
@@ -272,6 +282,19 @@ def test_the_survey_s_seven_are_there_by_name() -> None:
     assert len({str(method) for method in PRESETS.values()}) == 10
     assert "first K ranks" in explained(parse_sync("sync", "topology=ps:2")).topology
     assert "first K ranks" not in explained(parse_sync("sync", "topology=ps")).topology
+    named = explained(parse_sync("sync", "topology=ps:node-1+b")).topology
+    assert "named nodes alone" in named
+    assert "where all ranks are on them this is topology=ps" in named
+
+
+def test_a_method_names_its_nodes_and_takes_other_names_for_them() -> None:
+    servers, sites, plain = (
+        parse_sync("sync", text) for text in ("topology=ps:a+c", "topology=hierarchy:a+b/c", "topology=ps:2")
+    )
+    assert (servers.named_nodes, sites.named_nodes, plain.named_nodes) == (("a", "c"), ("a", "b", "c"), ())
+    assert servers.renamed({"a": "node-0a"}).server_nodes == ("node-0a", "c")
+    assert sites.renamed({"b": "node-0b"}).sites == (("a", "node-0b"), ("c",))
+    assert plain.renamed({"a": "b"}) == plain
 
 
 @given(st.text(max_size=140))

@@ -120,6 +120,37 @@ def test_servers_that_are_workers_too_carry_both() -> None:
     assert found.sent_bytes == 2e6 + 6e6
 
 
+def test_servers_on_chosen_nodes_carry_all_by_their_own_links() -> None:
+    """4 MB to node 3 alone: it gets 3 * 4 MB and sends as much, over a link of a quarter of the rate.
+
+    The others' links, and where they are, change nothing. With node-2 beside it each owns 2 MB: the slow one
+    gets 3 * 2 MB in 24 s, and sends 2 MB of its own to node-2 meanwhile.
+    """
+    net = replace(
+        network(delay_s=0.01), links=(*network(2).links, AccessLink(2e6, 2e6), AccessLink(8e6, 8e6))
+    )
+    named = replace(BSP, topology=SERVERS, server_nodes=("node-3",))
+    assert step(named, net, 4).step_s == pytest.approx(2 * (48 + 0.01))
+    assert step(named, net, 4).sent_bytes == 12e6
+    both = replace(named, server_nodes=("node-3", "node-2"))
+    assert step(both, net, 4).step_s == pytest.approx(2 * (24 + 0.01))
+
+
+def test_servers_on_all_nodes_are_as_none_is_named() -> None:
+    every = replace(BSP, topology=SERVERS, server_nodes=("node-1", "node-2", "node-3", "node-4"))
+    found, plain = step(every, network(), 4), step(replace(BSP, topology=SERVERS), network(), 4)
+    assert found == plain
+
+
+def test_a_codec_s_work_on_chosen_nodes_is_that_of_their_parts() -> None:
+    """A second to encode a megabyte, one server: it encodes 1 MB as all do, and the sum of 1 MB."""
+    setting = SyncSetting(network(), layers(1), {FP16: CodecSpeed(1 / MEGABYTE, 0.0)})
+    named = replace(BSP, topology=SERVERS, codec=FP16, server_nodes=("node-2",))
+    assert predict(named, setting).compression_s == pytest.approx(2)
+    both = replace(named, server_nodes=("node-2", "node-3"))
+    assert predict(both, setting).compression_s == pytest.approx(1.5)
+
+
 def test_one_server_of_many_workers_is_the_bottleneck() -> None:
     """2 n D: 4 workers push 1 MB each through the server's link, and pull through it: 8 s, not 2."""
     assert step(replace(BSP, topology=SERVERS), network(servers=1), 1).step_s == pytest.approx(8)
@@ -146,6 +177,8 @@ def test_a_server_in_the_middle_is_nearer_to_all() -> None:
     assert step(owner, net, 0.0001).step_s == pytest.approx(2 * 0.05, abs=0.001)
     assert step(replace(owner, owners=2), net, 0.0001).step_s == pytest.approx(2 * 0.06, abs=0.001)
     assert step(BSP, net, 0.0001).step_s == pytest.approx(4 * 2 * 0.06, abs=0.001)
+    far = replace(owner, owners=0, server_nodes=("node-2",))
+    assert step(far, net, 0.0001).step_s == pytest.approx(2 * 0.06, abs=0.001)
 
 
 def test_ranks_that_are_alike_are_one_pair_of_links() -> None:
@@ -332,6 +365,8 @@ def test_one_rank_only_computes() -> None:
 def test_what_cannot_be_is_refused_by_name() -> None:
     with pytest.raises(InvalidArgumentError, match="owners is 5"):
         step(SyncScheme(topology=SERVERS, owners=5), network(), 1)
+    with pytest.raises(InvalidArgumentError, match=r"server_nodes is 'nod-3'.*did you mean node-3"):
+        step(SyncScheme(topology=SERVERS, server_nodes=("node-1", "nod-3")), network(), 1)
     with pytest.raises(InvalidArgumentError, match="period is 0"):
         SyncScheme(period=0)
     with pytest.raises(InvalidArgumentError, match="rate of a link is 0"):

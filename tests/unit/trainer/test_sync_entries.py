@@ -18,6 +18,12 @@ def test_named_sites_have_ids_and_who_is_not_there_stays() -> None:
     assert in_use(job(SITES)) == SITES, "the record says what was asked for"
 
 
+def test_named_servers_have_ids_too_and_count_once() -> None:
+    asked = "schedule=wfbp,topology=ps:east+west+node-0e,codec=int8"
+    assert for_workers(job(asked)) == "schedule=wfbp,topology=ps:node-0e+west,codec=int8"
+    assert in_use(job(asked)) == asked
+
+
 def test_all_other_methods_are_told_as_they_are() -> None:
     for sync in ("", "schedule=wfbp,topology=hierarchy,codec=none", "topology=ps:2"):
         assert for_workers(job(sync)) == sync

@@ -10,8 +10,6 @@ from trainer_site import SPEC, Site, finish
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.paging import encode_token
-from peerloom.services.trainer.jobs.specs import complete_spec
-from peerloom.services.trainer.jobs.submission import sited_nodes
 from peerloom.services.trainer.nodes.job_logs import JobLogs
 from peerloom.services.trainer.servicer import LINK_LIMIT, TrainerServicer
 from peerloom.v1.trainer_pb2 import (
@@ -140,15 +138,29 @@ async def test_a_site_of_a_node_that_never_registered_is_refused_before_anything
         assert site.room.store.list_jobs([], 10, None) == ([], False)
 
 
-@pytest.mark.parametrize(
-    ("sync", "named"),
-    [
-        ("topology=hierarchy:a+b/c", ("a", "b", "c")),
-        ("topology=hierarchy", ()),
-        ("auto,quality=exact", ()),
-        ("federated", ()),
-        ("", ()),
-    ],
-)
-def test_the_nodes_that_a_job_names(sync: str, named: tuple[str, ...]) -> None:
-    assert sited_nodes(complete_spec(JobSpec(task="digits", sync=sync))) == named
+async def test_a_server_on_a_node_that_never_registered_is_refused_too() -> None:
+    async with Site().serving() as site:
+        site.room.neighbours.unknown = {"ade"}
+        spec = JobSpec(task="digits", sync="topology=ps:ada+ade,codec=int8")
+        with pytest.raises(NotFoundError, match=r"There is no node 'ade'\. Did you mean ada\?"):
+            await site.room.jobs.submit(spec, "1")
+        assert site.room.store.list_jobs([], 10, None) == ([], False)
+
+
+@pytest.mark.parametrize("servers", ["ada+bob", "bob+node-ada"])
+async def test_servers_on_all_nodes_that_there_are_are_refused(servers: str) -> None:
+    """By name or by id; a node that is away counts, as it may come back."""
+    async with Site().serving() as site:
+        spec = JobSpec(task="digits", sync=f"topology=ps:{servers}")
+        site.room.neighbours.registered = ["ada", "bob"]
+        with pytest.raises(InvalidArgumentError, match=r"all 2 that ever registered.*which is topology=ps"):
+            await site.room.jobs.submit(spec, "1")
+        site.room.neighbours.registered = ["ada", "bob", "cy"]
+        assert (await site.room.jobs.submit(spec, "2")).spec.sync.endswith(f"ps:{servers},codec=none")
+
+
+@pytest.mark.parametrize("sync", ["topology=ps:1", "topology=ps", "auto,quality=exact", "federated", ""])
+async def test_who_names_no_node_is_not_asked_for_one(sync: str) -> None:
+    async with Site().serving() as site:
+        site.room.neighbours.registered, site.room.neighbours.unknown = ["ada"], {"1"}
+        await site.room.jobs.submit(JobSpec(task="digits", sync=sync), "1")

@@ -302,6 +302,7 @@ class Neighbours(Dialer):
         super().__init__()
         self.agents = {agent.name: agent for agent in agents}
         self.unknown: set[str] = set()  # names that no node has
+        self.registered: Sequence[str] = ()  # nodes that the registry lists, all away
         self.moved: dict[str, str] = {}  # nodes that the registry has at other addresses, by name
         self.selector_is_away = False
         self.selector_refuses: PeerloomError | None = None
@@ -332,7 +333,10 @@ class Neighbours(Dialer):
         return ListServicesResponse(services=[] if self.selector_is_away else [selector])
 
     async def _list_nodes(self, request: ListNodesRequest) -> ListNodesResponse:
-        return ListNodesResponse()
+        listed = [] if request.states else self.registered[: request.page_size]
+        return ListNodesResponse(
+            nodes=[Node(node_id=f"node-{name}", spec=NodeSpec(name=name)) for name in listed]
+        )
 
     async def _get_node(self, request: GetNodeRequest) -> GetNodeResponse:
         if request.node in self.unknown:

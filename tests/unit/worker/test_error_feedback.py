@@ -45,6 +45,10 @@ class MemoryExchange(DirectExchange):
     def ranks(self) -> int:
         return self._memory.ranks
 
+    @property
+    def nodes(self) -> list[str]:
+        return [f"node-{rank}" for rank in range(self.ranks)]
+
     def begin_by_owners(
         self, sent: torch.Tensor, owners: Sequence[int], make: Make, urgency: int = 0
     ) -> RowExchange:

@@ -6,6 +6,7 @@ from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.kit.sync_model.step_simulation import BucketPlan, CodecWork
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
+from peerloom.kit.sync_servers import server_ranks
 from peerloom.kit.sync_sites import leaders_of
 
 
@@ -36,7 +37,10 @@ def _codec_work(
     ranks = network.ranks
     if scheme.topology == HIERARCHY:
         ranks = len(set(leaders_of(scheme.sites, network.node_names)))
-    owners = (len(network.servers) or scheme.owners or ranks) if scheme.topology == SERVERS else ranks
+    owners = ranks
+    if scheme.topology == SERVERS:
+        named = server_ranks(scheme.owners, scheme.server_nodes, network.node_names)
+        owners = len(network.servers or named)
     part = -(-values // owners)
     speed = setting.codec_speeds[scheme.codec] if scheme.encodes(part) else CodecSpeed(0.0, 0.0)
     added_s = 0.0 if scheme.topology == RING else ranks * part * speed.decode_s + part * speed.encode_s

@@ -3,13 +3,14 @@
 Links that are busy alike are simulated as one: equal ranks in the same role have one pair of links together.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from peerloom.kit.sync_method import DIRECT, DOUBLING, HIERARCHY, RING
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
+from peerloom.kit.sync_servers import server_ranks
 from peerloom.kit.sync_sites import leaders_of
 
 MessageBytes = Callable[[int], int]
@@ -52,8 +53,9 @@ def topology_of(scheme: SyncScheme, network: SyncNetwork) -> SumTopology:
         leaders = leaders_of(scheme.sites, network.node_names)
         return SiteTopology(network, scheme.message_bytes, leaders)
     if scheme.topology == DIRECT:
-        return OwnersTopology(network, scheme.message_bytes, network.ranks)
-    return OwnersTopology(network, scheme.message_bytes, scheme.owners)
+        return OwnersTopology(network, scheme.message_bytes, range(network.ranks))
+    owners = server_ranks(scheme.owners, scheme.server_nodes, network.node_names)
+    return OwnersTopology(network, scheme.message_bytes, () if network.servers else owners)
 
 
 class RingTopology:
@@ -103,15 +105,16 @@ class _Role:
 class OwnersTopology:
     """Each owner gets everybody's values for its part (push), and gives the sum to all (pull).
 
-    The owners are the first ranks, or the network's servers. A worker moves 2 D bytes, or 2 D (owners - 1) /
-    owners if it owns a part; an owner that isn't a worker 2 n D / owners. Links are queues: messages of other
-    buckets follow while some are on their way.
+    The `owners` are ranks; without any, they are the network's servers. A worker moves 2 D bytes, or 2 D
+    (owners - 1) / owners if it owns a part; an owner that isn't a worker 2 n D / owners. Links are queues:
+    messages of other buckets follow while some are on their way.
     """
 
-    def __init__(self, network: SyncNetwork, message_bytes: MessageBytes, owners: int = 0) -> None:
+    def __init__(self, network: SyncNetwork, message_bytes: MessageBytes, owners: Sequence[int]) -> None:
         self._network = network
         self._message_bytes = message_bytes
-        self._owners = len(network.servers) or min(owners, network.ranks) or network.ranks
+        self._owner_ranks = tuple(owners)
+        self._owners = len(owners or network.servers)
         self._push_s, self._pull_s = self._delays()
         firsts: dict[_Role, str] = {}
         for name, role in self._named_roles():
@@ -146,7 +149,7 @@ class OwnersTopology:
     def _delays(self) -> tuple[float, float]:
         """Of the farthest message to an owner, and of the farthest from one."""
         network = self._network
-        owners = range(network.ranks if network.servers else self._owners)
+        owners = self._owner_ranks or range(network.ranks)
         ways = [
             (network.delay_s[rank][owner], network.delay_s[owner][rank])
             for rank in range(network.ranks)
@@ -155,10 +158,10 @@ class OwnersTopology:
         return max(there for there, _ in ways), max(back for _, back in ways)
 
     def _named_roles(self) -> Iterator[tuple[str, _Role]]:
-        network, owners = self._network, self._owners
+        network, owners, ranks = self._network, self._owners, set(self._owner_ranks)
         for rank, link in enumerate(network.links):
-            is_owner = rank < owners and not network.servers
+            is_owner = rank in ranks
             role = _Role(link, owners - 1, network.ranks - 1) if is_owner else _Role(link, owners, 0)
             yield f"rank {rank}", role
-        for number, link in enumerate(network.servers):
+        for number, link in enumerate(() if self._owner_ranks else network.servers):
             yield f"server {number}", _Role(link, 0, network.ranks)

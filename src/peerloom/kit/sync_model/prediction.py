@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 
-from peerloom.errors import InvalidArgumentError
+from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import NONE
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
@@ -41,7 +41,7 @@ class StepPrediction:
 def predict(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | None = None) -> StepPrediction:
     """What a step takes; `topology` is used in place of the scheme's.
 
-    Raises InvalidArgumentError for more owners than ranks, or a codec without a speed.
+    Raises InvalidArgumentError for more owners than ranks, owners on no node, or a codec without a speed.
     """
     _check(scheme, setting)
     each = scheme if scheme.period == 1 else replace(scheme, after_backward=True, cut_bytes=0)
@@ -66,6 +66,11 @@ def _check(scheme: SyncScheme, setting: SyncSetting) -> None:
     network = setting.network_of(scheme.topology)
     if scheme.owners > (len(network.servers) or network.ranks):
         raise InvalidArgumentError.of_field("owners", scheme.owners, f"at most the {network.ranks} ranks")
+    for node in set(scheme.server_nodes).difference(network.node_names):
+        near = nearest(node, network.node_names)
+        hint = f", did you mean {near[0]}?" if near else ""
+        limit = f"a node of the {network.ranks} workers, {network.node_names[0]} and so on{hint}"
+        raise InvalidArgumentError.of_field("server_nodes", node, limit)
     if scheme.codec not in (*setting.codec_speeds, NONE):
         raise InvalidArgumentError.of_field("codec", scheme.codec, "one whose speed is known")
 

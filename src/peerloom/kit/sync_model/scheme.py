@@ -39,9 +39,10 @@ class SyncScheme:
     the first layers' before others, and then the next forward pass waits layer by layer (ByteScheduler: Peng
     et al., SOSP 2019), unless `is_within_step`: then it waits for all. `after_backward`: nothing leaves
     before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
-    network's servers where there are such. `period` is the steps from one exchange to the next; beyond 1 it
-    is of parameters, after the last. `low_rank` is the RANK of powersgd; layers of fewer than `codec_from`
-    bytes travel as they are. `sites` are those of topology hierarchy. Raises InvalidArgumentError.
+    network's servers where there are such, or with `server_nodes` each rank on these. `period` is the steps
+    from one exchange to the next; beyond 1 it is of parameters, after the last. `low_rank` is the RANK of
+    powersgd; layers of fewer than `codec_from` bytes travel as they are. `sites` are those of topology
+    hierarchy. Raises InvalidArgumentError.
     """
 
     topology: str = RING
@@ -57,6 +58,7 @@ class SyncScheme:
     sites: Sites = ()
     low_rank: int = 0
     codec_from: int = 0
+    server_nodes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
@@ -124,4 +126,5 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         sites=method.sites,
         low_rank=method.low_rank,
         codec_from=method.codec_from,
+        server_nodes=method.server_nodes,
     )

@@ -1,8 +1,10 @@
 """Into which pieces a bucket is cut, and who owns the parts of each. No torch, no network."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peerloom.kit.sync_method import CUT, DIRECT, SyncMethod
+from peerloom.kit.sync_servers import server_ranks
 
 
 @dataclass(frozen=True)
@@ -21,17 +23,19 @@ def piece_bounds(method: SyncMethod, length: int, value_bytes: int) -> list[tupl
 
 
 class BucketOwners:
-    """Who owns what, in a group of so many `ranks`: the same on all, as long as all ask in the same order."""
+    """Who owns what, in a group of ranks on these `nodes`: the same on all that ask in the same order.
 
-    def __init__(self, method: SyncMethod, ranks: int) -> None:
+    `servers` are the ranks that own parts.
+    """
+
+    def __init__(self, method: SyncMethod, nodes: Sequence[str]) -> None:
         self._method = method
-        self._ranks = ranks
-        self.servers = min(method.servers or ranks, ranks)
-        self._loads = [0] * self.servers
+        self.servers = server_ranks(method.servers, method.server_nodes, nodes)
+        self._loads = [0] * len(self.servers)
 
     def begin_step(self) -> None:
         """The buckets of a new step come, and in the same order go to the same owners."""
-        self._loads = [0] * self.servers
+        self._loads = [0] * len(self.servers)
 
     def pieces(self, length: int, value_bytes: int) -> list[BucketPiece]:
         """The pieces of the step's next bucket, which has so many values of so many bytes.
@@ -44,7 +48,7 @@ class BucketOwners:
 
     def _owned_by(self, size_bytes: int) -> tuple[int, ...]:
         if self._method.topology == DIRECT:
-            return tuple(range(self._ranks))
-        server = self._loads.index(min(self._loads))
-        self._loads[server] += size_bytes
-        return (server,)
+            return self.servers
+        place = self._loads.index(min(self._loads))
+        self._loads[place] += size_bytes
+        return (self.servers[place],)

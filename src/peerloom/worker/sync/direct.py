@@ -45,6 +45,11 @@ class DirectExchange:
         """How many parts there are."""
         return self._collectives.world_size
 
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The node of each rank."""
+        return self._collectives.node_ids
+
     def begin(self, sent: torch.Tensor) -> RowExchange:
         """Sends the n-th of equal parts of a flat tensor to rank n."""
         mesh = self._collectives.mesh

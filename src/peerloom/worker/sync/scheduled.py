@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_method import BSP, KEY_BYTES, SERVERS, SyncMethod
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
@@ -20,8 +19,6 @@ from peerloom.worker.sync.summing import Summing
 from peerloom.worker.sync.summing_by_size import SummingBySize
 from peerloom.worker.sync.topologies import summing_of
 
-_log = get_logger()
-
 
 class ScheduledReduce:
     """DDP around a living model, which cuts its gradients into buckets; what becomes of them is `method`."""
@@ -30,8 +27,6 @@ class ScheduledReduce:
         self, model: torch.nn.Module, collectives: Collectives, method: SyncMethod, residuals: Residuals
     ) -> None:
         self.traffic = SyncTraffic()
-        if method.servers > collectives.world_size:
-            _log.info("servers_bounded", asked=method.servers, ranks=collectives.world_size)
         self._residuals = None if method.has_feedback else residuals
         self._is_eager = method.schedule != BSP
         carried = method.without_codec() if method.codec == POWER_SGD else method

@@ -92,7 +92,7 @@ class OwnerSumming:
         self._exchange = exchange
         self._method = method
         self._residuals = residuals
-        self._owners = BucketOwners(method, exchange.ranks)
+        self._owners = BucketOwners(method, exchange.nodes)
         self._losses: RowExchange | None = None
         self._under_way: list[_Bucket] = []
 
