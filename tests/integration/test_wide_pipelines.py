@@ -15,6 +15,7 @@ from torch import Tensor
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded, Job, JobEvent, StateChanged, StepCommitted
+from peerloom.kit.parallel_plan import parse_plan
 
 JOB_LIMIT_S = 200.0
 BATCH, KILLED_AT = 32, 10
@@ -120,3 +121,26 @@ def test_a_killed_worker_is_replaced_without_a_checkpoint(
     assert status.ledger.discarded_samples <= BATCH
     for name, tensor in expected.items():
         assert torch.equal(found[name], tensor), name
+
+
+def test_the_trainer_chooses_widths_by_what_workers_tell(
+    system: tuple[Embedded, Client], tmp_path: Path
+) -> None:
+    """Data would add up 4.2 million gradients a step; the first layer costs twice as much as the second."""
+    _, client = system
+    _, status, found = trained(
+        client, tmp_path, "auto", task="uneven_task:Uneven", batch_size=64, min_workers=3, max_workers=3
+    )
+    assert status.plan is not None
+    assert "stage 0 has several workers, who take turns" in status.plan.reason
+    plan = parse_plan("plan", status.plan.plan)
+    assert plan.widths == (2, 1)
+    held = [worker.stage for worker in status.workers if worker.stage is not None]
+    assert sorted((stage.number, stage.turn, stage.workers) for stage in held) == [
+        (0, 0, 2),
+        (0, 1, 2),
+        (1, 0, 1),
+    ]
+    assert status.plan.predicted is not None
+    assert [len(stage.nodes) for stage in status.plan.predicted.stages] == [2, 1]
+    assert found["4.weight"].isfinite().all()

@@ -29,6 +29,7 @@ WORTH = 1.1  # a prediction errs by as much
 MOVE_S = 2.0  # to form again, and to build the model's parts
 MOVE_WORTH = 2.0  # a move must gain so many times what it costs
 MOVE_INTERVAL_S = 30.0  # from one move of a job that works to the next
+_PIPELINES = (kinds.PIPELINE, kinds.HYBRID)  # with stages of one worker each, or of several
 REPLACEMENT_S = 5.0  # how long a lost stage's replacement is waited for before others take its layers
 
 
@@ -55,7 +56,7 @@ def options_of(setting: PlanSetting, why_whole: str = "") -> PlanOptions:
     pipeline, why_no_pipeline = None, why_whole or "a pipeline needs two slots"
     if not why_whole and len(setting.slots) > 1 and len(setting.layers) > 1:
         try:
-            pipeline, why_no_pipeline = choose_plan(setting, kinds=(kinds.PIPELINE,)).chosen, ""
+            pipeline, why_no_pipeline = choose_plan(setting, kinds=_PIPELINES).chosen, ""
         except ResourceExhaustedError as error:
             why_no_pipeline = error.message
     return PlanOptions(data, pipeline, why_no_data, why_no_pipeline)
@@ -85,7 +86,7 @@ def pays(
 
 def is_pipeline(found: PlanPrediction) -> bool:
     """Whether the model is cut in it."""
-    return found.plan.kind == kinds.PIPELINE
+    return found.plan.kind in _PIPELINES
 
 
 def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None:
@@ -97,24 +98,31 @@ def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None
 def pipeline_on(
     setting: PlanSetting, plan: ParallelPlan, parts: Sequence[ModelPart], slots: Sequence[int]
 ) -> PlanPrediction | None:
-    """A job's pipeline on slots in the order of its stages; None: one lacks room, or the cut is unknown."""
+    """A job's pipeline on slots in the order of its ranks; None: one lacks room, or the cut is unknown.
+
+    Or the model is another one now, whose workers can't take turns so.
+    """
     known = {part.first_layer: number for number, part in enumerate(parts)}
-    if len(slots) != plan.stages or any(start not in known for start in plan.starts):
+    ranks = plan.ranks
+    if len(slots) != ranks.workers or any(start not in known for start in plan.starts):
         return None
     starts = [0, *(known[start] for start in plan.starts)]
     ends = [*starts[1:], len(parts)]
-    stages = tuple(PlanStage(*each) for each in zip(starts, ends, [(slot,) for slot in slots], strict=True))
+    groups = [tuple(slots[rank] for rank in ranks.of_stage(stage)) for stage in range(ranks.stages)]
+    stages = tuple(PlanStage(*each) for each in zip(starts, ends, groups, strict=True))
     micro_batches = min(plan.micro_batches, setting.batch)
     return _predicted(PlacedPlan(stages, micro_batches, plan.order), setting)
 
 
 def job_plan(found: PlanPrediction, setting: PlanSetting, parts: Sequence[ModelPart]) -> ParallelPlan:
-    """As a job has it: stages by layers, and shadows where they are worth their cost."""
+    """As a job has it: stages by layers, their workers, and shadows where they are worth their cost."""
     if not is_pipeline(found):
         return ParallelPlan()
     starts = tuple(parts[stage.first].first_layer for stage in found.plan.stages[1:])
     shadow = shadow_needs(found, setting).is_worth
-    return ParallelPlan(len(starts) + 1, starts, found.plan.micro_batches, found.plan.order, shadow=shadow)
+    ranks, plan = found.plan.ranks, found.plan
+    widths = ranks.widths if ranks.is_wide else ()
+    return ParallelPlan(ranks.stages, starts, plan.micro_batches, plan.order, shadow=shadow, widths=widths)
 
 
 def message_of(found: PlanPrediction, setting: PlanSetting, parts: Sequence[ModelPart]) -> PredictedPlan:
@@ -125,7 +133,7 @@ def message_of(found: PlanPrediction, setting: PlanSetting, parts: Sequence[Mode
             first_layer=parts[one.first].first_layer,
             last_layer=parts[one.last].end_layer - 1,
             nodes=one.slots,
-            computing_s=report.micro_batches * (one.forward_s + one.backward_s),
+            computing_s=one.computing_s,
             idle_ratio=one.idle_ratio,
             needed_bytes=round(one.needed_bytes),
             memory_bytes=round(one.memory_bytes),
@@ -151,9 +159,19 @@ def why_taken(found: PlanPrediction, options: PlanOptions, setting: PlanSetting)
         elif options.why_no_pipeline:
             why += f" (no pipeline: {options.why_no_pipeline.rstrip('.')})"
         return f"{why}; {told}{waits}"
+    wide = _why_wide(found)
     if options.data is None:
-        return f"plan {DATA} {options.why_no_data}; {told}{waits}"
-    return f"plan {DATA} would make steps of {shown_s(options.data.step_s)}; {told}{waits}"
+        return f"plan {DATA} {options.why_no_data}; {told}{wide}{waits}"
+    return f"plan {DATA} would make steps of {shown_s(options.data.step_s)}; {told}{wide}{waits}"
+
+
+def _why_wide(found: PlanPrediction) -> str:
+    """Which stages have several workers, and what that is good for."""
+    wide = [stage for stage, width in enumerate(found.plan.ranks.widths) if width > 1]
+    if not wide:
+        return ""
+    which = f"stages {', '.join(map(str, wide))} have" if len(wide) > 1 else f"stage {wide[0]} has"
+    return f"; {which} several workers, who take turns, and each of whom has its state should one be lost"
 
 
 def why_none(options: PlanOptions) -> str:

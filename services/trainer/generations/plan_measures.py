@@ -109,6 +109,7 @@ def _layer(part: ModelPart, is_counted: bool) -> ModelLayer:
         backward_s=BACKWARD_RATIO * forward_s,
         output_bytes=part.output_bytes,
         kept_bytes=part.kept_bytes,
+        is_narrow=part.is_narrow,
     )
 
 

@@ -38,7 +38,6 @@ from peerloom.services.trainer.generations.plan_situation import (
     surveyed_workers,
     without_small,
 )
-from peerloom.services.trainer.generations.stage_states import GoBack
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan, plan_in_use
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
@@ -62,7 +61,7 @@ class _Known:
     is_assumed: bool
 
     def of(self, found: PlanPrediction) -> tuple[str, ...]:
-        """The workers of a plan, in the order of its stages."""
+        """The workers of a plan, by rank: in the order of its stages, and of the turns in each."""
         return tuple(self.worker_ids[slot] for slot in found.plan.slots)
 
 
@@ -116,8 +115,8 @@ class JobPlanner:
         job = self._record.job
         plan, checkpoint_step = plan_in_use(job), _checkpoint_step(job)
         if plan.is_pipeline:
-            most = max(plan.stages, limits.max_workers)
-            inner = replace(limits, min_workers=plan.stages, max_workers=most)
+            workers = plan.ranks.workers
+            inner = replace(limits, min_workers=workers, max_workers=max(workers, limits.max_workers))
             decision: Decision = decide_pipeline(states, job.generation, inner, now_s)
         else:
             shown = without_small(states, self._small(states)) if job.HasField("plan_in_use") else states
@@ -263,7 +262,7 @@ class JobPlanner:
         job, worker_ids = self._record.job, known.of(found)
         chosen = self._chosen(found, known)
         step, self._moved_s = _checkpoint_step(job), self._clock.monotonic_s()
-        form = begin_pipeline(worker_ids, job.generation, step, (), GoBack(""))
+        form = begin_pipeline(worker_ids, job.generation, step, stages=len(found.plan.stages))
         if not p.is_pipeline(found):
             where = "from the beginning" if step is None else f"from the checkpoint of step {step}"
             verb = "go on" if job.generation else "begin"

@@ -1,7 +1,7 @@
 """Whether what a worker says of a pipeline's stages can be true: "" or why it can't."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from peerloom.kit.limits import MAX_REASON_CHARACTERS
 from peerloom.kit.parallel_plan import MAX_LAYERS, MAX_STAGES, is_auto_plan, parse_plan
@@ -15,6 +15,13 @@ MAX_LAYER_CHARACTERS, MOST_HELD = 128, 16
 def _most_stages(job: Job) -> int:
     # What a worker says may be of the plan before, where the trainer chooses.
     return MAX_STAGES if is_auto_plan(job.spec.plan) else parse_plan("spec.plan", job.spec.plan).stages
+
+
+def _widths(job: Job, stage: int) -> Collection[int]:
+    """How many workers a stage may have."""
+    if is_auto_plan(job.spec.plan):
+        return range(1, MAX_STAGES)
+    return (parse_plan("spec.plan", job.spec.plan).ranks.widths[stage],)
 
 
 def why_not_surveyed(job: Job, prepared: WorkerPrepared) -> str:
@@ -45,11 +52,8 @@ def why_not_stage(job: Job, stage: ModelStage) -> str:
     if stages == 1 or stage.number >= stages or not stage.first_layer < stage.end_layer <= MAX_LAYERS:
         held = f"layers {stage.first_layer} to {stage.end_layer} as stage {stage.number}"
         return f"it says that it holds {held}, and the job's plan is {job.spec.plan or 'data'}"
-    widths = (
-        (1,) * stages if is_auto_plan(job.spec.plan) else parse_plan("spec.plan", job.spec.plan).ranks.widths
-    )
     workers = stage.workers or 1
-    if workers != widths[stage.number] or stage.turn >= workers:
+    if workers not in _widths(job, stage.number) or stage.turn >= workers:
         held = f"stage {stage.number} as worker {stage.turn} of {workers}"
         return f"it says that it holds {held}, and the job's plan is {job.spec.plan}"
     if max(len(stage.first_name), len(stage.last_name)) > MAX_LAYER_CHARACTERS:

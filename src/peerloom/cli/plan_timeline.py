@@ -1,5 +1,6 @@
-"""A pipeline's step as lines of text: a row a stage, a column so much time."""
+"""A pipeline's step as lines of text: a row a worker of a stage, a column so much time."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,22 +14,27 @@ _ROUNDING = 1e-6
 
 
 def timeline_rows(simulated: "SimulatedPipeline", width: int) -> list[str]:
-    """One for each stage, at most `width` characters; a column shows what the stage does longest in it.
+    """One for each worker, at most `width` characters; a column shows what it does longest in it.
 
-    Waiting is shown where the stage does nothing else. Letters begin again after 26 micro-batches.
+    Waiting is shown where it does nothing else. Letters begin again after 26 micro-batches.
     """
-    labels = [f"stage {number}  " for number in range(len(simulated.summed_s))]
+    workers = dict.fromkeys((one.stage, one.worker) for one in simulated.passes)
+    stages = Counter(stage for stage, _ in workers)
+    labels = [_label(stage, worker, stages[stage]) for stage, worker in workers]
     longest = max(map(len, labels))
     columns = max(_LEAST_COLUMNS, width - longest)
-    rows = [_Row(columns, simulated.step_s / columns) for _ in labels]
-    ends_s = [0.0] * len(labels)
+    rows = {worker: _Row(columns, simulated.step_s / columns) for worker in workers}
     for one in simulated.passes:
         letter = _LETTERS[one.micro_batch % len(_LETTERS)]
-        rows[one.stage].fill(letter if one.is_forward else letter.upper(), one.start_s, one.end_s)
-        ends_s[one.stage] = max(ends_s[one.stage], one.end_s)
-    for row, end_s, summed_s in zip(rows, ends_s, simulated.summed_s, strict=True):
-        row.fill(_SUMS, end_s, summed_s)
-    return [label.ljust(longest) + row.text for label, row in zip(labels, rows, strict=True)]
+        row = rows[one.stage, one.worker]
+        row.fill(letter if one.is_forward else letter.upper(), one.start_s, one.end_s)
+    for (stage, _), row in rows.items():
+        row.fill(_SUMS, *simulated.sums[stage])
+    return [label.ljust(longest) + row.text for label, row in zip(labels, rows.values(), strict=True)]
+
+
+def _label(stage: int, worker: int, workers: int) -> str:
+    return f"stage {stage}  " if workers == 1 else f"stage {stage}, {worker + 1} of {workers}  "
 
 
 class _Row:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from peerloom.kit.plan_model.pipeline_order import PipelinePass, passes_of
+from peerloom.kit.plan_model.pipeline_order import PipelinePass, held_micro_batches, passes_of
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,20 @@ class StageRanks:
     def has_turn(self, rank: int, micro_batch: int) -> bool:
         """Whether a rank computes a micro-batch."""
         return self.rank_of(self.stage_of(rank), micro_batch) == rank
+
+    def turns_of(self, rank: int, micro_batches: int) -> int:
+        """How many of a batch's micro-batches a rank computes."""
+        width = self.widths[self.stage_of(rank)]
+        return len(range(self.turn_of(rank), micro_batches, width))
+
+    def held_by(self, order: str, rank: int, micro_batches: int) -> int:
+        """Of how many micro-batches at most a rank holds activations at once. Raises as `passes_of`."""
+        stage = self.stage_of(rank)
+        width, turn = self.widths[stage], self.turn_of(rank)
+        ahead = held_micro_batches(order, self.of_stage(stage)[0], self.workers, micro_batches)
+        # The stage goes over the batch with a window of as many micro-batches as it is ahead.
+        firsts = range(min(width, micro_batches - ahead + 1))
+        return max(len(range(first + (turn - first) % width, first + ahead, width)) for first in firsts)
 
     def gives_part(self, rank: int, writer: int) -> bool:
         """Whether a rank gives its stage's part of a file: the `writer` itself, or else its stage's first."""

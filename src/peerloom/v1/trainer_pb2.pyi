@@ -3376,6 +3376,7 @@ class ModelPart(_message.Message):
     OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
     KEPT_BYTES_FIELD_NUMBER: _builtins.int
     END_LAYER_FIELD_NUMBER: _builtins.int
+    IS_NARROW_FIELD_NUMBER: _builtins.int
     first_layer: _builtins.int
     """Its first layer, from 0, as in the plan of a job."""
     parameters: _builtins.int
@@ -3388,6 +3389,8 @@ class ModelPart(_message.Message):
     """Bytes that are kept of a sample until its backward pass."""
     end_layer: _builtins.int
     """One past its last layer."""
+    is_narrow: _builtins.bool
+    """A stage with it has one worker: it has buffers that forward passes may change, or sparse gradients."""
     def __init__(
         self,
         *,
@@ -3397,10 +3400,11 @@ class ModelPart(_message.Message):
         output_bytes: _builtins.float = ...,
         kept_bytes: _builtins.float = ...,
         end_layer: _builtins.int = ...,
+        is_narrow: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "is_narrow", b"is_narrow", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,8 @@ def test_a_stage_of_several_slots_is_told_by_its_width(tmp_path: Path) -> None:
     shown = run("--layers", str(path), *flags)
     assert shown.exit_code == 0, shown.output
     assert "as a job's     --plan pipeline=1:,widths=2/1,micro_batches=" in shown.stdout
+    lanes = [line.split("  ")[0] for line in shown.stdout.splitlines() if line.startswith("stage ")]
+    assert lanes == ["stage 0, 1 of 2", "stage 0, 2 of 2", "stage 1"]
 
 
 def test_the_layers_of_a_task_are_those_of_its_jobs(tmp_path: Path) -> None:
@@ -102,8 +104,8 @@ def test_a_plan_as_a_document(layers_file: str) -> None:
 
 def test_a_step_is_drawn_in_letters_however_narrow_the_terminal_is(layers_file: str) -> None:
     """18 columns would be a second each; stage 1 begins after the 2 s of stage 0's first forward pass."""
-    free = StageCost((1,), 2.0, 4.0, 0.0, 0.0, 0.0)
-    simulated = simulate_pipeline([free, free], [BoundaryCost(0, 0, 0, 0)], 2, "1f1b")
+    free = StageCost((1,), (2.0,), (4.0,), 0.0, 0.0, 0.0)
+    simulated = simulate_pipeline([free, free], [(BoundaryCost(0, 0, 0, 0),)], 2, "1f1b")
     rows = timeline_rows(simulated, 9 + 36)
     assert rows == [
         "stage 0  aaaabbbb........AAAAAAAA....BBBBBBBB",
@@ -119,7 +121,7 @@ def test_a_step_is_drawn_in_letters_however_narrow_the_terminal_is(layers_file: 
 
 
 def test_gradients_sums_are_drawn_too() -> None:
-    simulated = simulate_pipeline([StageCost((1, 1), 1.0, 1.0, 2.0, 0.0, 0.0)], [], 1, "gpipe")
+    simulated = simulate_pipeline([StageCost((1, 1), (1.0,), (1.0,), 2.0, 0.0, 0.0)], [], 1, "gpipe")
     assert timeline_rows(simulated, 9 + 20) == ["stage 0  aaaaaAAAAA=========="]
 
 

@@ -1,5 +1,8 @@
 """Passes in their order, and steps of small pipelines, reckoned by hand."""
 
+import math
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -14,13 +17,13 @@ from peerloom.kit.plan_model.pipeline_order import (
     passes_of,
 )
 from peerloom.kit.plan_model.pipeline_simulation import least_step_s, simulate_pipeline
-from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost
+from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
 
-AT_ONCE = BoundaryCost(0.0, 0.0, 0.0, 0.0)
+AT_ONCE = (BoundaryCost(0.0, 0.0, 0.0, 0.0),)
 
 
 def stage(forward_s: float = 1.0, backward_s: float = 2.0, sum_s: float = 0.0) -> StageCost:
-    return StageCost((1,), forward_s, backward_s, sum_s, 0.0, 0.0)
+    return StageCost((1,), (forward_s,), (backward_s,), sum_s, 0.0, 0.0)
 
 
 def words(passes: list[PipelinePass]) -> str:
@@ -80,7 +83,7 @@ def test_equal_stages_without_ways_take_their_bubble_and_no_more(
     )
 
 
-WAY = BoundaryCost(0.5, 0.25, 0.5, 0.25)
+WAY = (BoundaryCost(0.5, 0.25, 0.5, 0.25),)
 
 
 def test_two_micro_batches_over_a_slow_way() -> None:
@@ -117,7 +120,7 @@ def test_gpipe_waits_less_for_a_slow_way() -> None:
 
 def test_messages_queue_on_a_way_that_is_slower_than_the_stages() -> None:
     """Activations of 4 s each leave from 1 on, one after the other: the last of three is there at 13."""
-    slow = BoundaryCost(4.0, 0.0, 0.0, 0.0)
+    slow = (BoundaryCost(4.0, 0.0, 0.0, 0.0),)
     found = simulate_pipeline([stage(), stage()], [slow], 3, GPIPE)
     assert [one.start_s for one in found.passes if one.stage == 1 and one.is_forward] == [5.0, 9.0, 13.0]
     assert found.step_s == 13 + 1 + 3 * 2 + 2  # its forward, three backward passes, and the last one's here
@@ -130,7 +133,7 @@ def test_what_goes_back_waits_for_what_goes_on() -> None:
     with the first one at 11, the middle one at 13: its gradients wait until 14, and are at stage 0 at 18.
     The second one: 14 + 3 = 17 at the last stage, 19 at the middle one, at stage 0 at 23, done at 25.
     """
-    on, back = BoundaryCost(6.0, 0.0, 0.0, 0.0), BoundaryCost(0.0, 0.0, 4.0, 0.0)
+    on, back = (BoundaryCost(6.0, 0.0, 0.0, 0.0),), (BoundaryCost(0.0, 0.0, 4.0, 0.0),)
     found = simulate_pipeline([stage()] * 3, [back, on], 2, ONE_F_ONE_B)
     assert [one.start_s for one in found.passes if one.stage == 2 and one.is_forward] == [8.0, 14.0]
     assert [one.start_s for one in found.passes if one.stage == 0 and not one.is_forward] == [18.0, 23.0]
@@ -139,27 +142,84 @@ def test_what_goes_back_waits_for_what_goes_on() -> None:
 
 def test_a_step_ends_when_the_last_stage_has_its_sum() -> None:
     found = simulate_pipeline([stage(), stage(sum_s=10.0)], [AT_ONCE], 1, GPIPE)
-    assert found.summed_s == (6.0, 14.0)
+    assert found.sums == ((6.0, 6.0), (4.0, 14.0))
     assert found.step_s == 14
+
+
+def test_the_workers_of_a_stage_take_turns_and_sum_when_the_last_is_done() -> None:
+    """Stage 0 has two workers of 2 s and 4 s a pass, stage 1 one of 1 s and 2 s; all ways take nothing.
+
+    Worker 0 is forward with micro-batches 0 and 2 at 2 and 4, worker 1 with 1 and 3. Stage 1: F0 2-3, B0 3-5,
+    F1 5-6, B1 6-8, F2 8-9, B2 9-11, F3 11-12, B3 12-14. Back at stage 0: B0 5-9, B2 11-15; B1 8-12, B3 14-18.
+    Then the sum of 3 s.
+    """
+    wide = StageCost((1, 1), (2.0, 2.0), (4.0, 4.0), 3.0, 0.0, 0.0)
+    found = simulate_pipeline([wide, stage()], [AT_ONCE * 2], 4, ONE_F_ONE_B)
+    starts = {
+        (one.stage, one.worker, one.micro_batch): one.start_s for one in found.passes if not one.is_forward
+    }
+    assert starts == {
+        (0, 0, 0): 5,
+        (0, 1, 1): 8,
+        (0, 0, 2): 11,
+        (0, 1, 3): 14,
+        (1, 0, 0): 3,
+        (1, 0, 1): 6,
+        (1, 0, 2): 9,
+        (1, 0, 3): 12,
+    }
+    assert found.sums == ((18.0, 21.0), (14.0, 14.0))
+    assert found.step_s == 21
+
+
+def test_a_worker_gets_the_messages_of_a_wide_stage_one_after_the_other() -> None:
+    """Both workers of stage 0 send for 3 s from 1 on: what comes second is there at 7, not at 4.
+
+    Stage 1: F0 4-5, F1 7-8, B0 8-10, B1 10-12. Back at stage 0 at once, where B1 takes from 12 to 14; a sum
+    waits for messages that leave, not for those that come.
+    """
+    wide = StageCost((1, 1), (1.0, 1.0), (2.0, 2.0), 1.0, 0.0, 0.0)
+    way = BoundaryCost(3.0, 0.0, 0.0, 0.0)
+    found = simulate_pipeline([wide, stage()], [(way, way)], 2, GPIPE)
+    assert [one.start_s for one in found.passes if one.stage == 1] == [4, 7, 8, 10]
+    assert found.sums[0] == (14, 15)
+
+
+def test_a_wide_stage_sums_once_its_messages_have_left() -> None:
+    """Stage 1 has two workers: F0 1-2, F1 2-3, B0 2-4, B1 3-5, whose gradients leave for 6 s, until 11."""
+    wide = StageCost((1, 1), (1.0, 1.0), (2.0, 2.0), 1.0, 0.0, 0.0)
+    way = BoundaryCost(0.0, 0.0, 6.0, 0.0)
+    found = simulate_pipeline([stage(), wide], [(way, way)], 2, GPIPE)
+    assert found.sums[1] == (11, 12)
+    # Stage 0 has one set of gradients at 10, and the other 6 s later.
+    assert found.step_s == 18
 
 
 seconds = some.floats(0, 10)
 
 
-@given(
-    some.lists(some.builds(stage, seconds, seconds, seconds), min_size=1, max_size=5),
-    some.lists(some.builds(BoundaryCost, seconds, seconds, seconds, seconds), min_size=4, max_size=4),
-    some.integers(1, 8),
-    some.sampled_from(list(PIPELINE_ORDERS)),
-    some.floats(0, 1),
-)
+@some.composite
+def costs_of_stages(draw: some.DrawFn) -> tuple[list[StageCost], list[Boundary]]:
+    """Up to four stages of up to three workers, and the ways between them."""
+    widths = draw(some.lists(some.integers(1, 3), min_size=1, max_size=4))
+    times = {width: some.tuples(*[seconds] * width) for width in (1, 2, 3)}
+    stages = [
+        StageCost((1,) * width, draw(times[width]), draw(times[width]), draw(seconds), 0.0, 0.0)
+        for width in widths
+    ]
+    way = some.builds(BoundaryCost, seconds, seconds, seconds, seconds)
+    boundaries = [tuple(draw(way) for _ in range(math.lcm(*pair))) for pair in pairwise(widths)]
+    return stages, boundaries
+
+
+@given(costs_of_stages(), some.integers(3, 8), some.sampled_from(list(PIPELINE_ORDERS)), some.floats(0, 1))
 def test_no_step_is_below_the_bound_and_nothing_faster_makes_one_longer(
-    stages: list[StageCost], ways: list[BoundaryCost], micro_batches: int, order: str, factor: float
+    costs: tuple[list[StageCost], list[Boundary]], micro_batches: int, order: str, factor: float
 ) -> None:
-    ways = ways[: len(stages) - 1]
+    stages, ways = costs
     step_s = simulate_pipeline(stages, ways, micro_batches, order).step_s
     assert least_step_s(stages, ways, micro_batches) <= step_s * (1 + 1e-9)
-    faster = [BoundaryCost(*(one * factor for one in way)) for way in ways]
+    faster = [tuple(BoundaryCost(*(one * factor for one in way)) for way in each) for each in ways]
     assert simulate_pipeline(stages, faster, micro_batches, order).step_s <= step_s * (1 + 1e-9)
-    quicker = [one._replace(forward_s=one.forward_s * factor) for one in stages]
+    quicker = [one._replace(forward_s=(one.forward_s[0] * factor, *one.forward_s[1:])) for one in stages]
     assert simulate_pipeline(quicker, ways, micro_batches, order).step_s <= step_s * (1 + 1e-9)

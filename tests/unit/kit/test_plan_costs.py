@@ -50,7 +50,7 @@ def test_one_slot_computes_all_samples_one_after_the_other() -> None:
     assert predicted(slow, PlanStage(0, 2, (0,)), micro_batches=2).step_s == pytest.approx(96.4)
 
 
-def test_a_wide_stage_shares_samples_by_speed_and_sums_its_gradients() -> None:
+def test_slots_with_the_whole_model_share_samples_by_speed_and_sum_their_gradients() -> None:
     """10 samples: 8 at speed 1 take 24 s, 2 at a quarter of it as long.
 
     4 MB around a ring of two at 8 Mbit/s: two rounds, each half the bytes in 2 s and a round trip of 0.2 s.
@@ -67,17 +67,99 @@ def test_a_wide_stage_shares_samples_by_speed_and_sums_its_gradients() -> None:
     assert found.step_s == pytest.approx(28.4)
 
 
-def test_a_boundary_moves_each_sample_to_who_has_it_next() -> None:
-    """Two slots with 2 samples each to one slot, which gets all 4: 4 x 1 MB at 8 Mbit/s, then 0.1 s."""
+def test_a_micro_batch_goes_from_whose_turn_it_is_to_whose_turn_it_is_next() -> None:
+    """4 samples of 1 MB: 4 s at 8 Mbit/s, half of it at 16. Slots 0 and 1, then 2, 3 and 4."""
+    rates = tuple(tuple(16e6 if (i, j) == (1, 2) else 8e6 for j in range(5)) for i in range(5))
+    delays = tuple(tuple(0.1 * i for _ in range(5)) for i in range(5))
     chosen = replace(
-        setting(slots=3), layers=(layer(output_bytes=1e6), layer()), network=PlanNetwork.even(3, 8e6, 0.1)
+        setting(slots=5), layers=(layer(output_bytes=1e6), layer()), network=PlanNetwork(rates, delays)
     )
-    costs = StageCosts(chosen)
-    way = costs.between(PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2,)), 4)
-    assert way == pytest.approx((4.0, 0.1, 4.0, 0.1))
-    even = replace(chosen, slots=(slot(),) * 4, network=PlanNetwork.even(4, 8e6, 0.1))
-    way = StageCosts(even).between(PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2, 3)), 4)
-    assert way == pytest.approx((2.0, 0.1, 2.0, 0.1))
+    ways = StageCosts(chosen).between(PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2, 3, 4)), 4)
+    # Of micro-batches 0 to 5: 0 to 2, 1 to 3, 0 to 4, 1 to 2, 0 to 3, 1 to 4.
+    assert [way.there_s for way in ways] == [4, 4, 4, 2, 4, 4]
+    assert [way.back_s for way in ways] == [4] * 6
+    assert [way.there_delay_s for way in ways] == pytest.approx([0, 0.1] * 3)
+    assert [way.back_delay_s for way in ways] == pytest.approx([0.2, 0.3, 0.4] * 2)
+
+
+def test_a_pipeline_of_widths_2_and_1_takes_turns_and_then_sums() -> None:
+    """Layers of 2 + 4 s a sample and of 1 + 2 s; four micro-batches of a sample, messages of 1 s, no delay.
+
+    Slots 0 and 1 are forward with 0 and 1 from 0 to 2, with 2 and 3 from 2 to 4. Slot 2 gets 0 at 3 and,
+    as it gets one a second, 1 at 4: F0 3-4, B0 4-6, F1 6-7, B1 7-9, F2 9-10, B2 10-12, F3 12-13, B3 13-15.
+    Gradients are back a second later: B0 7-11, B1 10-14, B2 13-17, B3 16-20. Then 100,000 values of 4 bytes:
+    each slot gives the other half of them, and gets half of the sums, at 8 Mbit/s 0.2 s each.
+    """
+    chosen = replace(
+        setting(slots=3, batch=4),
+        layers=(layer(2, 4, 100_000, output_bytes=1e6), layer(1, 2)),
+        network=PlanNetwork.even(3, 8e6),
+    )
+    found = predicted(chosen, PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2,)), micro_batches=4)
+    assert found.costed.stages[0].sum_s == pytest.approx(0.4)
+    backward = {
+        (one.stage, one.micro_batch): one.end_s for one in found.simulated.passes if not one.is_forward
+    }
+    assert backward == {
+        (0, 0): 11,
+        (0, 1): 14,
+        (0, 2): 17,
+        (0, 3): 20,
+        (1, 0): 6,
+        (1, 1): 9,
+        (1, 2): 12,
+        (1, 3): 15,
+    }
+    assert found.step_s == pytest.approx(20.4)
+
+
+def test_a_slow_slot_makes_as_many_turns_as_a_fast_one() -> None:
+    """Slot 1 has a quarter of the speed: 2 x 12 s, while slot 0 takes 2 x 3 s."""
+    chosen = replace(setting(slots=3, batch=4), slots=(slot(), slot(speed=0.25), slot()))
+    chosen = replace(chosen, layers=(layer(), layer(0, 0)))
+    found = predicted(chosen, PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2,)), micro_batches=4, order=GPIPE)
+    assert found.step_s == pytest.approx(24)
+
+
+def test_the_sum_of_a_wide_stage_counts_the_busiest_slot_and_the_farthest_way() -> None:
+    """Three slots: each sends 2 x 4 kB twice; slot 2 sends at 16 kbit/s, which takes it 2 x 2 s.
+
+    Each of the exchanges of the values, and of who has them, ends 0.5 s after that.
+    """
+    rates = tuple(tuple(16e3 if i == 2 else 64e3 for _ in range(4)) for i in range(4))
+    delays = tuple(tuple(0.5 if {i, j} == {0, 2} else 0.1 for j in range(4)) for i in range(4))
+    chosen = replace(
+        setting(slots=4), layers=(layer(parameters=3000), layer()), network=PlanNetwork(rates, delays)
+    )
+    found = predicted(chosen, PlanStage(0, 1, (0, 1, 2)), PlanStage(1, 2, (3,)), micro_batches=4)
+    assert found.costed.stages[0].sum_s == pytest.approx(2 * (2 * 2 + 2 * 0.5))
+
+
+def test_a_wide_stage_holds_the_activations_of_its_turns() -> None:
+    """Two slots of 1,600 bytes of state each; of 4 micro-batches of 2 samples GPipe holds two in each.
+
+    1F1B goes ahead by three: slot 0 holds two of them at most, slot 1 two as well, from the second on.
+    """
+    chosen = replace(setting(slots=3, batch=8), layers=(layer(parameters=100, kept_bytes=10),) * 2)
+    stages = PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2,))
+    needed = [
+        [one.needed_bytes for one in predicted(chosen, *stages, micro_batches=4, order=order).costed.memory]
+        for order in (ONE_F_ONE_B, GPIPE)
+    ]
+    assert needed == [[1600 + 40, 1600 + 20], [1600 + 40, 1600 + 80]]
+
+
+def test_who_would_have_no_turn_or_may_take_none_is_no_plan() -> None:
+    chosen = setting(slots=3)
+    stages = PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2,))
+    alone = replace(chosen, layers=(replace(layer(), is_narrow=True), layer()))
+    assert costed_plan(PlacedPlan(stages, 2, GPIPE), chosen, StageCosts(chosen)) is not None
+    assert costed_plan(PlacedPlan(stages, 1, GPIPE), chosen, StageCosts(chosen)) is None
+    assert costed_plan(PlacedPlan(stages, 2, GPIPE), alone, StageCosts(alone)) is None
+    other = PlanStage(0, 1, (0,)), PlanStage(1, 2, (1, 2))
+    assert costed_plan(PlacedPlan(other, 2, GPIPE), alone, StageCosts(alone)) is not None
+    data = PlacedPlan((PlanStage(0, 2, (0, 1)),), 1, GPIPE)
+    assert costed_plan(data, alone, StageCosts(alone)) is not None, "all hold all of it, and share samples"
 
 
 def test_rates_and_delays_are_of_the_way_that_a_message_takes() -> None:
@@ -156,12 +238,13 @@ def test_no_other_shares_end_earlier(samples: int, speeds: list[float]) -> None:
 def test_layers_are_read_from_a_document() -> None:
     document = [
         {"name": "first", "parameters": 10, "forward_operations": 4e9, "output_bytes": 8},
-        {"forward_s": 1, "backward_s": 1.5, "kept_bytes": 3},
+        {"forward_s": 1, "backward_s": 1.5, "kept_bytes": 3, "is_narrow": True},
     ]
     first, second = layers_of_document(document, 2e9)
     assert (first.name, first.parameters, first.forward_s, first.backward_s) == ("first", 10, 2.0, 4.0)
     assert (first.output_bytes, first.kept_bytes) == (8, 8)
     assert (second.name, second.backward_s, second.kept_bytes) == ("1", 1.5, 3)
+    assert (first.is_narrow, second.is_narrow) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -174,6 +257,7 @@ def test_layers_are_read_from_a_document() -> None:
         ([{"forward_s": 1, "forward_operations": 1}], "both"),
         ([{"forward_s": -1}], "at least 0"),
         ([{"forward_s": "1"}], "a number"),
+        ([{"forward_s": 1, "is_narrow": 1}], "true or false"),
         ([{"forward_s": 1, "parameters": 1.5}], "a whole number"),
     ],
 )

@@ -64,6 +64,11 @@ small_layers = some.builds(
     some.sampled_from([0.0, 100.0, 5000.0]),
     some.sampled_from([0.0, 200.0, 2000.0]),
 )
+small_layers = some.builds(
+    lambda one, is_narrow: replace(one, is_narrow=is_narrow),
+    small_layers,
+    some.sampled_from([False, False, False, True]),
+)
 small_slots = some.builds(
     slot,
     some.sampled_from([0.25, 0.5, 1.0]),
@@ -198,7 +203,8 @@ def test_activations_in_flight_decide_the_order() -> None:
 def test_stages_may_have_different_widths() -> None:
     """A first layer three times as heavy, with sums for free on one host only: three slots, then one.
 
-    Its 400 kB of parameters would take for ever to the fourth slot.
+    Its 400 kB of parameters would take for ever to the fourth slot. The three take turns, so that a step has
+    at least three micro-batches.
     """
     slow, fast = 1e4, FAST
     rates = tuple(tuple(fast if max(i, j) < 3 or i == j else slow for j in range(4)) for i in range(4))
@@ -209,7 +215,31 @@ def test_stages_may_have_different_widths() -> None:
     found = choose_plan(setting)
     assert found.chosen.plan.kind == HYBRID
     assert [stage.slots for stage in found.chosen.plan.stages] == [(0, 1, 2), (3,)]
-    assert found.chosen.costed.stages[0].forward_s == found.chosen.costed.stages[1].forward_s
+    assert found.chosen.plan.micro_batches >= 3
+
+
+def test_two_slow_slots_take_turns_beside_a_fast_one() -> None:
+    """A first layer as heavy as the second, which a slot of speed 1 computes; two of speed 1/2 the first one.
+
+    No slot has room for both. Two layers of 1 + 2 s: with a slow slot alone a step would take twice as long.
+    """
+    layers = (layer(parameters=100),) * 2
+    slots = (slot(0.5, 1700), slot(1.0, 1700), slot(0.5, 1700))
+    found = choose_plan(PlanSetting(layers, slots, PlanNetwork.even(3, FAST), 12))
+    assert [len(stage.slots) for stage in found.chosen.plan.stages] in ([2, 1], [1, 2])
+    wide = next(stage for stage in found.chosen.plan.stages if len(stage.slots) == 2)
+    assert wide.slots == (0, 2)
+    narrow = next(one for one in found.others if one.plan.kind == PIPELINE)
+    assert narrow.step_s > 1.5 * found.chosen.step_s
+
+
+def test_a_layer_that_is_narrow_has_one_slot() -> None:
+    """As above, but the slow slots may not take turns at either layer."""
+    layers = (replace(layer(parameters=100), is_narrow=True),) * 2
+    slots = (slot(0.5, 1700), slot(1.0, 1700), slot(0.5, 1700))
+    found = choose_plan(PlanSetting(layers, slots, PlanNetwork.even(3, FAST), 12))
+    assert found.chosen.plan.kind == PIPELINE
+    assert HYBRID not in {one.plan.kind for one in found.others}
 
 
 def test_who_breaks_off_often_is_left_out() -> None:

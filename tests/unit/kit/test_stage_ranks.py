@@ -75,6 +75,19 @@ def test_each_pass_is_made_once_and_none_waits_for_ever(
     assert len(made) == 2 * micro_batches * ranks.stages
 
 
+@pytest.mark.parametrize("order", ORDERS)
+@given(widths=WIDTHS, micro_batches=st.integers(1, 12))
+def test_a_rank_holds_as_much_as_is_told(order: str, widths: tuple[int, ...], micro_batches: int) -> None:
+    ranks = StageRanks(widths)
+    for rank in range(ranks.workers):
+        held, most, turns = 0, 0, 0
+        for one in ranks.passes_of(order, rank, micro_batches):
+            held += 1 if one.is_forward else -1
+            most, turns = max(most, held), turns + one.is_forward
+        assert ranks.held_by(order, rank, micro_batches) == most
+        assert ranks.turns_of(rank, micro_batches) == turns
+
+
 @given(widths=WIDTHS, micro_batches=st.integers(1, 12))
 def test_what_goes_from_one_rank_to_another_keeps_its_order(
     widths: tuple[int, ...], micro_batches: int

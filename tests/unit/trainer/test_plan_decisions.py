@@ -6,6 +6,7 @@ A sample's forward pass takes a part 10 ms, its backward pass twice as long: 120
 import pytest
 
 from peerloom.kit.parallel_plan import parse_plan
+from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.services.trainer.generations import plan_decisions as p
 from peerloom.services.trainer.generations.plan_measures import (
@@ -82,6 +83,53 @@ def test_over_a_slow_link_a_pipeline_is_faster_and_shown_as_jobs_take_it() -> No
     ]
     # 8 samples of a half: 8 x 60 ms, and 2 x M passes that cost 2 ms each.
     assert stages[0].computing_s == pytest.approx(0.48 + 2 * plan.micro_batches * 0.002)
+
+
+def wide_options() -> tuple[p.PlanOptions, PlanSetting]:
+    """Two slow nodes and a fast one, of twice their speed; 40 MB each, for half of the model or more."""
+    workers = [worker(0, 40 * MB), worker(1, 40 * MB), worker(2, 40 * MB)]
+    workers[1].said.speed_gflops = 2.0
+    setting = setting_of(workers, 32, SyncScheme(), {}, 10.0)
+    return p.options_of(setting), setting
+
+
+def test_slow_slots_take_turns_at_a_stage_beside_a_fast_one() -> None:
+    found, setting = wide_options()
+    best = p.best_of(found)
+    assert best is not None
+    assert p.is_pipeline(best)
+    plan = p.job_plan(best, setting, PARTS)
+    assert sorted(plan.widths) == [1, 2]
+    assert parse_plan("plan", str(plan)) == plan
+    wide = plan.widths.index(2)
+    assert best.plan.stages[wide].slots == (0, 2)
+    assert f"; stage {wide} has several workers, who take turns" in p.why_taken(best, found, setting)
+    told = p.message_of(best, setting, PARTS).stages
+    assert list(told[wide].nodes) == ["n0", "n2"]
+    # 32 samples x 60 ms of each stage, over two slots of speed 1 or one of 2, and passes of 2 ms.
+    turns = plan.micro_batches // 2
+    assert told[wide].computing_s == pytest.approx(16 * 0.06 + turns * 2 * 0.002)
+    assert told[1 - wide].computing_s == pytest.approx(16 * 0.06 + plan.micro_batches * 2 * 0.002)
+    again = p.pipeline_on(setting, plan, PARTS, best.plan.slots)
+    assert again is not None
+    assert again.step_s == pytest.approx(best.step_s)
+    assert p.pipeline_on(setting, plan, PARTS, best.plan.slots[:2]) is None, "it needs three workers"
+
+
+def test_a_part_with_buffers_has_a_stage_of_one_worker() -> None:
+    _, setting = wide_options()
+    workers = [worker(0, 40 * MB), worker(1, 40 * MB), worker(2, 40 * MB)]
+    for one in workers:
+        one.said.ClearField("parts")
+        one.said.parts.extend(PARTS)
+        for part in one.said.parts:
+            part.is_narrow = True
+    narrow = setting_of(workers, 32, SyncScheme(), {}, 10.0)
+    assert [layer.is_narrow for layer in narrow.layers] == [True] * 4
+    assert not any(layer.is_narrow for layer in setting.layers)
+    best = p.best_of(p.options_of(narrow))
+    assert best is not None
+    assert not best.plan.ranks.is_wide
 
 
 def test_where_the_model_fits_no_slot_it_is_cut() -> None:

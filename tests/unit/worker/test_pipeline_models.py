@@ -12,7 +12,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_loop import evaluate_stage
 from peerloom.worker.plan.stage_step import make_step
-from peerloom.worker.plan.task_layers import task_layers
+from peerloom.worker.plan.task_layers import is_narrow_layer, task_layers
 from peerloom.worker.task import Split
 
 
@@ -213,3 +213,20 @@ def test_what_layers_cost_is_told_for_a_search() -> None:
     ]
     assert (found[0]["output_bytes"], found[0]["kept_bytes"]) == (64, 24)
     assert found[1]["kept_bytes"] == 64, "the result of tanh"
+    assert not any(one["is_narrow"] for one in found)
+
+
+def test_layers_whose_workers_could_not_take_turns_are_told() -> None:
+    """Batch normalisation has buffers that each pass changes; sparse gradients are not added up."""
+
+    def model() -> nn.Module:
+        normed = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6))
+        return nn.Sequential(nn.Linear(6, 6), normed, nn.LayerNorm(6), nn.Linear(6, 3))
+
+    class Normed(Waves):
+        def model(self) -> nn.Module:
+            return model()
+
+    assert [one["name"] for one in task_layers(Normed()) if one["is_narrow"]] == ["1.1"]
+    assert is_narrow_layer(nn.Embedding(4, 4, sparse=True))
+    assert not is_narrow_layer(nn.Embedding(4, 4))

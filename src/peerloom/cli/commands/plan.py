@@ -184,13 +184,13 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
 
 
 def _job_plan(plan: PlacedPlan, shadow: bool) -> ParallelPlan:
-    """The plan as jobs take it; a stage's workers take turns, so each needs a micro-batch."""
+    """The plan as jobs take it."""
     starts = tuple(stage.first for stage in plan.stages[1:])
     widths = tuple(len(stage.slots) for stage in plan.stages)
     if max(widths) == 1:
         widths = ()
-    micro_batches = max(plan.micro_batches, *widths, 1)
-    return ParallelPlan(len(plan.stages), starts, micro_batches, plan.order, shadow=shadow, widths=widths)
+    stages, count = len(plan.stages), plan.micro_batches
+    return ParallelPlan(stages, starts, count, plan.order, shadow=shadow, widths=widths)
 
 
 def _samples(found: PlanChoice, setting: "PlanSetting") -> int:

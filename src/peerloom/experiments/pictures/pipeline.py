@@ -1,10 +1,12 @@
-"""A pipeline's step as its simulation has it: a lane a stage, a box a pass of a micro-batch."""
+"""A pipeline's step as its simulation has it: a lane a worker of a stage, a box a pass of a micro-batch."""
 
 from typing import Any
 
 from peerloom.experiments.pictures.canvas import canvas, label
+from peerloom.kit.plan_model.pipeline_simulation import TimedPass
 from peerloom.kit.plan_model.placed_plan import PlanStage
 from peerloom.kit.plan_model.plan_value import PlanPrediction
+from peerloom.kit.stage_ranks import StageRanks
 
 _FORWARD, _BACKWARD, _SUM = "#5fa8a0", "#0b3c5d", "#c25b12"
 _LANE_INCHES = 0.5
@@ -13,14 +15,14 @@ _LEAST_PART = 0.012  # of the step: a narrower box has no room for its number
 
 def draw_pipeline(found: PlanPrediction) -> Any:
     """One axis; the numbers in the boxes are micro-batches."""
-    stages = found.plan.stages
-    figure, axes = canvas(size=(9.0, 1.4 + _LANE_INCHES * len(stages)))
+    ranks = found.plan.ranks
+    figure, axes = canvas(size=(9.0, 1.4 + _LANE_INCHES * ranks.workers))
     axis, step_s = axes[0], found.step_s
     kinds = ((True, _FORWARD, "forward"), (False, _BACKWARD, "backward"))
     for is_forward, colour, name in kinds:
         mine = [one for one in found.simulated.passes if one.is_forward == is_forward]
         axis.barh(
-            [one.stage for one in mine],
+            [_lane(one, ranks) for one in mine],
             [one.end_s - one.start_s for one in mine],
             left=[one.start_s for one in mine],
             color=colour,
@@ -32,21 +34,26 @@ def draw_pipeline(found: PlanPrediction) -> Any:
         if one.end_s - one.start_s > _LEAST_PART * step_s:
             middle_s = (one.start_s + one.end_s) / 2
             axis.text(
-                middle_s, one.stage, one.micro_batch, ha="center", va="center", fontsize=7, color="white"
+                middle_s,
+                _lane(one, ranks),
+                one.micro_batch,
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white",
             )
     sums = [
-        (number, summed_s - cost.sum_s, cost.sum_s)
-        for number, (cost, summed_s) in enumerate(
-            zip(found.costed.stages, found.simulated.summed_s, strict=True)
-        )
-        if cost.sum_s
+        (rank, one.start_s, one.end_s - one.start_s)
+        for stage, one in enumerate(found.simulated.sums)
+        for rank in ranks.of_stage(stage)
+        if one.end_s > one.start_s
     ]
     if sums:
         numbers, starts, lengths = zip(*sums, strict=True)
         axis.barh(numbers, lengths, left=starts, color=_SUM, edgecolor="white", label="gradients' sum")
     axis.set_yticks(
-        range(len(stages)),
-        [f"stage {number}: {_layers(one)}" for number, one in enumerate(stages)],
+        range(ranks.workers),
+        [f"stage {stage}: {_layers(found.plan.stages[stage])}" for stage in ranks.by_rank()],
         fontsize=8,
     )
     axis.invert_yaxis()
@@ -56,6 +63,10 @@ def draw_pipeline(found: PlanPrediction) -> Any:
     title = f"{found.plan.kind}, {found.plan.order}: a step of {step_s:.3g} s, predicted"
     label(axis, title, "time (s); numbers are micro-batches", "")
     return figure
+
+
+def _lane(one: TimedPass, ranks: StageRanks) -> int:
+    return ranks.of_stage(one.stage)[one.worker]
 
 
 def _layers(stage: PlanStage) -> str:

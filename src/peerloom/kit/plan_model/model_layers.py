@@ -17,7 +17,8 @@ class ModelLayer:
 
     `forward_s` and `backward_s` are seconds for a sample on a slot of speed 1. `output_bytes` of activations
     go to the next layer for a sample, and as many of gradients come back; `kept_bytes` are held for a sample
-    from its forward to its backward pass. Raises InvalidArgumentError.
+    from its forward to its backward pass. One that `is_narrow` can't be in a stage whose workers take turns.
+    Raises InvalidArgumentError.
     """
 
     name: str
@@ -26,6 +27,7 @@ class ModelLayer:
     backward_s: float
     output_bytes: float
     kept_bytes: float
+    is_narrow: bool = False
 
     def __post_init__(self) -> None:
         for field in ("parameters", "forward_s", "backward_s", "output_bytes", "kept_bytes"):
@@ -36,6 +38,7 @@ class ModelLayer:
 
 
 _KEYS = tuple(field.name for field in fields(ModelLayer))
+_TEXT, _FLAG = "name", "is_narrow"
 _OPERATIONS = ("forward_operations", "backward_operations")
 
 
@@ -67,7 +70,9 @@ def _layer(number: int, entry: Any, operations_per_s: float) -> ModelLayer:
             near = nearest(key, known)
             hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(known)}."
             raise InvalidArgumentError(f"Layer {number} has the unknown key {key!r}.{hint}")
-        if key != "name" and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if key == _FLAG and not isinstance(value, bool):
+            raise InvalidArgumentError.of_field(f"{key} of layer {number}", value, "true or false")
+        if key not in (_TEXT, _FLAG) and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InvalidArgumentError.of_field(f"{key} of layer {number}", value, "a number")
     forward_s = _seconds(number, entry, "forward", operations_per_s)
     if forward_s is None:
@@ -75,12 +80,13 @@ def _layer(number: int, entry: Any, operations_per_s: float) -> ModelLayer:
     backward_s = _seconds(number, entry, "backward", operations_per_s)
     output_bytes = entry.get("output_bytes", 0)
     return ModelLayer(
-        name=str(entry.get("name", number)),
+        name=str(entry.get(_TEXT, number)),
         parameters=_whole(number, entry.get("parameters", 0)),
         forward_s=forward_s,
         backward_s=BACKWARD_RATIO * forward_s if backward_s is None else backward_s,
         output_bytes=output_bytes,
         kept_bytes=entry.get("kept_bytes", output_bytes),
+        is_narrow=entry.get(_FLAG, False),
     )
 
 

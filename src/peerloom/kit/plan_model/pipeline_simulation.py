@@ -1,113 +1,173 @@
-"""A step of a pipeline, event by event: what each stage computes and sends, and when."""
+"""A step of a pipeline, event by event: what each stage's workers compute and send, and when."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.pipeline_order import PipelinePass, passes_of
-from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost
+from peerloom.kit.plan_model.pipeline_order import PipelinePass
+from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
+from peerloom.kit.stage_ranks import StageRanks
 
 
 class TimedPass(NamedTuple):
-    """A pass and its seconds since the step began."""
+    """A pass and its seconds since the step began; `worker` is which of its stage's, from 0."""
 
     stage: int
+    worker: int
     micro_batch: int
     is_forward: bool
     start_s: float
     end_s: float
 
 
+class TimedSum(NamedTuple):
+    """When a stage's gradients are summed, in seconds since the step began; no time in a stage of one."""
+
+    start_s: float
+    end_s: float
+
+
+class _Order(NamedTuple):
+    """A worker's place, and its passes one after the other."""
+
+    stage: int
+    turn: int
+    passes: tuple[PipelinePass, ...]
+
+
 class SimulatedPipeline(NamedTuple):
-    """A step's seconds, its passes in the order of each stage, and when each stage's gradients are summed."""
+    """A step's seconds, each stage's sum, and by worker the order of its passes and when each is made."""
 
     step_s: float
-    passes: tuple[TimedPass, ...]
-    summed_s: tuple[float, ...]
+    sums: tuple[TimedSum, ...]
+    orders: tuple[_Order, ...]
+    spans_s: list[list[tuple[float, float]]]
+
+    @property
+    def passes(self) -> tuple[TimedPass, ...]:
+        """All, in the order of each worker."""
+        return tuple(
+            TimedPass(stage, turn, one.micro_batch, one.is_forward, *span)
+            for (stage, turn, passes), spans in zip(self.orders, self.spans_s, strict=True)
+            for one, span in zip(passes, spans, strict=True)
+        )
 
 
 @lru_cache(2048)
-def _order_of(order: str, stage: int, stages: int, micro_batches: int) -> tuple[PipelinePass, ...]:
-    return tuple(passes_of(order, stage, stages, micro_batches))
+def _orders_of(order: str, widths: tuple[int, ...], micro_batches: int) -> tuple[_Order, ...]:
+    ranks = StageRanks(widths)
+    return tuple(
+        _Order(ranks.stage_of(rank), ranks.turn_of(rank), tuple(ranks.passes_of(order, rank, micro_batches)))
+        for rank in range(ranks.workers)
+    )
 
 
 def simulate_pipeline(
-    stages: Sequence[StageCost], boundaries: Sequence[BoundaryCost], micro_batches: int, order: str
+    stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int, order: str
 ) -> SimulatedPipeline:
-    """Stages compute while they send and receive; what a stage sends leaves in the order in which it is made.
+    """Workers compute while they send and receive; what one sends leaves in the order in which it is made.
 
-    A pass begins when the stage is free and the micro-batch's activations, or their gradients, have arrived.
-    Each stage's passes and messages have an order that is known beforehand, so nothing overtakes, and no
-    shorter pass or message makes a step longer.
+    A pass begins when its worker is free and the micro-batch's activations, or their gradients, have arrived:
+    from a neighbouring stage one after the other, in the order of the micro-batches. A stage sums its
+    gradients once its workers have made their passes and their messages have left. Passes and messages have
+    an order that is known beforehand, so nothing overtakes, and nothing shorter makes a step longer.
     """
-    count = len(stages)
-    orders = [_order_of(order, stage, count, micro_batches) for stage in range(count)]
-    # When a micro-batch's activations are at a stage, and when the gradients of what it made of them are.
-    there: list[list[float | None]] = [[None] * micro_batches for _ in range(count)]
-    back: list[list[float | None]] = [[None] * micro_batches for _ in range(count)]
-    there[0] = [0.0] * micro_batches
-    free_s, link_free_s, done = [0.0] * count, [0.0] * count, [0] * count
-    passes: list[list[TimedPass]] = [[] for _ in range(count)]
+    last, widths = len(stages) - 1, tuple(len(stage.forward_s) for stage in stages)
+    orders = _orders_of(order, widths, micro_batches)
+    # When a micro-batch's activations have left for a stage, and the gradients of what it made of them.
+    there: list[list[float | None]] = [[None] * micro_batches for _ in stages]
+    back: list[list[float | None]] = [[None] * micro_batches for _ in stages]
+    count = len(orders)
+    free_s, sent_s, done = [0.0] * count, [0.0] * count, [0] * count
+    got_there_s, got_back_s = [0.0] * count, [0.0] * count
+    spans_s: list[list[tuple[float, float]]] = [[] for _ in orders]
     changed = True
     while changed:
         changed = False
-        for stage in range(count):
-            cost, mine = stages[stage], orders[stage]
-            while done[stage] < len(mine):
-                _, number, is_forward = mine[done[stage]]
-                ready_s = (there if is_forward else back)[stage][number]
-                if ready_s is None:
-                    break
-                start_s = max(ready_s, free_s[stage])
-                end_s = start_s + (cost.forward_s if is_forward else cost.backward_s)
-                free_s[stage] = end_s
-                passes[stage].append(TimedPass(stage, number, is_forward, start_s, end_s))
-                done[stage] += 1
+        for rank, (stage, turn, mine) in enumerate(orders):
+            cost = stages[stage]
+            before, after = boundaries[stage - 1] if stage else (), boundaries[stage] if stage < last else ()
+            while done[rank] < len(mine):
+                _, number, is_forward = mine[done[rank]]
+                start_s = free_s[rank]
+                if is_forward and stage:
+                    left_s, way = there[stage][number], before[number % len(before)]
+                    if left_s is None:
+                        break
+                    got_there_s[rank] = max(left_s, got_there_s[rank] + way.there_s)
+                    start_s = max(start_s, got_there_s[rank] + way.there_delay_s)
+                elif not is_forward and stage < last:
+                    left_s, way = back[stage][number], after[number % len(after)]
+                    if left_s is None:
+                        break
+                    got_back_s[rank] = max(left_s, got_back_s[rank] + way.back_s)
+                    start_s = max(start_s, got_back_s[rank] + way.back_delay_s)
+                end_s = start_s + (cost.forward_s if is_forward else cost.backward_s)[turn]
+                free_s[rank] = end_s
+                spans_s[rank].append((start_s, end_s))
+                done[rank] += 1
                 changed = True
-                if is_forward and stage == count - 1:
-                    back[stage][number] = end_s
-                elif is_forward:
-                    boundary = boundaries[stage]
-                    link_free_s[stage] = max(end_s, link_free_s[stage]) + boundary.there_s
-                    there[stage + 1][number] = link_free_s[stage] + boundary.there_delay_s
-                elif stage:
-                    boundary = boundaries[stage - 1]
-                    link_free_s[stage] = max(end_s, link_free_s[stage]) + boundary.back_s
-                    back[stage - 1][number] = link_free_s[stage] + boundary.back_delay_s
-    summed_s = tuple(end_s + cost.sum_s for end_s, cost in zip(free_s, stages, strict=True))
-    return SimulatedPipeline(max(summed_s), tuple(one for mine in passes for one in mine), summed_s)
+                if is_forward and stage < last:
+                    sent_s[rank] = max(end_s, sent_s[rank]) + after[number % len(after)].there_s
+                    there[stage + 1][number] = sent_s[rank]
+                elif not is_forward and stage:
+                    sent_s[rank] = max(end_s, sent_s[rank]) + before[number % len(before)].back_s
+                    back[stage - 1][number] = sent_s[rank]
+    starts_s = [0.0] * len(stages)
+    for rank, (stage, _, _) in enumerate(orders):
+        starts_s[stage] = max(starts_s[stage], free_s[rank], sent_s[rank])
+    sums = tuple(
+        TimedSum(start_s, start_s + cost.sum_s) for start_s, cost in zip(starts_s, stages, strict=True)
+    )
+    return SimulatedPipeline(max(one.end_s for one in sums), sums, orders, spans_s)
 
 
-def least_step_s(
-    stages: Sequence[StageCost], boundaries: Sequence[BoundaryCost], micro_batches: int
-) -> float:
+def least_step_s(stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int) -> float:
     """A step can't take less, in any order.
 
-    For each stage: a first micro-batch's way to it; all its passes, or all its forward passes or messages and
-    the last micro-batch's way to the end and back, or all that it sends both ways; and what the last
-    micro-batch has to do from there.
+    For each worker: the way of its first micro-batch to it; all its passes, or the longest of its passes and
+    messages as often as it has micro-batches and one's way to the end and back, or all that it sends both
+    ways; and what its last micro-batch has to do from there. Ways to and from it are the shortest.
     """
     last = len(stages) - 1
+    ways = [_least_way(boundary) for boundary in boundaries]
+    forwards, backwards = [min(one.forward_s) for one in stages], [min(one.backward_s) for one in stages]
     tails = [stages[0].sum_s]
     for stage in range(1, last + 1):
-        boundary = boundaries[stage - 1]
-        way_s = boundary.back_s + boundary.back_delay_s + stages[stage - 1].backward_s
+        way = ways[stage - 1]
+        way_s = way.back_s + way.back_delay_s + backwards[stage - 1]
         tails.append(max(stages[stage].sum_s, way_s + tails[stage - 1]))
-    around_s = [0.0] * (last + 1)  # a micro-batch's way from its forward to the end of its backward pass
-    for stage in range(last, -1, -1):
-        around_s[stage] = stages[stage].forward_s + stages[stage].backward_s
-        if stage < last:
-            around_s[stage] += sum(boundaries[stage]) + around_s[stage + 1]
-    least_s, head_s, more = 0.0, 0.0, micro_batches - 1
+    beyond_s = [0.0] * (last + 1)  # from the end of a forward pass until the gradients are there
+    for stage in range(last - 1, -1, -1):
+        beyond_s[stage] = sum(ways[stage]) + forwards[stage + 1] + backwards[stage + 1] + beyond_s[stage + 1]
+    least_s, head_s = 0.0, 0.0
+    paces: list[tuple[int, float]] = []  # of the stages before: workers, and seconds between two of one
     for stage, cost in enumerate(stages):
-        there_s, there_delay_s = boundaries[stage][:2] if stage < last else (0.0, 0.0)
-        passes_s = micro_batches * (cost.forward_s + cost.backward_s)
-        queued_s = more * max(cost.forward_s, there_s) + around_s[stage]
-        least_s = max(least_s, head_s + max(passes_s, queued_s) + tails[stage])
+        on, before = ways[stage] if stage < last else _NO_WAY, ways[stage - 1] if stage else _NO_WAY
+        slowest_way_s = max(on.there_s, on.back_s, before.there_s, before.back_s)
+        sends_s = on.there_s + before.back_s
+        after_s = cost.sum_s
         if stage:
-            before = boundaries[stage - 1]
-            sends_s = micro_batches * (there_s + before.back_s) + before.back_delay_s
-            after_s = stages[stage - 1].backward_s + tails[stage - 1]
-            least_s = max(least_s, head_s + cost.forward_s + sends_s + after_s)
-        head_s += cost.forward_s + there_s + there_delay_s
+            after_s = max(after_s, before.back_delay_s + backwards[stage - 1] + tails[stage - 1])
+        width = len(cost.forward_s)
+        for turn, (forward_s, backward_s) in enumerate(zip(cost.forward_s, cost.backward_s, strict=True)):
+            count = (micro_batches - turn + width - 1) // width
+            first_s = head_s
+            if turn:
+                first_s += max([turn // workers * pace_s for workers, pace_s in paces], default=0.0)
+            once_s = forward_s + backward_s
+            queued_s = (count - 1) * max(forward_s, backward_s, slowest_way_s) + once_s + beyond_s[stage]
+            rest_s = max(count * once_s, queued_s) + tails[stage]
+            least_s = max(least_s, first_s + rest_s, first_s + forward_s + count * sends_s + after_s)
+        paces.append((width, max(forwards[stage], on.there_s)))
+        head_s += forwards[stage] + on.there_s + on.there_delay_s
     return least_s
+
+
+_NO_WAY = BoundaryCost(0.0, 0.0, 0.0, 0.0)
+
+
+def _least_way(boundary: Boundary) -> BoundaryCost:
+    if len(boundary) == 1:
+        return boundary[0]
+    return BoundaryCost(*(min(each) for each in zip(*boundary, strict=True)))

@@ -1,14 +1,17 @@
 """A plan: which layers go to which slots, and how a batch goes through them."""
 
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import NamedTuple
+
+from peerloom.kit.stage_ranks import StageRanks
 
 SINGLE, DATA, PIPELINE, HYBRID = "single", "data", "pipeline", "hybrid"
 PLAN_KINDS = {
     SINGLE: "one slot computes all",
     DATA: "each slot has the whole model, and its share of the samples",
     PIPELINE: "each slot has a part of the layers, and sees all samples",
-    HYBRID: "stages of layers, some of them on several slots that share the samples",
+    HYBRID: "stages of layers, some of them on several slots that take turns at micro-batches",
 }
 
 
@@ -28,14 +31,25 @@ class PlacedPlan:
     micro_batches: int
     order: str
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """One of PLAN_KINDS."""
         if len(self.stages) == 1:
             return SINGLE if len(self.stages[0].slots) == 1 else DATA
         return PIPELINE if all(len(stage.slots) == 1 for stage in self.stages) else HYBRID
 
+    @cached_property
+    def ranks(self) -> StageRanks:
+        """Who takes turns in each stage: its slots, but in a plan of one stage these share the samples."""
+        return ranks_of(tuple(len(stage.slots) for stage in self.stages))
+
     @property
     def slots(self) -> tuple[int, ...]:
         """Those in use, stage by stage."""
         return tuple(slot for stage in self.stages for slot in stage.slots)
+
+
+@lru_cache(4096)
+def ranks_of(widths: tuple[int, ...]) -> StageRanks:
+    """Of stages of so many slots."""
+    return StageRanks(widths if len(widths) > 1 else (1,))

@@ -1,15 +1,14 @@
 """Why a plan is taken: what a step is made of stage by stage, what binds, and why another one loses."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from peerloom.kit.plan_model.pipeline_order import held_micro_batches
 from peerloom.kit.plan_model.pipeline_simulation import simulate_pipeline
 from peerloom.kit.plan_model.plan_search import PlanChoice
 from peerloom.kit.plan_model.plan_setting import PlanSetting
-from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction
+from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction, held_in_stages
 from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
-from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost
+from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
 
 _SEEN = 0.005  # of a step: what saves less at twice its speed doesn't bind
 
@@ -18,9 +17,10 @@ _SEEN = 0.005  # of a step: what saves less at twice its speed doesn't bind
 class StageReport:
     """A stage's layers `first` to `last`, slots by name with their `shares` of a micro-batch, and its step.
 
-    Seconds of a pass of one micro-batch; `sends_s` is how long its messages of one occupy it both ways,
-    `sum_s` its gradients' sum. `idle_ratio` is the part of a step in which it doesn't compute. `needed_bytes`
-    of `memory_bytes` are those of the slot that has least left, with `held` micro-batches.
+    Seconds of a pass of one micro-batch, by the slowest slot; `sends_s` is how long the messages of one
+    occupy it both ways, `sum_s` its gradients' sum. The busiest slot computes `computing_s` of a step, and
+    waits for `idle_ratio` of it. `needed_bytes` of `memory_bytes` are those of the slot that has least left;
+    a slot holds `held` micro-batches at most.
     """
 
     first: int
@@ -31,6 +31,7 @@ class StageReport:
     backward_s: float
     sends_s: float
     sum_s: float
+    computing_s: float
     idle_ratio: float
     held: int
     needed_bytes: float
@@ -74,20 +75,24 @@ def interrupted_ratio(found: PlanPrediction, setting: PlanSetting) -> float:
 def _stage_report(found: PlanPrediction, setting: PlanSetting, number: int) -> StageReport:
     plan, costed = found.plan, found.costed
     stage, cost, memory = plan.stages[number], costed.stages[number], costed.memory[number]
-    there_s = costed.boundaries[number].there_s if number < len(plan.stages) - 1 else 0.0
-    back_s = costed.boundaries[number - 1].back_s if number else 0.0
-    busy_s = plan.micro_batches * (cost.forward_s + cost.backward_s)
+    on, before = costed.boundaries[number : number + 1], costed.boundaries[max(0, number - 1) : number]
+    there_s = max((way.there_s for boundary in on for way in boundary), default=0.0)
+    back_s = max((way.back_s for boundary in before for way in boundary), default=0.0)
+    turns = [plan.ranks.turns_of(rank, plan.micro_batches) for rank in plan.ranks.of_stage(number)]
+    passes_s = zip(turns, cost.forward_s, cost.backward_s, strict=True)
+    computing_s = max(count * (forward_s + backward_s) for count, forward_s, backward_s in passes_s)
     return StageReport(
         first=stage.first,
         last=stage.end - 1,
         slots=tuple(setting.slots[slot].name for slot in stage.slots),
         shares=cost.shares,
-        forward_s=cost.forward_s,
-        backward_s=cost.backward_s,
+        forward_s=max(cost.forward_s),
+        backward_s=max(cost.backward_s),
         sends_s=there_s + back_s,
         sum_s=cost.sum_s,
-        idle_ratio=max(0.0, 1 - busy_s / found.step_s),
-        held=held_micro_batches(plan.order, number, len(plan.stages), plan.micro_batches),
+        computing_s=computing_s,
+        idle_ratio=max(0.0, 1 - computing_s / found.step_s),
+        held=max(held_in_stages(plan.order, plan.ranks, plan.micro_batches)[number]),
         needed_bytes=memory.needed_bytes,
         memory_bytes=setting.slots[memory.slot].memory_bytes,
     )
@@ -103,28 +108,33 @@ def what_binds(found: PlanPrediction) -> str:
     return f"{name}: at twice its speed a step would be {gain:.0%} shorter"
 
 
-def _step_s(found: PlanPrediction, stages: tuple[StageCost, ...], ways: tuple[BoundaryCost, ...]) -> float:
+def _step_s(found: PlanPrediction, stages: tuple[StageCost, ...], ways: tuple[Boundary, ...]) -> float:
     return simulate_pipeline(stages, ways, found.plan.micro_batches, found.plan.order).step_s
 
 
-_Relieved = tuple[str, tuple[StageCost, ...], tuple[BoundaryCost, ...]]
+_Relieved = tuple[str, tuple[StageCost, ...], tuple[Boundary, ...]]
 
 
 def _relieved(costed: CostedPlan) -> Iterator[_Relieved]:
     stages, ways = costed.stages, costed.boundaries
     for number, cost in enumerate(stages):
-        faster = cost._replace(forward_s=cost.forward_s / 2, backward_s=cost.backward_s / 2)
+        forward_s, backward_s = _halved(cost.forward_s), _halved(cost.backward_s)
+        faster = cost._replace(forward_s=forward_s, backward_s=backward_s)
         yield f"the computing of stage {number}", _with(stages, number, faster), ways
         if cost.sum_s:
             halved = cost._replace(sum_s=cost.sum_s / 2)
             yield f"the sum of stage {number}'s gradients", _with(stages, number, halved), ways
     for number, way in enumerate(ways):
-        halved_way = BoundaryCost(*(seconds / 2 for seconds in way))
+        halved_way = tuple(BoundaryCost(*_halved(one)) for one in way)
         yield (
             f"the way between stages {number} and {number + 1}",
             stages,
             (*ways[:number], halved_way, *ways[number + 1 :]),
         )
+
+
+def _halved(seconds: Iterable[float]) -> tuple[float, ...]:
+    return tuple(one / 2 for one in seconds)
 
 
 def _with(stages: tuple[StageCost, ...], number: int, cost: StageCost) -> tuple[StageCost, ...]:

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.pipeline_order import held_micro_batches
-from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
+from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage, ranks_of
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_space import micro_batch_counts
+from peerloom.kit.plan_model.plan_value import held_in_stages
 from peerloom.kit.plan_model.stage_costs import StageCosts
 
 _HALVINGS = 16  # of the guess of the slowest stage's time
 _PERMUTED = 4  # slots, whose orders are 24
-_PER_STAGE = (1, 2, 4)  # micro-batches for each stage, about
+_PER_WORKER = (1, 2, 4)  # micro-batches for each worker of a pipeline, about
 
 
 def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -> Iterator[PlacedPlan]:
@@ -22,8 +22,9 @@ def seed_plans(setting: PlanSetting, orders: Sequence[str], costs: StageCosts) -
     seen = set()
     for sequence in slot_sequences(setting):
         for stages in range(1, min(len(setting.layers), len(sequence)) + 1):
-            wanted = [min(counts, key=lambda one: abs(one - each * stages)) for each in _PER_STAGE]
             for groups in _groupings(sequence, stages):
+                workers = ranks_of(tuple(map(len, groups))).workers
+                wanted = [min(counts, key=lambda one: abs(one - each * workers)) for each in _PER_WORKER]
                 for count in dict.fromkeys(wanted):
                     cut = _balanced(setting, costs, groups, count, orders[0])
                     plan = PlacedPlan(cut, count, orders[0])
@@ -109,7 +110,10 @@ def _balanced(
 
 
 class _StageRoom(NamedTuple):
-    """A group's speed, what so many first layers need there, and the least memory that a slot has."""
+    """A group's speed, what so many first layers need there, and the least memory that a slot has.
+
+    Slots that take turns are as fast as the slowest of them times their number.
+    """
 
     speed: float
     needed: list[float]
@@ -125,10 +129,10 @@ def _stage_room(
     order: str,
 ) -> _StageRoom:
     slots = [setting.slots[slot] for slot in groups[number]]
-    held = held_micro_batches(order, number, len(groups), count)
-    share = max(costs.shares_of(groups[number], setting.batch // count))
-    needed = costs.needed_before(held * share)
-    return _StageRoom(sum(slot.speed for slot in slots), needed, min(slot.memory_bytes for slot in slots))
+    held = max(held_in_stages(order, ranks_of(tuple(map(len, groups))), count)[number])
+    needed = costs.needed_before(held * (setting.batch // count))
+    speed = len(slots) * min(slot.speed for slot in slots)
+    return _StageRoom(speed, needed, min(slot.memory_bytes for slot in slots))
 
 
 def _filled(before_s: Sequence[float], stages: Sequence[_StageRoom], most_s: float) -> list[int]:

@@ -1,9 +1,9 @@
 """What a plan is worth: samples finished a second, when slots break off now and then, and whether it fits."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.pipeline_order import held_micro_batches
 from peerloom.kit.plan_model.pipeline_simulation import (
     SimulatedPipeline,
     least_step_s,
@@ -11,7 +11,8 @@ from peerloom.kit.plan_model.pipeline_simulation import (
 )
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import PlanSetting
-from peerloom.kit.plan_model.stage_costs import BoundaryCost, StageCost, StageCosts, StageMemory
+from peerloom.kit.plan_model.stage_costs import Boundary, StageCost, StageCosts, StageMemory
+from peerloom.kit.stage_ranks import StageRanks
 
 # A bound and what it bounds add up the same seconds in another order.
 ROUNDING = 1e-9
@@ -26,7 +27,7 @@ class CostedPlan(NamedTuple):
 
     plan: PlacedPlan
     stages: tuple[StageCost, ...]
-    boundaries: tuple[BoundaryCost, ...]
+    boundaries: tuple[Boundary, ...]
     memory: tuple[StageMemory, ...]
     missing_bytes: float
     most_per_s: float
@@ -51,17 +52,19 @@ class PlanPrediction(NamedTuple):
 
 
 def costed_plan(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> CostedPlan | None:
-    """A plan's costs; None where a slot would have no sample of a micro-batch."""
-    samples = setting.batch // plan.micro_batches
+    """A plan's costs; None where a slot would have no sample or no turn, or may take none."""
+    samples, ranks = setting.batch // plan.micro_batches, plan.ranks
+    if max(ranks.widths) > plan.micro_batches:
+        return None
     stages: list[StageCost] = []
     memory: list[StageMemory] = []
-    for number, stage in enumerate(plan.stages):
+    held = held_in_stages(plan.order, ranks, plan.micro_batches)
+    for stage, held_there in zip(plan.stages, held, strict=True):
         cost = costs.of(stage, samples)
         if cost is None:
             return None
         stages.append(cost)
-        held = held_micro_batches(plan.order, number, len(plan.stages), plan.micro_batches)
-        memory.append(costs.memory_of(stage, samples, held))
+        memory.append(costs.memory_of(stage, samples, held_there))
     ways = tuple(
         costs.between(stage, after, samples)
         for stage, after in zip(plan.stages, plan.stages[1:], strict=False)
@@ -69,6 +72,15 @@ def costed_plan(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> Co
     most_per_s = finished_per_s(setting, stages, least_step_s(stages, ways, plan.micro_batches))
     missing_bytes = max(one.missing_bytes for one in memory)
     return CostedPlan(plan, tuple(stages), ways, tuple(memory), missing_bytes, most_per_s)
+
+
+@lru_cache(4096)
+def held_in_stages(order: str, ranks: StageRanks, micro_batches: int) -> tuple[tuple[int, ...], ...]:
+    """Of how many micro-batches each of a stage's workers holds activations at once, by stage."""
+    return tuple(
+        tuple(ranks.held_by(order, rank, micro_batches) for rank in ranks.of_stage(stage))
+        for stage in range(ranks.stages)
+    )
 
 
 def predict_plan(costed: CostedPlan, setting: PlanSetting) -> PlanPrediction:

@@ -1,29 +1,30 @@
-"""What a stage takes on its slots: passes, shares, messages to the next stage, the sum of its gradients."""
+"""What a stage takes on its slots: passes, shares, messages to the next stage, the sum of its gradients.
 
+The slots of a plan's only stage share the samples of a micro-batch; those of one of several stages take turns
+at whole micro-batches, in the order of their numbers.
+"""
+
+import math
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from peerloom.kit.plan_model.placed_plan import PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanSetting
-from peerloom.kit.sync_model.bucket_stages import bucket_plan
-from peerloom.kit.sync_model.buckets import GradientBucket
-from peerloom.kit.sync_model.layer_times import LayerTimes
-from peerloom.kit.sync_model.message_rounds import SumTopology, topology_of
-from peerloom.kit.sync_model.step_simulation import CodecWork
-from peerloom.kit.sync_model.sync_setting import SyncSetting
+from peerloom.kit.plan_model.stage_sums import StageSums
 
 
 class StageCost(NamedTuple):
-    """A stage's seconds for one micro-batch, and for a step; `shares` are samples, one number a slot.
+    """A stage's seconds for a micro-batch, and for a step; `shares` are samples of one, a number a slot.
 
+    Passes have a number for each slot that takes turns; one for all where they share samples.
     `breaks_per_s` are expected in the stage, and `break_loss` of a second's work is lost by them beside half
     a step each.
     """
 
     shares: tuple[int, ...]
-    forward_s: float
-    backward_s: float
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
     sum_s: float
     breaks_per_s: float
     break_loss: float
@@ -38,7 +39,7 @@ class StageMemory(NamedTuple):
 
 
 class BoundaryCost(NamedTuple):
-    """A micro-batch's messages between two stages: how long they occupy both, and are on their way then.
+    """A micro-batch's messages between two stages: how long they occupy both ends, and are on their way then.
 
     Activations go there, and their gradients come back.
     """
@@ -47,6 +48,9 @@ class BoundaryCost(NamedTuple):
     there_delay_s: float
     back_s: float
     back_delay_s: float
+
+
+Boundary = tuple[BoundaryCost, ...]  # micro-batch m goes by the one with the number m mod their count
 
 
 def shares_by_speed(samples: int, speeds: Sequence[float]) -> tuple[int, ...]:
@@ -70,36 +74,39 @@ class StageCosts:
         self._parameters = [0, *accumulate(layer.parameters for layer in layers)]
         self._kept = [0.0, *accumulate(layer.kept_bytes for layer in layers)]
         self._stages: dict[tuple[PlanStage, int], StageCost | None] = {}
-        self._memory: dict[tuple[PlanStage, int, int], StageMemory] = {}
+        self._memory: dict[tuple[PlanStage, int, tuple[int, ...]], StageMemory] = {}
         self._needed: dict[int, list[float]] = {}
-        self._sums: dict[tuple[tuple[int, ...], int], float] = {}
-        self._topologies: dict[tuple[int, ...], tuple[SyncSetting, SumTopology]] = {}
+        self._narrow = [0, *accumulate(layer.is_narrow for layer in layers)]
+        self._sums = StageSums(setting)
         self._shares: dict[tuple[tuple[int, ...], int], tuple[int, ...]] = {}
-        self._boundaries: dict[tuple[float, tuple[int, ...], tuple[int, ...], int], BoundaryCost] = {}
+        self._boundaries: dict[tuple[float, tuple[int, ...], tuple[int, ...], int], Boundary] = {}
 
     def of(self, stage: PlanStage, samples: int) -> StageCost | None:
-        """For micro-batches of so many samples; None where a slot would have no sample of them."""
+        """For micro-batches of so many samples; None where a slot would have none, or may not take turns."""
         key = stage, samples
         if key not in self._stages:
             self._stages[key] = self._reckoned(stage, samples)
         return self._stages[key]
 
-    def between(self, stage: PlanStage, after: PlanStage, samples: int) -> BoundaryCost:
-        """Each slot sends the next stage's slots those of its samples that are theirs, one by one."""
+    def between(self, stage: PlanStage, after: PlanStage, samples: int) -> Boundary:
+        """Of micro-batches of so many samples, from the slot whose turn each is to that of the next stage."""
         each = self._setting.layers[stage.end - 1].output_bytes
         key = each, stage.slots, after.slots, samples
         if key not in self._boundaries:
-            self._boundaries[key] = self._boundary(*key)
+            self._boundaries[key] = self._boundary(samples * each, stage.slots, after.slots)
         return self._boundaries[key]
 
-    def memory_of(self, stage: PlanStage, samples: int, held: int) -> StageMemory:
-        """While activations of `held` micro-batches of so many samples wait for their backward passes."""
+    def memory_of(self, stage: PlanStage, samples: int, held: tuple[int, ...]) -> StageMemory:
+        """While activations of so many micro-batches wait for their backward passes.
+
+        `held` has a number for each slot that takes turns; one for all where they share samples.
+        """
         key = stage, samples, held
         if key not in self._memory:
             first, end, slots = stage
             found = []
-            for slot, share in zip(slots, self.shares_of(slots, samples), strict=True):
-                needed = self.needed_before(held * share)
+            for slot, kept in zip(slots, self._held_samples(stage, samples, held), strict=True):
+                needed = self.needed_before(kept)
                 needed_bytes = needed[end] - needed[first]
                 missing_bytes = needed_bytes - self._setting.slots[slot].memory_bytes
                 found.append((missing_bytes, -slot, needed_bytes))
@@ -129,26 +136,52 @@ class StageCosts:
             self._shares[key] = shares_by_speed(samples, speeds)
         return self._shares[key]
 
+    def _is_shared(self, stage: PlanStage) -> bool:
+        """Whether its slots share samples: it is the plan's only stage."""
+        return stage.end - stage.first == len(self._setting.layers)
+
+    def _held_samples(self, stage: PlanStage, samples: int, held: tuple[int, ...]) -> list[int]:
+        if self._is_shared(stage):
+            return [held[0] * share for share in self.shares_of(stage.slots, samples)]
+        return [count * samples for count in held]
+
     def _reckoned(self, stage: PlanStage, samples: int) -> StageCost | None:
         first, end, slots = stage
-        shares, setting = self.shares_of(slots, samples), self._setting
+        parameters, slots_of = self._parameters[end] - self._parameters[first], self._setting.slots
+        if self._is_shared(stage):
+            shares = self.shares_of(slots, samples)
+            taken = [max(share / slots_of[slot].speed for share, slot in zip(shares, slots, strict=True))]
+            sum_s = self._sums.shared_s(slots, parameters)
+        else:
+            shares = (samples,) * len(slots)
+            taken = [samples / slots_of[slot].speed for slot in slots]
+            sum_s = self._sums.turns_s(slots, parameters)
+            if len(slots) > 1 and self._narrow[end] > self._narrow[first]:
+                return None
         if min(shares) == 0:
             return None
-        slowest = max(share / setting.slots[slot].speed for share, slot in zip(shares, slots, strict=True))
-        parameters = self._parameters[end] - self._parameters[first]
-        state_bytes = parameters * setting.state_bytes
+        forward_s, backward_s = (
+            before[end] - before[first] for before in (self._forward_s, self._backward_s)
+        )
+        breaks_per_s, break_loss = self._breaks(slots, parameters)
+        overhead_s = self._setting.pass_overhead_s
+        return StageCost(
+            shares=shares,
+            forward_s=tuple(overhead_s + each * forward_s for each in taken),
+            backward_s=tuple(overhead_s + each * backward_s for each in taken),
+            sum_s=sum_s,
+            breaks_per_s=breaks_per_s,
+            break_loss=break_loss,
+        )
+
+    def _breaks(self, slots: tuple[int, ...], parameters: int) -> tuple[float, float]:
+        """How many are expected in a second, and what they lose of it; the state of several slots stays."""
+        setting = self._setting
         breaks_per_s = sum(1 / setting.slots[slot].interruption_s for slot in slots)
         lost_s = setting.regroup_s
         if len(slots) == 1:
-            lost_s += setting.snapshot_s / 2 + self._fetch_s(slots[0], state_bytes)
-        return StageCost(
-            shares=shares,
-            forward_s=setting.pass_overhead_s + slowest * (self._forward_s[end] - self._forward_s[first]),
-            backward_s=setting.pass_overhead_s + slowest * (self._backward_s[end] - self._backward_s[first]),
-            sum_s=self._sum_s(slots, parameters),
-            breaks_per_s=breaks_per_s,
-            break_loss=breaks_per_s * lost_s,
-        )
+            lost_s += setting.snapshot_s / 2 + self._fetch_s(slots[0], parameters * setting.state_bytes)
+        return breaks_per_s, breaks_per_s * lost_s
 
     def _fetch_s(self, slot: int, state_bytes: float) -> float:
         """To where this slot is, by the slowest way there: who replaces it may sit anywhere."""
@@ -156,65 +189,16 @@ class StageCosts:
         slowest = min((rates[other][slot] for other in range(len(rates)) if other != slot), default=0.0)
         return state_bytes * 8 / slowest if slowest else 0.0
 
-    def _sum_s(self, slots: tuple[int, ...], parameters: int) -> float:
-        """All gradients of a stage in one message's rounds, after its last backward pass."""
-        if len(slots) == 1 or not parameters:
-            return 0.0
-        key = slots, parameters
-        if key not in self._sums:
-            sync_setting, topology = self._topology(slots)
-            # Half the bytes a value are half the values of single precision.
-            values = max(1, round(parameters * self._setting.value_bytes / 4))
-            stages = bucket_plan(
-                self._setting.sync, sync_setting, topology, GradientBucket(0, 0, values)
-            ).stages
-            self._sums[key] = sum(
-                one.seconds
-                if isinstance(one, CodecWork)
-                else max((busy_s for _, busy_s in one.busy), default=0.0) + one.delay_s
-                for one in stages
+    def _boundary(self, size_bytes: float, before: tuple[int, ...], after: tuple[int, ...]) -> Boundary:
+        rates, delays = self._setting.network.bits_per_s, self._setting.network.delay_s
+        count = math.lcm(len(before), len(after))
+        ways = [(before[number % len(before)], after[number % len(after)]) for number in range(count)]
+        return tuple(
+            BoundaryCost(
+                size_bytes * 8 / rates[i][j],
+                delays[i][j],
+                size_bytes * 8 / rates[j][i],
+                delays[j][i],
             )
-        return self._sums[key]
-
-    def _topology(self, slots: tuple[int, ...]) -> tuple[SyncSetting, SumTopology]:
-        if slots not in self._topologies:
-            network = self._setting.network.among(slots)
-            layers = (LayerTimes("stage", 0, 0.0, 0.0),)
-            self._topologies[slots] = (
-                SyncSetting(network, layers),
-                topology_of(self._setting.sync, network),
-            )
-        return self._topologies[slots]
-
-    def _boundary(
-        self, each: float, before: tuple[int, ...], after: tuple[int, ...], samples: int
-    ) -> BoundaryCost:
-        ways = _overlaps(before, self.shares_of(before, samples), after, self.shares_of(after, samples))
-        there = [(i, j, count * each) for i, j, count in ways]
-        back = [(j, i, count * each) for i, j, count in ways]
-        return BoundaryCost(*self._travel(there), *self._travel(back))
-
-    def _travel(self, messages: list[tuple[int, int, float]]) -> tuple[float, float]:
-        """Messages (from, to, bytes) occupy both ends, one by one: the busiest end, the longest way."""
-        network = self._setting.network
-        sends: dict[int, float] = {}
-        gets: dict[int, float] = {}
-        for i, j, count in messages:
-            busy_s = count * 8 / network.bits_per_s[i][j]
-            sends[i] = sends.get(i, 0.0) + busy_s
-            gets[j] = gets.get(j, 0.0) + busy_s
-        return max(*sends.values(), *gets.values()), max(network.delay_s[i][j] for i, j, _ in messages)
-
-
-def _overlaps(
-    before: Sequence[int], shares: Sequence[int], after: Sequence[int], next_shares: Sequence[int]
-) -> list[tuple[int, int, int]]:
-    """(slot, slot of the next stage, samples that go from one to the other); samples keep their order."""
-    found = []
-    mine, theirs = [0, *accumulate(shares)], [0, *accumulate(next_shares)]
-    for number, slot in enumerate(before):
-        for place, other in enumerate(after):
-            count = min(mine[number + 1], theirs[place + 1]) - max(mine[number], theirs[place])
-            if count > 0:
-                found.append((slot, other, count))
-    return found
+            for i, j in ways
+        )

@@ -38,6 +38,7 @@ def main() -> int:
 def task_layers(task: Task) -> list[dict[str, str | float]]:
     """Each layer's name, trained parameters, forward operations, and bytes of output and kept, of one sample.
 
+    And whether a stage with it has to be narrow, of one worker.
     Counted by a forward pass of the training set's first sample, without memory for the model where it can
     be run so. Raises InvalidArgumentError for a model whose layers don't hand a single tensor on, and for
     data without an index.
@@ -94,7 +95,18 @@ def _passed(layer: Layer, entered: Tensor) -> tuple[Tensor, dict[str, str | floa
         "forward_operations": counter.get_total_flops(),
         "output_bytes": left.nbytes if isinstance(left, Tensor) else 0,
         "kept_bytes": _bytes(kept.values(), layer.module),
+        "is_narrow": is_narrow_layer(layer.module),
     }
+
+
+def is_narrow_layer(module: nn.Module) -> bool:
+    """Whether workers that take turns at it may come to differ, or can't add its gradients up.
+
+    Buffers in its state count all: which of them forward passes change shows only where they are trained.
+    """
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    is_sparse = any(getattr(each, "sparse", False) is True for each in module.modules())
+    return is_sparse or not parameters.issuperset(module.state_dict())
 
 
 def _bytes(kept: Iterable[Tensor], module: nn.Module) -> int:

@@ -95,6 +95,7 @@ def _part(first: int, layers: Sequence[dict[str, str | float]]) -> ModelPart:
         forward_operations=total("forward_operations"),
         output_bytes=float(layers[-1]["output_bytes"]),
         kept_bytes=total("kept_bytes"),
+        is_narrow=any(each["is_narrow"] for each in layers),
     )
 
 
