@@ -76,4 +76,4 @@ def _asked(address: str, asking: Asking, more: dict[str, str]) -> list[Questions
     done = subprocess.run(
         asking.command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, timeout=LIMIT_S, check=True
     )
-    return told(done.stdout.decode())
+    return told(done.stdout)

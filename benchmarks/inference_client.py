@@ -38,9 +38,9 @@ class Asking:
         return [sys.executable, "-m", "benchmarks.inference_client", json.dumps(asdict(self))]
 
 
-def told(text: str) -> list[Questions]:
+def told(printed: bytes) -> list[Questions]:
     """What the client printed."""
-    return [Questions(**one) for one in json.loads(text)]
+    return [Questions(**one) for one in json.loads(printed)]
 
 
 async def main(asking: Asking) -> None:

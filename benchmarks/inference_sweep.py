@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from peerloom import AsyncClient
 from peerloom.client.types.inference import Mode
@@ -57,7 +58,9 @@ async def sweep(
     return found
 
 
-async def _leads_to_an_answer(client: AsyncClient, digest: str, inputs: object, way: Mode) -> bool:
+async def _leads_to_an_answer(
+    client: AsyncClient, digest: str, inputs: npt.NDArray[np.float32], way: Mode
+) -> bool:
     try:
         for _ in range(WARM_UPS):
             await client.infer(digest, inputs, way)
