@@ -21,13 +21,9 @@ WITHOUT_SAMPLES = frozenset(
         "policy_cost",
         "recovery-cut",
         "recovery-freeze",
-        "recovery-join",
-        "recovery-leaks",
         "recovery-patience",
         "recovery-restarted",
         "recovery-throughput",
-        "training",
-        "unequal",
     }
 )
 

@@ -24,9 +24,9 @@ QUESTIONS = (
         "from submitting to the first step, on running agents",
     ),
     (
-        "Five machines, one at a third of the speed",
+        "Three machines that compute, one at a third of the speed",
         "unequal",
-        "the same 5 workers beside plain DDP",
+        "the same 3 workers, computing in cgroups, beside plain DDP",
     ),
     (
         "Choosing 10 of 100,000 nodes, p99",
