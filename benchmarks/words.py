@@ -6,9 +6,8 @@ from typing import Any
 
 from benchmarks.measure import MISSED, OPEN
 
-SWEEP = (
-    "sweep: "  # how figures begin by which a rival's best setting was found: in the table, not the picture
-)
+# How figures begin by which a rival's best setting was found: they are in the table, and not in the picture.
+SWEEP = "sweep: "
 
 
 def figure(value: float) -> str:

@@ -211,7 +211,7 @@ async def test_who_follows_a_job_needs_the_database_for_old_events_only() -> Non
         looks.append(after)
         return read(job_id, after, limit)
 
-    room.store.read_events = count  # type: ignore[method-assign]  # calls it
+    room.store.read_events = count  # type: ignore[method-assign]  # reads as before, and is counted
     for step in range(1, RECENT_EVENTS + 3):
         record.step_committed(StepProgress(step=step))
     await room.queue.write_once()

@@ -129,19 +129,11 @@ async def test_a_request_without_its_id_is_refused() -> None:
         await servicer_of(Room()).SubmitJob(SubmitJobRequest(spec=SPEC), None)
 
 
-async def test_a_site_of_a_node_that_never_registered_is_refused_before_anything_is_stored() -> None:
+@pytest.mark.parametrize("sync", ["topology=hierarchy:ada+ade/bob", "topology=ps:ada+ade,codec=int8"])
+async def test_a_node_that_never_registered_is_refused_before_anything_is_stored(sync: str) -> None:
     async with Site().serving() as site:
         site.room.neighbours.unknown = {"ade"}
-        spec = JobSpec(task="digits", sync="topology=hierarchy:ada+ade/bob")
-        with pytest.raises(NotFoundError, match=r"There is no node 'ade'\. Did you mean ada\?"):
-            await site.room.jobs.submit(spec, "1")
-        assert site.room.store.list_jobs([], 10, None) == ([], False)
-
-
-async def test_a_server_on_a_node_that_never_registered_is_refused_too() -> None:
-    async with Site().serving() as site:
-        site.room.neighbours.unknown = {"ade"}
-        spec = JobSpec(task="digits", sync="topology=ps:ada+ade,codec=int8")
+        spec = JobSpec(task="digits", sync=sync)
         with pytest.raises(NotFoundError, match=r"There is no node 'ade'\. Did you mean ada\?"):
             await site.room.jobs.submit(spec, "1")
         assert site.room.store.list_jobs([], 10, None) == ([], False)

@@ -85,10 +85,11 @@ class Estimator:
         ]
         no_place = f"no node lends the {model_bytes:,} bytes that the whole model takes" if known else NOBODY
         remote, first = _remote(request, wholes, no_place)
+        split = _split(request, description, for_stages, places, micro_batches)
         estimates = (
             remote,
             self._of_local(description, samples, guess_s, model_bytes, fastest_s),
-            self._of_split(request, description, for_stages, places, micro_batches),
+            self._as_measured(split, digest, samples, micro_batches),
         )
         return estimates, first
 
@@ -106,21 +107,13 @@ class Estimator:
         )
         return Estimate("local", seconds, reason)
 
-    def _of_split(
-        self,
-        request: InferenceBatch,
-        description: ModelDescription,
-        replicas: Sequence[Replica],
-        places: Sequence[Place],
-        micro_batches: int,
-    ) -> Estimate:
-        estimate = _split(request, description, replicas, places, micro_batches)
-        times, now_s = self._split_times(description.digest, micro_batches), self._clock.monotonic_s()
+    def _as_measured(self, split: Estimate, digest: str, samples: int, micro_batches: int) -> Estimate:
         # What each micro-batch costs at both of its ends no formula knows.
-        measured_s = times.median_s(request.samples, now_s)
-        if estimate.seconds is None or measured_s is None:
-            return estimate
-        return replace(estimate, seconds=measured_s, reason=f"{estimate.reason}; it took {measured_s:.3g} s")
+        times = self._split_times(digest, micro_batches)
+        measured_s = times.median_s(samples, self._clock.monotonic_s())
+        if split.seconds is None or measured_s is None:
+            return split
+        return replace(split, seconds=measured_s, reason=f"{split.reason}; it took {measured_s:.3g} s")
 
 
 def _split(
