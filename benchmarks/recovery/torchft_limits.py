@@ -24,7 +24,7 @@ class Limits:
         return f"join {self.join_ms / 1000:g} s, collectives {self.collective_s:g} s"
 
 
-EXAMPLE, BEST = Limits(2000, 5.0), Limits(200, 0.2)  # the best of the sweep that `rivals` makes
+EXAMPLE, BEST = Limits(2000, 5.0), Limits(100, 0.2)  # the best of the sweep that `rivals` makes
 
 
 def sweep(measure: Callable[[Limits], Times], quick: bool) -> dict[Limits, Times]:
