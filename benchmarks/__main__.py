@@ -5,6 +5,7 @@ import importlib
 
 from benchmarks.keeping import check_may_keep, keep
 from benchmarks.measure import MET, print_measurements
+from benchmarks.processes import end_with_what_was_started
 
 NAMES = (
     "heartbeats",
@@ -47,6 +48,7 @@ def main() -> None:
     unknown = sorted(set(options.names) - {*NAMES, *NAMED})
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES + NAMED)}")
+    end_with_what_was_started()
     for name in options.names or NAMES:
         run_one(name, options.quick, options.why)
 

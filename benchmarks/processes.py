@@ -34,6 +34,11 @@ class Running:
         return float(times.user + times.system)
 
 
+def end_with_what_was_started() -> None:
+    """From now on SIGTERM ends this program as Ctrl-C does: with its processes, cgroups and folders."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 @contextmanager
 def pinned(cores: set[int]) -> Iterator[None]:
     """This thread, and all that it starts inside the block, run on these cores only."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.recovery import small_model
-from benchmarks.wide_task import Repeated
+from benchmarks.wide_task import PoolTask, Repeated
 from peerloom.worker.task import Samples, Split, Task
 
 SAMPLE_S, SLOWDOWN = 0.003, 3.0
@@ -55,7 +55,7 @@ class Waiting(Task):
         return super().batch(split, indices)
 
 
-class Computing(Task):
+class Computing(PoolTask):
     """`steps` steps of 12,288 samples in one epoch through a perceptron of 270 thousand parameters."""
 
     epochs = 1
@@ -71,8 +71,3 @@ class Computing(Task):
     def data(self) -> tuple[Samples, Samples]:
         inputs, targets = small_model.make_pool()
         return Repeated(inputs, targets, self._samples), Split(inputs[:8], targets[:8])
-
-    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
-        if isinstance(split, Repeated):
-            return split.inputs[indices % small_model.POOL], split.targets[indices % small_model.POOL]
-        return super().batch(split, indices)

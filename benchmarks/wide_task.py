@@ -2,11 +2,21 @@
 
 from torch import Tensor, nn
 
-from benchmarks.wide_model import BATCH, LEARNING_RATE, POOL, make_model, make_pool
+from benchmarks.wide_model import BATCH, LEARNING_RATE, make_model, make_pool
 from peerloom.worker.task import Samples, Split, Task
 
 
-class Wide(Task):
+class PoolTask(Task):
+    """Trains on a `Repeated` pool, whose batches are taken at once."""
+
+    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+        if isinstance(split, Repeated):
+            places = indices % len(split.inputs)
+            return split.inputs[places], split.targets[places]
+        return super().batch(split, indices)
+
+
+class Wide(PoolTask):
     """`steps` steps of 512 samples in one epoch, so that no evaluation stands between them."""
 
     epochs = 1
@@ -23,11 +33,6 @@ class Wide(Task):
         inputs, targets = make_pool()
         return Repeated(inputs, targets, self.samples), Split(inputs[:BATCH], targets[:BATCH])
 
-    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
-        if isinstance(split, Repeated):
-            return split.inputs[indices % POOL], split.targets[indices % POOL]
-        return super().batch(split, indices)
-
 
 class Repeated:
     """The pool as a longer set, without the memory."""
@@ -39,4 +44,5 @@ class Repeated:
         return self._samples
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return self.inputs[index % POOL], self.targets[index % POOL]
+        place = index % len(self.inputs)
+        return self.inputs[place], self.targets[place]

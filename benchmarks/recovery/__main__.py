@@ -4,11 +4,10 @@ All parts together are benchmarks/results/recovery.json; some of them have a fil
 """
 
 import argparse
-import signal
-import sys
 
 from benchmarks.keeping import check_may_keep, keep
 from benchmarks.measure import MET, print_measurements
+from benchmarks.processes import end_with_what_was_started
 from benchmarks.recovery import PARTS, chosen_parts, profile, run
 
 
@@ -21,8 +20,7 @@ def main() -> None:
         "--why", default="", metavar="TEXT", help="why this result replaces the one that there is"
     )
     options, parts = parser.parse_args(), chosen_parts()
-    # What was started, rivals in sessions of their own among it, ends with us as it does after Ctrl-C.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    end_with_what_was_started()
     quick, name = options.quick, "recovery" if parts == PARTS else "-".join(("recovery", *parts))
     if not quick:
         check_may_keep(name, options.why)

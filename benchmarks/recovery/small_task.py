@@ -1,15 +1,15 @@
 """The benchmark's model and data as a Peerloom task that doesn't end by itself."""
 
-from torch import Tensor, nn
+from torch import nn
 
-from benchmarks.recovery.small_model import BATCH, LEARNING_RATE, POOL, make_model, make_pool
-from benchmarks.wide_task import Repeated
-from peerloom.worker.task import Samples, Split, Task
+from benchmarks.recovery.small_model import BATCH, LEARNING_RATE, make_model, make_pool
+from benchmarks.wide_task import PoolTask, Repeated
+from peerloom.worker.task import Samples, Split
 
 STEPS_PER_EPOCH = 2000
 
 
-class Small(Task):
+class Small(PoolTask):
     """Epochs of 2,000 steps, so that an evaluation seldom stands between them."""
 
     epochs = 1_000_000
@@ -22,11 +22,6 @@ class Small(Task):
     def data(self) -> tuple[Samples, Samples]:
         inputs, targets = make_pool()
         return Repeated(inputs, targets, STEPS_PER_EPOCH * BATCH), Split(inputs[:BATCH], targets[:BATCH])
-
-    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
-        if isinstance(split, Repeated):
-            return split.inputs[indices % POOL], split.targets[indices % POOL]
-        return super().batch(split, indices)
 
 
 class Large(Small):
