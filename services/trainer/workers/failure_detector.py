@@ -9,9 +9,8 @@ from collections import deque
 from math import sqrt
 from statistics import fmean
 
-BEAT_INTERVAL_S = (
-    0.2  # more often finds nobody sooner, for FLOOR_S, and takes more from the training beside it
-)
+# A shorter one finds nobody sooner, for FLOOR_S, and takes more from the training beside it.
+BEAT_INTERVAL_S = 0.2
 WINDOW = 200  # intervals remembered: 40 s; longer is steadier and learns later
 MIN_SAMPLES = 10
 DEVIATIONS = 8.0
