@@ -1,6 +1,7 @@
 """Drives the stack of deploy/compose.yaml under a project name of its own, as a user would."""
 
 import asyncio
+import gc
 import os
 import secrets
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,12 +39,22 @@ KILL_ALL = (
 )
 
 
+def require_daemon() -> docker.DockerClient:
+    """A client of the daemon, or a skip that says how it doesn't answer."""
+    with warnings.catch_warnings():
+        # Where no daemon listens, Docker's package drops its socket without closing it.
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            return docker.from_env(timeout=COMMAND_LIMIT_S)
+        except DockerException as error:
+            found = str(error)
+        gc.collect()
+    pytest.skip(f"needs Docker: {found}")
+
+
 def require_docker() -> docker.DockerClient:
-    """A client of the daemon, or a skip that says what is missing."""
-    try:
-        engine = docker.from_env(timeout=COMMAND_LIMIT_S)
-    except DockerException:
-        pytest.skip("needs Docker: no daemon answers")
+    """A client of the daemon with the images in it, or a skip that says what is missing."""
+    engine = require_daemon()
     missing = [name for name in IMAGES if not engine.images.list(f"peerloom-{name}:{TAG}")]
     if missing:
         engine.close()

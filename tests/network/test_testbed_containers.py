@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compose_stack import require_daemon
 from testbed_parts import (
     assert_equal,
     bare_image,
@@ -25,7 +26,6 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(240)]
 @pytest.fixture(scope="module")
 def containers() -> Iterator[dict[str, Any]]:
     require()
-    pytest.importorskip("docker", reason="needs Docker: pip install 'peerloom[testbed]'")
     with bare_image() as settings:
         yield {**settings, "memory": "2GB", "pids": 300}
 
@@ -71,6 +71,7 @@ def test_two_containers_train_what_two_processes_train_and_are_locked_in(
 
 def test_an_image_that_is_not_there_is_told_before_anything_is_made(tmp_path: Path) -> None:
     require()
+    require_daemon().close()
     plan = plan_of(1, isolation="container", containers={"image": "peerloom-nowhere:latest"})
     with pytest.raises(FailedPreconditionError, match="no image peerloom-nowhere:latest"):
         Testbed(plan, tmp_path / "testbed").start()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from compose_stack import require_daemon
 from packet_capture import Capture
 from safetensors.torch import load_file
 
@@ -158,13 +159,7 @@ def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 @contextmanager
 def bare_image() -> Iterator[dict[str, Any]]:
     """What `containers` of a file says to run this very code: an empty image, this machine's files."""
-    import docker
-    from docker.errors import DockerException
-
-    try:
-        engine = docker.from_env(timeout=60)
-    except DockerException as error:
-        pytest.skip(f"needs Docker: {error}")
+    engine = require_daemon()
     empty = io.BytesIO()
     with tarfile.open(fileobj=empty, mode="w") as archive:
         for folder in ("tmp", "proc", "dev", "etc", "var/lib/peerloom"):

@@ -21,7 +21,12 @@ from peerloom.kit.paging import (
 )
 from peerloom.v1.registry_pb2 import Session
 
-KEYS = st.recursive(st.text() | st.integers() | st.none() | st.booleans(), st.lists)
+# As large as the keys of lists are: a few names and numbers, well within the length of a token.
+KEYS = st.recursive(
+    st.text(max_size=64) | st.integers(-(2**63), 2**63) | st.none() | st.booleans(),
+    lambda keys: st.lists(keys, max_size=4),
+    max_leaves=3,
+)
 
 
 @given(KEYS)
