@@ -94,7 +94,7 @@ class LocalWorkerPool:
         self.ended: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failures: asyncio.Queue[BaseException] = asyncio.Queue()
-        self._starting = asyncio.Lock()
+        self._starting, self._being_started = asyncio.Lock(), ""
         self._closed = asyncio.Event()
 
     async def start(
@@ -112,16 +112,10 @@ class LocalWorkerPool:
     async def stop(self, job_id: str, grace_s: float, only: Set[str] = frozenset()) -> int:
         """Ends a job's workers and frees its slots; returns how many were running. Goes on if cancelled.
 
-        Of `only` some of the workers, by id, the others and what is reserved stay as they are.
+        Of `only` some of the workers, by id, the others and what is reserved stay as they are; of all, those
+        that are being started end too.
         """
-        if not only:
-            self._slots.cancel(job_id)
-        running = self._jobs[job_id].running if job_id in self._jobs else []
-        running = [worker for worker in running if not only or worker.worker_id in only]
-        ending = [self.end_soon(worker, grace_s) for worker in running]
-        if ending:
-            await asyncio.shield(asyncio.gather(*ending))
-        return len(running)
+        return await asyncio.shield(self._own(asyncio.create_task(self._stop(job_id, grace_s, only))))
 
     def end_soon(self, worker: PooledWorker, grace_s: float) -> "asyncio.Task[None]":
         """Begins to end a worker, by force after `grace_s` seconds; the task returns when it is gone."""
@@ -192,6 +186,7 @@ class LocalWorkerPool:
             if repeated:
                 return [job.workers[worker_id] for worker_id in worker_ids if worker_id in job.workers]
             started: list[PooledWorker] = []
+            self._being_started = held.job_id
             try:
                 _refuse_known(held.job_id, job, worker_ids)
                 for (worker_id, secret), slot in zip(secrets.items(), held.slots, strict=True):
@@ -200,7 +195,21 @@ class LocalWorkerPool:
                 self._slots.undo(held, len(started))
                 await asyncio.gather(*(worker.process.stop(0) for worker in started))
                 raise
+            finally:
+                self._being_started = ""
             return started
+
+    async def _stop(self, job_id: str, grace_s: float, only: Set[str]) -> int:
+        if not only:
+            self._slots.cancel(job_id)
+            if self._being_started == job_id:
+                async with self._starting:  # else its workers would begin after their job's end
+                    pass
+        running = self._jobs[job_id].running if job_id in self._jobs else []
+        running = [worker for worker in running if not only or worker.worker_id in only]
+        ending = [self.end_soon(worker, grace_s) for worker in running]
+        await asyncio.gather(*ending)
+        return len(running)
 
     async def _start_one(self, held: Reservation, worker_id: str, secret: str, slot: int) -> PooledWorker:
         job_id = held.job_id

@@ -188,7 +188,7 @@ class JobRunner:
 
     async def _recruit(self) -> None:
         # A trainer that died in the middle of a round leaves slots reserved: free them, ask again.
-        await self._free_slots()
+        await self._nodes.free_slots()
         with tracing.span("find nodes"):
             reason = await self._nodes.recruit()
         if reason:
@@ -203,18 +203,14 @@ class JobRunner:
             router.send(worker.worker_id, WorkerSessionResponse(end=EndWorker(reason=end.reason)))
         # The end is told when the slots are free and the beliefs know: whoever waits for it may want both.
         try:
-            await asyncio.gather(self._free_slots(), self._dependencies.reporter.flush(EVIDENCE_LIMIT_S))
+            reporter = self._dependencies.reporter
+            await asyncio.gather(self._nodes.free_slots(), reporter.flush(EVIDENCE_LIMIT_S))
         except Exception as error:  # the job's end is recorded whatever becomes of its slots
             _log.error("slots_not_freed", job=record.job_id, exc_info=error)
         router.forget(record.job_id)
         if end.state == JobState.JOB_STATE_SUCCEEDED:  # any other may be resumed from its checkpoint
             self._dependencies.collector.end_holding(record)
         record.ended(end.state, end.reason)
-
-    async def _free_slots(self) -> None:
-        addresses = dict.fromkeys(node.address for node in self.record.nodes().values())
-        stop = self._dependencies.recruiter.stop_on
-        await asyncio.gather(*(stop(self.record.job_id, address) for address in addresses))
 
 
 def _leaves(group: BaseExceptionGroup[BaseException] | None) -> list[BaseException]:

@@ -1,6 +1,7 @@
 """One job's nodes: the first round of asking for slots, a watch over those that gave some, replacements."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
@@ -42,6 +43,7 @@ class JobNodes:
         self._recruiter = recruiter
         self._witness = witness
         self._to_watch: asyncio.Queue[RankedNode] = asyncio.Queue()
+        self._asked: Sequence[RankedNode] = ()  # those whose answers aren't in the record yet
         self._log = get_logger(job=record.job_id)
 
     async def recruit(self) -> str:
@@ -54,9 +56,7 @@ class JobNodes:
         self._record.round_begun("asking the selector for nodes")
         selection = await self._select()
         self._note_choice(selection)
-        answered = await self._recruiter.ask_all(
-            self._record.job, list(selection.nodes), wanted, self._witness
-        )
+        answered = await self._ask(selection, wanted, self._witness)
         self._note_answers(answered)
         job = self._record.job
         slots = sum(a.answer.accepted_slots for a in answered)
@@ -72,6 +72,13 @@ class JobNodes:
             return f"{len(workers)} workers could be started, fewer than {job.spec.min_workers}"
         self._sessions.expect(workers)
         return ""
+
+    async def free_slots(self) -> None:
+        """Ends the job's workers wherever some may be, and frees what nodes hold for it or just promised."""
+        nodes = [*self._record.nodes().values(), *self._asked]
+        addresses = dict.fromkeys(node.address for node in nodes)
+        stop = self._recruiter.stop_on
+        await asyncio.gather(*(stop(self._record.job_id, address) for address in addresses))
 
     async def watch_forever(self) -> None:
         """Watches each node that gives slots, until cancelled."""
@@ -163,7 +170,7 @@ class JobNodes:
         selection = await self._recruiter.select(self._record.job)
         self._note_choice(selection)
         # A node that is asked again and again is not to blame for being busy each time: no evidence.
-        answered = await self._recruiter.ask_all(self._record.job, list(selection.nodes), missing, None)
+        answered = await self._ask(selection, missing, None)
         accepted = [a for a in answered if a.answer.accepted_slots]
         for a in accepted:
             self._to_watch.put_nowait(a.answer.node)
@@ -189,6 +196,12 @@ class JobNodes:
                     self._record.state_changed(JobState.JOB_STATE_QUEUED, f"waiting for the selector: {told}")
                 await asyncio.sleep(backoff.next_pause_s())
 
+    async def _ask(
+        self, selection: SelectNodesResponse, wanted: int, witness: Witness | None
+    ) -> list[Answered]:
+        self._asked = selection.nodes
+        return await self._recruiter.ask_all(self._record.job, list(self._asked), wanted, witness)
+
     async def _start(self, answered: list[Answered], wanted: int) -> list[Worker]:
         job, admit = self._record.job, self._sessions.admit
         return await self._recruiter.start_workers(job, answered, wanted, self._witness, admit)
@@ -208,6 +221,7 @@ class JobNodes:
     def _note_answers(self, answered: list[Answered]) -> None:
         for a in answered:
             self._record.answered(a.answer)
+        self._asked = ()
 
 
 def _why_not(reason: str, selection: SelectNodesResponse) -> str:

@@ -116,6 +116,19 @@ async def test_stopping_a_job_ends_its_workers_and_frees_what_it_holds_but_not_o
     assert await world.pool.stop("job-1", 5.0) == 0
 
 
+async def test_stopping_a_job_ends_the_worker_that_is_being_started(world: World) -> None:
+    """A job that is cancelled while it looks for a replacement would leave it in its slot."""
+    held = world.slots.reserve("job-1", "request-1", WORK, 1, 0, 0.0, 30.0)
+    world.status.beat_due.clear()
+    starting = asyncio.create_task(world.pool.start(held.reservation_id, secrets_of("a"), 0.0))
+    await world.status.beat_due.wait()  # the slot is taken, the worker isn't there yet
+    assert world.starter.workers == []
+    assert await world.pool.stop("job-1", 5.0) == 1
+    assert (await starting)[0].worker_id == "a"
+    assert world.starter.workers[0].told == ["stop (5 s)"]
+    assert world.slots.free(0.0) == [0, 1, 2]
+
+
 async def test_one_worker_can_be_ended_without_the_others_of_its_job(world: World) -> None:
     [one, other] = await world.start("a", "b")
     world.slots.reserve("job-1", "request-9", WORK, 1, 0, 0.0, 30.0)

@@ -253,6 +253,18 @@ async def test_what_is_left_of_a_worker_that_was_given_up_leaves_its_slot() -> N
     await asyncio.gather(stopping, return_exceptions=True)
 
 
+async def test_slots_are_freed_on_nodes_that_were_being_asked_too() -> None:
+    """One may hold a slot for the job whose answer nobody hears any more, as the job ended meanwhile."""
+    ada, bob = Agent("ada", 1), Agent("bob", 1, never_answers=True)
+    made = parts(ada, bob)
+    recruiting = asyncio.create_task(made.nodes.recruit())
+    await until(lambda: bob.asked)
+    recruiting.cancel()
+    await asyncio.gather(recruiting, return_exceptions=True)
+    await made.nodes.free_slots()
+    assert (ada.stopped, bob.stopped) == (["job-1"], ["job-1"])
+
+
 async def test_a_node_that_lied_is_not_asked_again_for_the_job() -> None:
     ada, bob = Agent("ada", 1), Agent("bob", 1)
     made = parts(ada, bob, max_workers=1)
