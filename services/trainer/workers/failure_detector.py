@@ -2,7 +2,8 @@
 
 After the phi-accrual failure detector (Hayashibara et al., 2004): the next sign is expected within the
 mean of the recent intervals plus as many of their standard deviations as make a false alarm rare. So a
-busy machine, whose intervals vary, earns itself more patience.
+busy machine, whose intervals vary, earns itself more patience. The longest one is left out: a worker that
+was frozen or cut off once is not to cost the others more when that comes again.
 """
 
 from collections import deque
@@ -25,8 +26,9 @@ def suspicion_timeout_s(intervals_s: "deque[float]") -> float:
     """Seconds without a sign of life after which a worker is suspected, between 1 and 10."""
     if len(intervals_s) < MIN_SAMPLES:
         return UNKNOWN_S
-    mean_s = fmean(intervals_s)
-    deviation_s = sqrt(fmean((interval_s - mean_s) ** 2 for interval_s in intervals_s))  # pstdev is slow
+    usual_s = sorted(intervals_s)[:-1]
+    mean_s = fmean(usual_s)
+    deviation_s = sqrt(fmean((interval_s - mean_s) ** 2 for interval_s in usual_s))  # pstdev is slow
     expected_s = mean_s + DEVIATIONS * deviation_s
     return min(max(expected_s, FLOOR_S), CEILING_S)
 
