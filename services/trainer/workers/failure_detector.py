@@ -39,11 +39,13 @@ class HeartbeatHistory:
     def __init__(self) -> None:
         self._intervals_s: deque[float] = deque(maxlen=WINDOW)
         self._last_s: float | None = None
+        self._timeout_s = UNKNOWN_S
 
     def beat(self, now_s: float) -> None:
         """A sign of life arrived."""
         if self._last_s is not None:
             self._intervals_s.append(now_s - self._last_s)
+            self._timeout_s = suspicion_timeout_s(self._intervals_s)
         self._last_s = now_s
 
     def restart(self, now_s: float) -> None:
@@ -56,4 +58,4 @@ class HeartbeatHistory:
 
     def quiet_at_s(self) -> float | None:
         """When the pause becomes suspicious; None before the first beat."""
-        return None if self._last_s is None else self._last_s + suspicion_timeout_s(self._intervals_s)
+        return None if self._last_s is None else self._last_s + self._timeout_s
