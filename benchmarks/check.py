@@ -11,30 +11,11 @@ from benchmarks.keeping import HISTORY, RESULTS, git
 from benchmarks.measure import again
 from benchmarks.report import PAGE, page
 
-# Measured before the rivals' samples were kept: nothing can be computed again until they are measured anew.
-WITHOUT_SAMPLES = frozenset(
-    {
-        "artifacts",
-        "heartbeats",
-        "inference",
-        "network",
-        "policy_cost",
-        "recovery-cut",
-        "recovery-freeze",
-        "recovery-patience",
-        "recovery-restarted",
-        "recovery-throughput",
-    }
-)
-
 
 def flaws_of(result: dict[str, Any]) -> list[str]:
     """What is wrong with one kept result, in words; nothing if all is well."""
     name = result["benchmark"]
-    has_samples = all("rival_samples" in one for one in result["measurements"])
-    if name in WITHOUT_SAMPLES:
-        return [f"{name} has all samples now: take it off WITHOUT_SAMPLES"] if has_samples else []
-    if not has_samples:
+    if not all("rival_samples" in one for one in result["measurements"]):
         return [f"{name} doesn't keep the samples of both sides"]
     found = [flaw for one in result["measurements"] for flaw in _figure_flaws(name, one)]
     aside = is_known(result["commit"]) and not is_before(result["commit"])
@@ -93,8 +74,7 @@ def main() -> None:
     for result in results:
         if not is_known(result["commit"]):
             print(f"this clone lacks the commit {result['commit']} that {result['benchmark']} is of")
-    waiting = len(WITHOUT_SAMPLES)
-    print(f"{len(results) - waiting} results say what their samples say; {waiting} wait to be measured anew")
+    print(f"{len(results)} results say what their samples say")
 
 
 if __name__ == "__main__":

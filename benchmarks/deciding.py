@@ -15,7 +15,8 @@ QUESTIONS = (
     (
         "A worker is killed each 30 s: throughput kept",
         "recovery-throughput",
-        "throughput kept under one killed worker each 30 s, beside torchft-nightly tuned",
+        "throughput kept under one killed worker each 30 s, 1 - s lost by one / 30, in windows of 10 s, "
+        "beside torchft-nightly",
     ),
     ("Nobody is killed: throughput", "training", "training throughput, 2 workers"),
     (
