@@ -18,7 +18,7 @@ from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Lost
-from peerloom.v1.node_agent_pb2 import Refusal
+from peerloom.v1.node_agent_pb2 import Refusal, RequestWorkRequest, RequestWorkResponse
 from peerloom.v1.selector_pb2 import Exclusion
 from peerloom.v1.trainer_pb2 import Backend, JobState, LiarDismissed, WatchJobResponse
 
@@ -31,6 +31,15 @@ class Parts:
     record: JobRecord
     nodes: JobNodes
     pool: WorkerPool
+
+
+class Silent(Agent):
+    """Hears requests for work and never answers."""
+
+    async def _request_work(self, request: RequestWorkRequest) -> RequestWorkResponse:
+        self.asked.append(request)
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets that event")
 
 
 class Sessions(WorkerSessions):
@@ -255,7 +264,7 @@ async def test_what_is_left_of_a_worker_that_was_given_up_leaves_its_slot() -> N
 
 async def test_slots_are_freed_on_nodes_that_were_being_asked_too() -> None:
     """One may hold a slot for the job whose answer nobody hears any more, as the job ended meanwhile."""
-    ada, bob = Agent("ada", 1), Agent("bob", 1, never_answers=True)
+    ada, bob = Agent("ada", 1), Silent("bob", 1)
     made = parts(ada, bob)
     recruiting = asyncio.create_task(made.nodes.recruit())
     await until(lambda: bob.asked)

@@ -231,7 +231,6 @@ class Agent:
     refusal: int = Refusal.REFUSAL_BUSY
     is_away: bool = False
     fails_to_start: bool = False
-    never_answers: bool = False
     asked: list[RequestWorkRequest] = field(default_factory=list)
     started: list[str] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
@@ -263,8 +262,6 @@ class Agent:
         self._check()
         assert request.work.trainer_address == ADDRESS
         self.asked.append(request)
-        if self.never_answers:
-            await asyncio.Event().wait()
         given = min(self.slots, request.max_slots)
         if not given:
             return RequestWorkResponse(refusal=cast("Any", self.refusal), reason="no slot is free")
