@@ -60,15 +60,22 @@ class Watched:
                 self.steps.append(event.step)
             if found(event):
                 return seen
-        raise AssertionError(f"the job ended before that: {seen[-3:]}")
+        told = "\n".join(f"{event.time:%T.%f} {event}" for event in seen[-20:])
+        raise AssertionError(f"the job ended before that:\n{told}")
 
     def until_step(self) -> list[JobEvent]:
         return self.until(lambda event: isinstance(event, StepCommitted))
 
     def until_whole(self) -> None:
-        """Until all workers work together, if they don't yet."""
-        while self.formed is None or len(self.formed.workers) < WORKERS:
-            self.until_step()
+        """Until all workers have made a step together: before it one that has just come lacks the state."""
+
+        def is_whole(event: JobEvent) -> bool:
+            formed = self.formed
+            if formed is None or len(formed.workers) < WORKERS or not isinstance(event, StepCommitted):
+                return False
+            return event.generation == formed.generation
+
+        self.until(is_whole)
 
     def until_lost(self) -> WorkerLost:
         *_, lost = self.until(lambda event: isinstance(event, WorkerLost))

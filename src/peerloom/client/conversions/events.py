@@ -91,4 +91,5 @@ def _step(message: WatchJobResponse) -> StepCommitted:
         batch_shares=tuple(step.batch_shares),
         federated=round_of(step.federated) if step.HasField("federated") else None,
         stale=stale_of(step.stale) if step.HasField("stale") else None,
+        generation=step.generation,
     )
