@@ -68,11 +68,19 @@ class RegistryServicer(RegistryServiceServicer):
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Any
     ) -> AsyncIterator[pb.HeartbeatResponse]:
         """The hot path: between two heartbeats nothing but memory is touched."""
-        stream, registrar, beats = HeartbeatStream(), self._core.registrar, aiter(request_iterator)
-        principal = caller.get().principal
+        stream, core, beats = HeartbeatStream(), self._core, aiter(request_iterator)
+        principal, listening, registrar = caller.get().principal, self._listening, self._core.registrar
+        task = asyncio.current_task()
+        assert task is not None, "grpc.aio runs each call in a task"
         try:
-            while (beat := await self._next(beats)) is not None:
-                check_is_node(principal, self._core.table.of_lease(beat.lease_id).record.node_id)
+            while not self._is_closing:
+                listening.add(task)  # not while it writes: grpc.aio would swallow the cancel there
+                try:
+                    beat = await anext(beats)
+                finally:
+                    listening.discard(task)
+                if principal is not None:
+                    check_is_node(principal, core.table.of_lease(beat.lease_id).record.node_id)
                 member, refutes = registrar.hear(stream, beat)
                 if refutes:
                     await registrar.refute(member, beat.incarnation)
@@ -84,23 +92,14 @@ class RegistryServicer(RegistryServiceServicer):
                     registrar.note_load(member, beat.load)
                 if beat.address:
                     await registrar.note_address(member, beat.address, beat.via)
-                yield node_messages.beat_message(member, self._core.artifacts.version(member))
-        finally:
-            self._core.detector.stream_ended(stream)
-
-    async def _next(self, beats: AsyncIterator[pb.HeartbeatRequest]) -> pb.HeartbeatRequest | None:
-        """The next heartbeat of a stream; None when the stream ends or the registry stops."""
-        task = asyncio.current_task()
-        assert task is not None, "grpc.aio runs each call in a task"
-        self._listening.add(task)  # not while it writes: grpc.aio would swallow the cancel there
-        try:
-            return None if self._is_closing else await anext(beats, None)
+                yield node_messages.beat_message(member, core.artifacts.version(member))
+        except StopAsyncIteration:
+            return
         except asyncio.CancelledError:
             if not self._is_closing:  # else `close` cancelled it, and the stream ends in order
                 raise
-            return None
         finally:
-            self._listening.discard(task)
+            core.detector.stream_ended(stream)
 
     async def Deregister(self, request: pb.DeregisterRequest, context: Any) -> pb.DeregisterResponse:
         if member := self._core.table.by_lease.get(request.lease_id):

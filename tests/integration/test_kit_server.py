@@ -3,8 +3,8 @@
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from peerloom.kit import interceptors, server_limits
+from peerloom.kit import send_watch, server_limits
 from peerloom.kit import server as server_module
 from peerloom.kit.channel import MESSAGE_LIMIT_BYTES, open_channel
 from peerloom.kit.dialing import Dialer, RegistryPeer
@@ -158,29 +158,46 @@ async def test_connections_beyond_the_limit_are_closed_and_those_there_live_on(
         await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
 
 
-async def test_a_reader_that_takes_nothing_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interceptors, "SEND_LIMIT_S", 0.05)
-    ended = asyncio.Event()
+class Endless(registry_pb2_grpc.RegistryServiceServicer):
+    """Answers with a stream that ends with its reader."""
 
-    class Endless(registry_pb2_grpc.RegistryServiceServicer):
-        async def WatchNodes(  # noqa: N802  # the schema's
-            self, request: WatchNodesRequest, context: Any
-        ) -> AsyncIterator[WatchNodesResponse]:
-            try:
-                while True:
-                    yield WatchNodesResponse(reason="x" * 100_000)
-            finally:
-                ended.set()
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
 
-    server = Server(Endpoint("127.0.0.1:0"), [NAME])
-    server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, Endless())
+    async def WatchNodes(  # noqa: N802  # the schema's
+        self, request: WatchNodesRequest, context: Any
+    ) -> AsyncIterator[WatchNodesResponse]:
+        try:
+            while True:
+                yield WatchNodesResponse(reason="x" * 100_000)
+        finally:
+            self.ended.set()
+
+
+@asynccontextmanager
+async def reading_endlessly() -> AsyncIterator[tuple[Endless, AsyncGenerator[WatchNodesResponse, None]]]:
+    """A servicer, and a stream of which the first answer was read."""
+    server, endless = Server(Endpoint("127.0.0.1:0"), [NAME]), Endless()
+    server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, endless)
     async with server, peer_at(server.address) as peer:
         await server.start({})
-        stream = peer.stream(peer.stub.WatchNodes, WatchNodesRequest())
-        await anext(stream)
-        async with asyncio.timeout(LIMIT_S):
-            await ended.wait()
-        await stream.aclose()
+        async with aclosing(peer.stream(peer.stub.WatchNodes, WatchNodesRequest())) as stream:
+            await anext(stream)
+            yield endless, stream
+
+
+async def test_a_reader_that_takes_nothing_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_watch, "SEND_LIMIT_S", 0.05)
+    async with reading_endlessly() as (endless, _), asyncio.timeout(LIMIT_S):
+        await endless.ended.wait()
+
+
+async def test_a_reader_that_goes_in_the_middle_of_an_answer_is_no_crash() -> None:
+    with capture_logs() as logs:
+        async with reading_endlessly() as (endless, stream), asyncio.timeout(LIMIT_S):
+            await stream.aclose()
+            await endless.ended.wait()
+    assert [each for each in logs if each["event"] == "call_crashed"] == []
 
 
 async def test_an_error_arrives_as_the_class_that_was_raised() -> None:

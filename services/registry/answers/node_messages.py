@@ -1,6 +1,7 @@
 """The registry's values as messages of the schema."""
 
 import hashlib
+from functools import lru_cache
 
 from peerloom.kit.clock import to_timestamp
 from peerloom.services.registry.discovery.announcements import ServiceAnnouncement
@@ -47,13 +48,17 @@ def member_message(member: Member, now: Moment) -> pb.Node:
 
 
 def beat_message(member: Member, artifact_version: int) -> pb.HeartbeatResponse:
-    """The answer to one heartbeat of `member`."""
+    """The answer to one heartbeat of `member`; not to be changed, as others may get the same one."""
     record = member.record
+    return _beat_answer(record.state, record.incarnation, record.draining, artifact_version)
+
+
+@lru_cache(maxsize=1024)  # nearly all beats are answered as those before them
+def _beat_answer(
+    state: "pb.NodeState.ValueType", incarnation: int, draining: bool, artifact_version: int
+) -> pb.HeartbeatResponse:
     return pb.HeartbeatResponse(
-        state=record.state,
-        incarnation=record.incarnation,
-        draining=record.draining,
-        artifact_version=artifact_version,
+        state=state, incarnation=incarnation, draining=draining, artifact_version=artifact_version
     )
 
 

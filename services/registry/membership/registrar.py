@@ -112,11 +112,14 @@ class Registrar:
         """
         member = self._table.of_lease(beat.lease_id)
         record, slots, incarnation = member.record, beat.slots, beat.incarnation
-        if not slots.free <= slots.total <= MAX_SLOTS:
-            shown = f"{slots.free} free of {slots.total}"
+        total, free = slots.total, slots.free
+        if not free <= total <= MAX_SLOTS:
+            shown = f"{free} free of {total}"
             raise InvalidArgumentError.of_field("slots", shown, f"free <= total <= {MAX_SLOTS}")
-        verdict = decisions.judge_beat(record.state, record.incarnation, incarnation)
-        member.hear(stream, self._clock.monotonic_s(), slots)
+        verdict = Beat.KEEP
+        if incarnation != record.incarnation:  # seldom: the hot path calls as little as it can
+            verdict = decisions.judge_beat(record.state, record.incarnation, incarnation)
+        member.hear(stream, self._clock.monotonic_s(), total, free)
         self.heartbeats += 1
         if verdict is Beat.ADOPT:
             member.adopt(incarnation)

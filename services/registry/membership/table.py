@@ -12,7 +12,6 @@ from peerloom.kit.checks import check_text
 from peerloom.kit.clock import Clock
 from peerloom.services.registry.membership.decisions import CHANGE_RATE
 from peerloom.services.registry.membership.node_records import Moment, NodeRecord, OpenSession, Transition
-from peerloom.v1.common_pb2 import SlotCount
 from peerloom.v1.registry_pb2 import MachineLoad
 
 MAX_NODE_CHARACTERS = 64
@@ -75,13 +74,13 @@ class Member:
             return self.record.last_seen_s
         return now.wall_s - (now.monotonic_s - self.heard_s)
 
-    def hear(self, stream: HeartbeatStream, now_s: float, slots: SlotCount) -> None:
+    def hear(self, stream: HeartbeatStream, now_s: float, slots_total: int, slots_free: int) -> None:
         """Notes a heartbeat that came over `stream` at `now_s` (monotonic seconds)."""
         if self.stream is not stream:
             self.stream = stream
             stream.members.add(self)
         self.heard_s = now_s
-        self.slots_total, self.slots_free = slots.total, slots.free
+        self.slots_total, self.slots_free = slots_total, slots_free
 
     def note_load(self, load: MachineLoad, now_s: float) -> None:
         """Notes how busy the machine was, as told at `now_s` (monotonic seconds)."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.kit.principal import Principal, Role
 from peerloom.kit.roles import check_may_call, check_not_revoked
-from peerloom.kit.server_limits import SEND_LIMIT_S
+from peerloom.kit.send_watch import SendWatch
 from peerloom.kit.status import code_of, details_of, message_of
 
 _log = get_logger()
@@ -109,22 +109,33 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
             with self._counted_unary(method, context), tracing.serving(method, context):
                 try:
                     caller.set(self._admit(context, method))
-                    return await behaviour(_decoded(request), context)
+                    return await behaviour(_decoded(request, context), context)
                 except Exception as error:
                     await _abort(context, error, method)
 
         return call
 
     def _guard_stream(self, behaviour: Any, method: str) -> Any:
-        async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        # The hot path of all streams, with as few layers as can be: each heartbeat passes all of them twice.
+        async def call(request: Any, context: aio.ServicerContext[Any, Any]) -> None:
+            write, identity = context.write, self._identity
             with self._counted_stream(method, context), tracing.serving(method, context):
                 try:
-                    caller.set(self._admit(context, method))
-                    async with aclosing(behaviour(_decoded(request), context)) as responses:
-                        async for response in responses:
-                            self._check_still(caller.get().principal)
-                            with _sent_in_time(method):
-                                yield response
+                    admitted = self._admit(context, method)
+                    caller.set(admitted)
+                    principal, responses = admitted.principal, behaviour(_decoded(request, context), context)
+                    async with aclosing(responses):
+                        with SendWatch(method) as watch:
+                            time = watch.time
+                            async for response in responses:
+                                if identity is not None and principal is not None:
+                                    # A stream outlives the moment in which its caller was let in.
+                                    check_not_revoked(principal, identity.revoked)
+                                watch.began_s = time()
+                                if not watch.is_set:
+                                    watch.set()
+                                await write(response)
+                                watch.began_s = None
                 except Exception as error:
                     await _abort(context, error, method)
 
@@ -135,11 +146,6 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
 
     def _counted_stream(self, method: str, context: Any) -> AbstractContextManager[None]:
         return nullcontext() if self._calls is None else self._calls.stream(method, context)
-
-    def _check_still(self, principal: Principal | None) -> None:
-        # A stream outlives the moment in which its caller was let in.
-        if self._identity is not None and principal is not None:
-            check_not_revoked(principal, self._identity.revoked)
 
     def _admit(self, context: aio.ServicerContext[Any, Any], method: str) -> Caller:
         """Who calls. Raises PermissionDeniedError for who may not, InvalidArgumentError for a foreign URI."""
@@ -165,6 +171,11 @@ class _Undecodable:
 
     reason: str
 
+    def error(self) -> InvalidArgumentError:
+        """What its caller gets."""
+        limit = f"a message of this method in protobuf's encoding ({self.reason})"
+        return InvalidArgumentError.of_field("request", "undecodable", limit)
+
 
 def _tolerant(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
     # gRPC itself would answer INTERNAL, and write a traceback into our log.
@@ -183,47 +194,30 @@ def _tolerant(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], 
 class _Requests:
     """A call's stream of requests; raises InvalidArgumentError for one that can't be decoded."""
 
-    def __init__(self, requests: AsyncIterable[Any]) -> None:
-        self._requests = requests
-        # Not before it is read: gRPC's iterators complain when they go without ever having been used.
-        self._iterator: AsyncIterator[Any] | None = None
+    def __init__(self, context: aio.ServicerContext[Any, Any]) -> None:
+        self._read = context.read
 
     def __aiter__(self) -> "_Requests":
         return self
 
     async def __anext__(self) -> Any:
-        if self._iterator is None:
-            self._iterator = aiter(self._requests)
-        return _decoded(await anext(self._iterator))
+        request = await self._read()
+        if request is aio.EOF:  # type: ignore[attr-defined]  # not in its stubs
+            raise StopAsyncIteration
+        if isinstance(request, _Undecodable):
+            raise request.error()
+        return request
 
 
-def _decoded(request: Any) -> Any:
+def _decoded(request: Any, context: aio.ServicerContext[Any, Any]) -> Any:
     """The request, or the stream of them. Raises InvalidArgumentError for bytes that aren't the message."""
     if isinstance(request, _Undecodable):
-        limit = f"a message of this method in protobuf's encoding ({request.reason})"
-        raise InvalidArgumentError.of_field("request", "undecodable", limit)
-    return _Requests(request) if hasattr(request, "__aiter__") else request
-
-
-@contextmanager
-def _sent_in_time(method: str) -> Iterator[None]:
-    """Ends the call of a reader that doesn't take what it was sent."""
-    task = asyncio.current_task()
-    assert task is not None, "a call runs in a task"
-
-    def give_up() -> None:
-        _log.warning("reader_too_slow", method=method, limit_s=SEND_LIMIT_S)
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(SEND_LIMIT_S, give_up)
-    try:
-        yield
-    finally:
-        timer.cancel()
+        raise request.error()
+    return _Requests(context) if hasattr(request, "__aiter__") else request
 
 
 async def _abort(context: aio.ServicerContext[Any, Any], error: Exception, method: str) -> None:
-    if isinstance(error, aio.AbortError | aio.UsageError | asyncio.CancelledError):
+    if isinstance(error, aio.BaseError | asyncio.CancelledError):  # gRPC's own: e.g. the reader has gone
         raise error
     if not isinstance(error, PeerloomError):
         _log.error("call_crashed", method=method, exc_info=error)

@@ -174,8 +174,8 @@ class ServerCall:
             self._finish(grpc.StatusCode.OK, "", ())
 
     async def _answer(self, handler: Any) -> None:
-        requests = self._each(handler.request_deserializer)
-        request = requests if handler.request_streaming else await anext(requests)
+        self._requests_read = self._each(handler.request_deserializer)
+        request = self._requests_read if handler.request_streaming else await anext(self._requests_read)
         if handler.response_streaming:
             serve = handler.stream_stream or handler.unary_stream
             self._to_bytes = handler.response_serializer
@@ -201,6 +201,10 @@ class ServerCall:
             if message is None:
                 return
             yield from_bytes(message)
+
+    async def read(self) -> Any:
+        """The next message of a streamed request, aio.EOF after the last."""
+        return await anext(self._requests_read, aio.EOF)  # type: ignore[attr-defined]  # not in its stubs
 
     async def write(self, response: Any) -> None:
         """One more message of a streamed answer."""
