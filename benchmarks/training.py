@@ -1,7 +1,8 @@
 """What training through Peerloom costs: samples a second, and the time from submitting to the first step.
 
 Both against the same model and data under plain `torchrun` with DDP, 2 workers with one thread each, gloo.
-Peerloom's services and agents run all the time on the same cores, so what they use counts against it.
+Peerloom's services and agents run all the time on the same cores, so what they use counts against it. What
+it would be otherwise tells the rival beside a process that takes as much of the cores as they did.
 """
 
 import os
@@ -19,6 +20,7 @@ import psutil
 
 from benchmarks.committed import seconds_between
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.processor_time import ProcessorTime
 from benchmarks.wide_model import BATCH
 from peerloom.client.client import Client
 from peerloom.client.jobs import JobHandle
@@ -32,26 +34,23 @@ IDLE_LIMIT_S = 120.0
 
 @dataclass(frozen=True)
 class Run:
-    """Samples a second after the warm-up, and seconds from the start to the first optimiser step."""
+    """Samples a second after the warm-up, and seconds from the start to the first optimiser step.
+
+    `services_share`: of one core, what all processes but the workers took.
+    """
 
     samples_per_s: float
     first_step_s: float
     step_s: float = 0.0
+    services_share: float = 0.0
 
 
 def run(quick: bool) -> list[Measurement]:
     """Whole jobs and whole torchrun runs in turn, each on an idle system; each gives both figures."""
     rounds, steps, warm_up = (1, 12, 4) if quick else (10, 120, 20)
     with _system() as (system, client):
-        runs = [
-            (
-                _peerloom(system, client, steps, warm_up),
-                _torchrun(system, steps, warm_up),
-                _peerloom(system, client, steps, warm_up, equal_shares=True),
-            )
-            for _ in range(rounds)
-        ]
-    ours, rival, equal = zip(*runs, strict=True)
+        runs = [_round(system, client, steps, warm_up) for _ in range(rounds)]
+    ours, rival, equal, loaded = zip(*runs, strict=True)
     rates = [one.samples_per_s for one in rival]
     goal = Goal(0.99, at_least=True, of_ratio=True)
     return [
@@ -72,6 +71,19 @@ def run(quick: bool) -> list[Measurement]:
             rival_samples=rates,
         ),
         measurement(
+            "training throughput, beside torchrun with as much other work on its cores",
+            "samples/s",
+            [one.samples_per_s for one in ours],
+            goal=goal,
+            rival=f"{RIVAL}, beside a process that takes what the services took",
+            rival_samples=[one.samples_per_s for one in loaded],
+        ),
+        measurement(
+            "what services, agents and client take of the cores while it trains",
+            "of one core",
+            [one.services_share for one in ours],
+        ),
+        measurement(
             "its step, as the workers report it",
             "ms",
             [1000 * one.step_s for one in ours],
@@ -88,9 +100,28 @@ def run(quick: bool) -> list[Measurement]:
     ]
 
 
+def _round(system: Embedded, client: Client, steps: int, warm_up: int) -> tuple[Run, ...]:
+    ours = _peerloom(system, client, steps, warm_up)
+    rival = _torchrun(system, steps, warm_up)
+    equal = _peerloom(system, client, steps, warm_up, equal_shares=True)
+    with _taking(ours.services_share):
+        loaded = _torchrun(system, steps, warm_up)
+    return ours, rival, equal, loaded
+
+
+@contextmanager
+def _taking(share: float) -> Iterator[None]:
+    load = subprocess.Popen([sys.executable, "-m", "benchmarks.core_load", str(share)], cwd=ROOT)
+    try:
+        yield
+    finally:
+        load.kill()
+        load.wait()
+
+
 def profile(quick: bool) -> str:
-    """One job told by its events: what the time to the first step and what each step consist of."""
-    steps = 12 if quick else 60
+    """One job told by its events, and what each process of both sides takes of the cores in a step."""
+    steps, warm_up = (24, 4) if quick else (220, 20)
     with _system() as (system, client):
         _wait_until_idle(system)
         begin_s, lines, committed = time.perf_counter(), [], list[StepCommitted]()
@@ -98,13 +129,54 @@ def profile(quick: bool) -> str:
             since_s = time.perf_counter() - begin_s
             if isinstance(event, StepCommitted):
                 committed.append(event)
+                if len(committed) == warm_up:
+                    time_taken = ProcessorTime({**system.pids, "client": os.getpid()})
+                elif len(committed) == steps - warm_up:
+                    each_s = seconds_between(committed[warm_up - 1], committed[-1]) / (steps - 2 * warm_up)
+                    ours = time_taken.ms_a_step(each_s)
             if not isinstance(event, StepCommitted) or len(committed) == 1:
                 lines.append(f"{since_s:8.3f} s  {event}")
+        _wait_until_idle(system)
     parts = [
         f"{name}: median {1000 * statistics.median(getattr(one, name) for one in committed):.2f} ms"
         for name in ("step_s", "compute_s", "communication_s")
     ]
-    return "\n".join(["one job, seconds since it was submitted", "", *lines, "", "each step", "", *parts, ""])
+    return "\n".join(
+        [
+            "one job, seconds since it was submitted",
+            "",
+            *lines,
+            "",
+            "each step",
+            "",
+            *parts,
+            "",
+            f"processor time of a step, ms: Peerloom's took {1000 * each_s:.1f} ms",
+            "",
+            *_told(ours),
+            "",
+            *_rivals_processor_time(steps, warm_up),
+            "",
+        ]
+    )
+
+
+def _rivals_processor_time(steps: int, warm_up: int) -> list[str]:
+    with _torchrun_process(steps, warm_up) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(1.0)  # it says that the first step is made, not the warm-up
+        taken, begin_s = ProcessorTime({"torchrun": process.pid}), time.perf_counter()
+        while time.perf_counter() - begin_s < steps / 40 and process.poll() is None:
+            time.sleep(0.05)
+        used = taken.ms_a_step(1.0)
+        step_s = BATCH / float(process.stdout.readline())
+    scaled = {name: ms * step_s for name, ms in used.items()}
+    return [f"processor time of a step, ms: torchrun's took {1000 * step_s:.1f} ms", "", *_told(scaled)]
+
+
+def _told(used: dict[str, float]) -> list[str]:
+    return [f"{name:10s} {ms:8.2f}" for name, ms in used.items()]
 
 
 @contextmanager
@@ -132,39 +204,48 @@ def _submit(client: Client, steps: int, equal_shares: bool = False) -> JobHandle
 
 def _peerloom(system: Embedded, client: Client, steps: int, warm_up: int, equal_shares: bool = False) -> Run:
     _wait_until_idle(system)
-    begin_s, first_s = time.perf_counter(), 0.0
+    begin_s, first_s, share = time.perf_counter(), 0.0, 0.0
     committed: list[StepCommitted] = []
     for event in _submit(client, steps, equal_shares).watch():
         if isinstance(event, StepCommitted):
             first_s = first_s or time.perf_counter() - begin_s
             committed.append(event)
+            if len(committed) == warm_up:
+                taken = ProcessorTime({**system.pids, "client": os.getpid()})
+            elif len(committed) == steps:
+                share = taken.share_beside_workers()
         if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
             answers = [str(one) for one in client.job(event.job_id).status().answers]
             raise SystemExit(f"the job ended as {event}: {answers}")
     rate = (steps - warm_up) * BATCH / seconds_between(committed[warm_up - 1], committed[-1])
-    return Run(rate, first_s, statistics.median(one.step_s for one in committed[warm_up:]))
+    return Run(rate, first_s, statistics.median(one.step_s for one in committed[warm_up:]), share)
 
 
 def _torchrun(system: Embedded, steps: int, warm_up: int) -> Run:
     _wait_until_idle(system)  # our job's end must not fall on the rival
+    begin_s = time.perf_counter()
+    with _torchrun_process(steps, warm_up) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline().strip()
+        first_s = time.perf_counter() - begin_s
+        rate = process.stdout.readline().strip()
+    if told != "first" or process.returncode:
+        command = " ".join(map(str, process.args)) if isinstance(process.args, list) else ""
+        raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}")
+    return Run(float(rate), first_s)
+
+
+def _torchrun_process(steps: int, warm_up: int) -> "subprocess.Popen[str]":
     torchrun = str(Path(sys.executable).parent / "torchrun")
     command = [torchrun, "--standalone", f"--nproc-per-node={WORKERS}", "-m", "benchmarks.torchrun_script"]
-    begin_s = time.perf_counter()
-    with subprocess.Popen(
+    return subprocess.Popen(
         [*command, str(steps), str(warm_up)],
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-    ) as process:
-        assert process.stdout is not None
-        told = process.stdout.readline().strip()
-        first_s = time.perf_counter() - begin_s
-        rate = process.stdout.readline().strip()
-    if told != "first" or process.returncode:
-        raise SystemExit(f"torchrun failed with status {process.returncode}: run {' '.join(command)}")
-    return Run(float(rate), first_s)
+    )
 
 
 def _wait_until_idle(system: Embedded) -> None:
