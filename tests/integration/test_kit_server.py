@@ -4,8 +4,9 @@ import asyncio
 import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,30 @@ async def test_a_call_without_retries_fails_at_its_first_attempt() -> None:
             with pytest.raises(aio.AioRpcError):
                 await stub.GetNode(GetNodeRequest(node="node-1"), timeout=LIMIT_S)
         assert len(made) == attempts
+
+
+async def test_who_tries_anew_without_retries_is_not_held_up_by_the_attempts_before() -> None:
+    """gRPC would keep a failed connection for the next channel, and try again when its own wait is over."""
+
+    async def beats() -> AsyncIterator[HeartbeatRequest]:
+        yield HeartbeatRequest()
+        await asyncio.Event().wait()
+
+    async def answered(address: str) -> bool:
+        async with Dialer(open_=partial(open_channel, retries=False)).registry(address) as peer:
+            answers = peer.converse(peer.stub.Heartbeat, beats())
+            async with aclosing(answers):
+                with suppress(UnavailableError):
+                    await anext(answers)
+                    return True
+        return False
+
+    async with serving() as (_, address, _):
+        assert await answered(address)
+    for _ in range(3):
+        assert [await answered(address) for _ in range(10)] == [False] * 10, "nobody listens there any more"
+        async with serving(listen=address):
+            assert await answered(address)
 
 
 async def test_connections_beyond_the_limit_are_closed_and_those_there_live_on(

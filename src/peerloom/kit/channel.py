@@ -61,6 +61,10 @@ _RECONNECT = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 
+# Else gRPC keeps a connection that failed, with its wait of up to two seconds, for the next channel to the
+# same address: who tries anew with a channel of its own would only hear of that failure again.
+UNSHARED = ("grpc.use_local_subchannel_pool", 1)
+
 # A leader that was frozen says for ever that it serves, so its connection has to be found dead, at about the
 # time when a standby takes its lease. gRPC sends one ping at a time: without the last option the keepalive's
 # waits for up to a minute behind one of gRPC's own that isn't answered.
@@ -78,10 +82,12 @@ def open_channel(
 
     With an identity both sides show certificates, and the other's must carry `host_name`, one of the
     `Principal.host_names`. Without `retries` a call that doesn't arrive fails at once, for callers with a
-    pace of their own.
+    pace of their own, and each channel makes its own attempt to connect.
     """
     has_standbys = "," in address
     options: dict[str, Any] = {**dict([*KEEPALIVE, *_RECONNECT]), "grpc.enable_http_proxy": 0}
+    if not retries:
+        options |= dict([UNSHARED])
     if has_standbys:
         options |= dict(_WATCHFUL)
     if config := {**(_RETRY if retries else {}), **(_LEADER_ONLY if has_standbys else {})}:
