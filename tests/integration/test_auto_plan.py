@@ -15,14 +15,15 @@ from peerloom.errors import InvalidArgumentError
 
 JOB_LIMIT_S = 150.0
 LENT_BYTES = 212_000_000  # of which a worker takes some 100 MB itself, while the model needs 128 MB
-EPOCHS = 5
+EPOCHS = 8
 STEPS = EPOCHS * 16  # many more than are taken until it is cancelled, however late its watcher hears of them
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Embedded, Client]]:
-    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.5")
+    # Each checkpoint takes memory for as long as it is written, and its owner may look just then.
+    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "2")
     monkeypatch.setenv("PEERLOOM_NODE_MEMORY_LIMIT_BYTES", str(LENT_BYTES))
     with Embedded(tmp_path, (1, 1, 1)) as system, Client(system.address) as opened:
         yield system, opened
