@@ -15,7 +15,7 @@ class ProcessorTime:
 
     def __init__(self, pids: Mapping[str, int]) -> None:
         self._pids = pids
-        self._began_s, self._before = time.perf_counter(), self._now()
+        self._began_s, self._before = time.perf_counter(), seconds_used(pids)
 
     def share_beside_workers(self) -> float:
         """Of one core, what all but the workers have taken since it was made."""
@@ -25,18 +25,20 @@ class ProcessorTime:
     def ms_a_step(self, step_s: float) -> dict[str, float]:
         """Milliseconds by name since it was made, a step of `step_s` seconds; of the workers together."""
         steps = (time.perf_counter() - self._began_s) / step_s
-        now, before = self._now(), self._before
+        now, before = seconds_used(self._pids), self._before
         return {name: 1000 * (seconds - before.get(name, 0.0)) / steps for name, seconds in now.items()}
 
-    def _now(self) -> dict[str, float]:
-        used: dict[str, float] = defaultdict(float)
-        for name, pid in self._pids.items():
-            process = psutil.Process(pid)
-            used[name.rstrip("-0123456789")] += _seconds(process)
-            for child in process.children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    used[WORKERS] += _seconds(child)
-        return used
+
+def seconds_used(pids: Mapping[str, int]) -> dict[str, float]:
+    """Seconds so far by name, without its number; of all that these processes started, as workers."""
+    used: dict[str, float] = defaultdict(float)
+    for name, pid in pids.items():
+        process = psutil.Process(pid)
+        used[name.rstrip("-0123456789")] += _seconds(process)
+        for child in process.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                used[WORKERS] += _seconds(child)
+    return used
 
 
 def _seconds(process: psutil.Process) -> float:

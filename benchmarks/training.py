@@ -16,11 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from benchmarks.committed import seconds_between
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
-from benchmarks.processor_time import ProcessorTime
+from benchmarks.processor_time import ProcessorTime, seconds_used
 from benchmarks.wide_model import BATCH
 from peerloom.client.client import Client
 from peerloom.client.jobs import JobHandle
@@ -230,16 +228,20 @@ def _torchrun(system: Embedded, steps: int, warm_up: int) -> Run:
         first_s = time.perf_counter() - begin_s
         rate = process.stdout.readline().strip()
     if told != "first" or process.returncode:
-        command = " ".join(map(str, process.args)) if isinstance(process.args, list) else ""
+        command = " ".join(_torchrun_command(steps, warm_up))
         raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}")
     return Run(float(rate), first_s)
 
 
-def _torchrun_process(steps: int, warm_up: int) -> "subprocess.Popen[str]":
+def _torchrun_command(steps: int, warm_up: int) -> list[str]:
     torchrun = str(Path(sys.executable).parent / "torchrun")
-    command = [torchrun, "--standalone", f"--nproc-per-node={WORKERS}", "-m", "benchmarks.torchrun_script"]
+    script = ["-m", "benchmarks.torchrun_script", str(steps), str(warm_up)]
+    return [torchrun, "--standalone", f"--nproc-per-node={WORKERS}", *script]
+
+
+def _torchrun_process(steps: int, warm_up: int) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [*command, str(steps), str(warm_up)],
+        _torchrun_command(steps, warm_up),
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -251,21 +253,11 @@ def _torchrun_process(steps: int, warm_up: int) -> "subprocess.Popen[str]":
 def _wait_until_idle(system: Embedded) -> None:
     """Running agents are ready to fork workers: the last job's end must not burden the next run."""
     deadline_s = time.monotonic() + IDLE_LIMIT_S
-    before_s = _used_s(system)
+    before_s = sum(seconds_used(system.pids).values())
     while time.monotonic() < deadline_s:
         time.sleep(1.0)
-        now_s = _used_s(system)
+        now_s = sum(seconds_used(system.pids).values())
         if now_s - before_s < 0.1:
             return
         before_s = now_s
     raise SystemExit(f"the system was not idle within {IDLE_LIMIT_S:.0f} s")
-
-
-def _used_s(system: Embedded) -> float:
-    total_s = 0.0
-    for pid in system.pids.values():
-        parent = psutil.Process(pid)
-        for process in [parent, *parent.children(recursive=True)]:
-            times = process.cpu_times()
-            total_s += times.user + times.system
-    return total_s

@@ -3,10 +3,11 @@
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,14 @@ LIMIT_S = 60.0
 
 @dataclass
 class Behaviour(registry_pb2_grpc.RegistryServiceServicer):
-    """Does what `answer` does, once `gate` is open; streams two messages and fails the same way."""
+    """Does what `answer` does, once `gate` is open; streams `streamed`, and fails the same way.
+
+    `ended` once a stream has, in whatever way.
+    """
 
     answer: Callable[[], object] = lambda: None
+    streamed: Iterable[WatchNodesResponse] = tuple(WatchNodesResponse(sequence=number) for number in (1, 2))
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     entered: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -71,9 +77,12 @@ class Behaviour(registry_pb2_grpc.RegistryServiceServicer):
     async def WatchNodes(  # noqa: N802  # the schema's
         self, request: WatchNodesRequest, context: Any
     ) -> AsyncIterator[WatchNodesResponse]:
-        for number in (1, 2):
-            yield WatchNodesResponse(sequence=number)
-        self.answer()
+        try:
+            for message in self.streamed:
+                yield message
+            self.answer()
+        finally:
+            self.ended.set()
 
 
 def raise_it(error: Exception) -> Callable[[], None]:
@@ -183,45 +192,27 @@ async def test_connections_beyond_the_limit_are_closed_and_those_there_live_on(
         await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
 
 
-class Endless(registry_pb2_grpc.RegistryServiceServicer):
-    """Answers with a stream that ends with its reader."""
-
-    def __init__(self) -> None:
-        self.ended = asyncio.Event()
-
-    async def WatchNodes(  # noqa: N802  # the schema's
-        self, request: WatchNodesRequest, context: Any
-    ) -> AsyncIterator[WatchNodesResponse]:
-        try:
-            while True:
-                yield WatchNodesResponse(reason="x" * 100_000)
-        finally:
-            self.ended.set()
-
-
 @asynccontextmanager
-async def reading_endlessly() -> AsyncIterator[tuple[Endless, AsyncGenerator[WatchNodesResponse, None]]]:
-    """A servicer, and a stream of which the first answer was read."""
-    server, endless = Server(Endpoint("127.0.0.1:0"), [NAME]), Endless()
-    server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, endless)
-    async with server, peer_at(server.address) as peer:
-        await server.start({})
+async def reading_endlessly() -> AsyncIterator[tuple[Behaviour, AsyncGenerator[WatchNodesResponse, None]]]:
+    """What streams without end, and the stream, of which the first answer was read."""
+    async with serving() as (_, address, behaviour), peer_at(address) as peer:
+        behaviour.streamed = repeat(WatchNodesResponse(reason="x" * 100_000))
         async with aclosing(peer.stream(peer.stub.WatchNodes, WatchNodesRequest())) as stream:
             await anext(stream)
-            yield endless, stream
+            yield behaviour, stream
 
 
 async def test_a_reader_that_takes_nothing_is_left_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(send_watch, "SEND_LIMIT_S", 0.05)
-    async with reading_endlessly() as (endless, _), asyncio.timeout(LIMIT_S):
-        await endless.ended.wait()
+    async with reading_endlessly() as (behaviour, _):
+        await behaviour.ended.wait()
 
 
 async def test_a_reader_that_goes_in_the_middle_of_an_answer_is_no_crash() -> None:
     with capture_logs() as logs:
-        async with reading_endlessly() as (endless, stream), asyncio.timeout(LIMIT_S):
+        async with reading_endlessly() as (behaviour, stream):
             await stream.aclose()
-            await endless.ended.wait()
+            await behaviour.ended.wait()
     assert [each for each in logs if each["event"] == "call_crashed"] == []
 
 

@@ -116,9 +116,7 @@ class Registrar:
         if not free <= total <= MAX_SLOTS:
             shown = f"{free} free of {total}"
             raise InvalidArgumentError.of_field("slots", shown, f"free <= total <= {MAX_SLOTS}")
-        verdict = Beat.KEEP
-        if incarnation != record.incarnation:  # seldom: the hot path calls as little as it can
-            verdict = decisions.judge_beat(record.state, record.incarnation, incarnation)
+        verdict = decisions.judge_beat(record.state, record.incarnation, incarnation)
         member.hear(stream, self._clock.monotonic_s(), total, free)
         self.heartbeats += 1
         if verdict is Beat.ADOPT:

@@ -75,7 +75,7 @@ class Prober:
         if self._identity and time.time() > self._identity.current.renewal_s and self._identity.reload():
             self._channels = {}  # others may be asking over these still: they close when they are let go
         if address not in self._channels:
-            options = [("grpc.enable_http_proxy", 0), ("grpc.max_reconnect_backoff_ms", 500), UNSHARED]
+            options = [("grpc.enable_http_proxy", 0), ("grpc.max_reconnect_backoff_ms", 500), *UNSHARED]
             self._channels[address] = self._open(address, options)
         return self._channels[address]
 

@@ -63,7 +63,7 @@ _RECONNECT = [
 
 # Else gRPC keeps a connection that failed, with its wait of up to two seconds, for the next channel to the
 # same address: who tries anew with a channel of its own would only hear of that failure again.
-UNSHARED = ("grpc.use_local_subchannel_pool", 1)
+UNSHARED = [("grpc.use_local_subchannel_pool", 1)]
 
 # A leader that was frozen says for ever that it serves, so its connection has to be found dead, at about the
 # time when a standby takes its lease. gRPC sends one ping at a time: without the last option the keepalive's
@@ -87,7 +87,7 @@ def open_channel(
     has_standbys = "," in address
     options: dict[str, Any] = {**dict([*KEEPALIVE, *_RECONNECT]), "grpc.enable_http_proxy": 0}
     if not retries:
-        options |= dict([UNSHARED])
+        options |= dict(UNSHARED)
     if has_standbys:
         options |= dict(_WATCHFUL)
     if config := {**(_RETRY if retries else {}), **(_LEADER_ONLY if has_standbys else {})}:

@@ -22,6 +22,8 @@ from peerloom.kit.status import code_of, details_of, message_of
 
 _log = get_logger()
 ANONYMOUS = "anonymous"
+# What `read` gives after the last request.
+END = aio.EOF  # type: ignore[attr-defined]  # public in grpc.aio, and left out of grpc's stubs
 
 
 # What one owner's machines and people say counts as one voice; coordinators speak for themselves.
@@ -126,16 +128,13 @@ class CallInterceptor(aio.ServerInterceptor):  # type: ignore[type-arg]  # gener
                     principal, responses = admitted.principal, behaviour(_decoded(request, context), context)
                     async with aclosing(responses):
                         with SendWatch(method) as watch:
-                            time = watch.time
                             async for response in responses:
                                 if identity is not None and principal is not None:
                                     # A stream outlives the moment in which its caller was let in.
                                     check_not_revoked(principal, identity.revoked)
-                                watch.began_s = time()
-                                if not watch.is_set:
-                                    watch.set()
+                                watch.begin()
                                 await write(response)
-                                watch.began_s = None
+                                watch.end()
                 except Exception as error:
                     await _abort(context, error, method)
 
@@ -202,7 +201,7 @@ class _Requests:
 
     async def __anext__(self) -> Any:
         request = await self._read()
-        if request is aio.EOF:  # type: ignore[attr-defined]  # not in its stubs
+        if request is END:
             raise StopAsyncIteration
         if isinstance(request, _Undecodable):
             raise request.error()

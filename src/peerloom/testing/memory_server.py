@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import aio
 
+from peerloom.kit.interceptors import END
 from peerloom.testing.memory_network import Connection, MemoryNetwork, Order
 
 if TYPE_CHECKING:
@@ -203,8 +204,8 @@ class ServerCall:
             yield from_bytes(message)
 
     async def read(self) -> Any:
-        """The next message of a streamed request, aio.EOF after the last."""
-        return await anext(self._requests_read, aio.EOF)  # type: ignore[attr-defined]  # not in its stubs
+        """The next message of a streamed request, END after the last."""
+        return await anext(self._requests_read, END)
 
     async def write(self, response: Any) -> None:
         """One more message of a streamed answer."""

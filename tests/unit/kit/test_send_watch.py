@@ -33,14 +33,12 @@ def test_only_a_message_that_waits_for_too_long_ends_the_call(
         with SendWatch("method") as watch:
             try:
                 for message_s in takes_s:
-                    watch.began_s = watch.time()
-                    if not watch.is_set:
-                        watch.set()
+                    watch.begin()
                     await passed(message_s)
-                    watch.began_s = None
+                    watch.end()
                     await passed(pause_s)
             except asyncio.CancelledError:
-                return watch.time()
+                return loop.time()
         return None
 
     loop = VirtualLoop()
