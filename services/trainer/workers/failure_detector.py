@@ -2,12 +2,12 @@
 
 After the phi-accrual failure detector (Hayashibara et al., 2004): the next sign is expected within the
 mean of the recent intervals plus as many of their standard deviations as make a false alarm rare. So a
-busy machine, whose intervals vary, earns itself more patience. The longest one is left out: a worker that
-was frozen or cut off once is not to cost the others more when that comes again.
+busy machine, whose intervals vary, earns itself more patience. The longest few are left out: a worker that
+was frozen or cut off now and then is not to cost the others more when that comes again.
 """
 
 from collections import deque
-from math import sqrt
+from math import ceil, sqrt
 from statistics import fmean
 
 # A shorter one finds nobody sooner, for FLOOR_S, and takes more from the training beside it.
@@ -15,6 +15,7 @@ BEAT_INTERVAL_S = 0.2
 WINDOW = 200  # intervals remembered: 40 s; longer is steadier and learns later
 MIN_SAMPLES = 10
 DEVIATIONS = 8.0
+RARE = 1 / 40  # such a part of the intervals, the longest, is no habit: five in 40 s
 # A pause of a second is no sign of death, however steady the beats were; it bounds how fast a frozen
 # worker is found, and how often a busy machine alarms falsely.
 FLOOR_S = 1.0
@@ -26,7 +27,7 @@ def suspicion_timeout_s(intervals_s: "deque[float]") -> float:
     """Seconds without a sign of life after which a worker is suspected, between 1 and 10."""
     if len(intervals_s) < MIN_SAMPLES:
         return UNKNOWN_S
-    usual_s = sorted(intervals_s)[:-1]
+    usual_s = sorted(intervals_s)[: -ceil(RARE * len(intervals_s))]
     mean_s = fmean(usual_s)
     deviation_s = sqrt(fmean((interval_s - mean_s) ** 2 for interval_s in usual_s))  # pstdev is slow
     expected_s = mean_s + DEVIATIONS * deviation_s
