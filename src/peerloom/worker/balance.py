@@ -5,12 +5,13 @@ same numbers, so all change at the same step, and nobody has to be asked.
 """
 
 import math
+from collections import deque
 
 import torch
 
 from peerloom.kit.logs import get_logger
 from peerloom.worker.group.process_group import Group, all_gather_rows
-from peerloom.worker.shares import shares_for, why_divide_anew
+from peerloom.worker.shares import MEASUREMENTS_MOST, divide_anew
 
 WINDOW_S = 2.0  # shorter ones follow noise; longer ones follow a machine that has become slower too late
 BATCHES_MIN, BATCHES_MAX = 10, 1000
@@ -24,6 +25,7 @@ class Balance:
         self.shares = shares
         self._told: list[int] = []
         self._is_fixed = is_fixed or len(shares) < 2
+        self._measured: deque[list[float]] = deque(maxlen=MEASUREMENTS_MOST)  # with these shares
         self._due = BATCHES_MIN
         self._batches = self._samples = 0
         self._step_s = self._compute_s = 0.0
@@ -53,11 +55,12 @@ class Balance:
         if window_s < WINDOW_S:
             self._due = self._batches + batches
             return
-        seconds = [float(row[0]) for row in rows]
-        reason = why_divide_anew(self.shares, seconds)
-        if reason:
-            self.shares = shares_for(seconds)
-            _log.info("batch_divided", shares=self.shares, reason=reason)
+        self._measured.append([float(row[0]) for row in rows])
+        division = divide_anew(self.shares, list(self._measured))
+        if division.reason:
+            self.shares = division.shares
+            self._measured.clear()
+            _log.info("batch_divided", shares=self.shares, reason=division.reason)
         self._restart(batches)
 
     def _restart(self, due: int) -> None:

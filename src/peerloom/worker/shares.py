@@ -1,11 +1,16 @@
 """How a batch is divided among unequal workers, and when another division is worth taking."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
+from dataclasses import dataclass
+from statistics import fmean, median
 
 SCALE = 10_000  # shares are whole numbers; this is their resolution
 CUT_WORTH = 1.5  # slots of less different speeds get as much of a model: measuring them is coarse
-GAIN_WORTH = 1.03  # a step must become this much shorter; less is noise, and other sums round differently
+GAIN_WORTH = 1.03  # a step must become this much shorter; for less, sums need not round differently
+# One measurement must promise a step so much shorter, several in a row their part of it each: equal workers
+# differ by some per cent for seconds, by whatever else their machines do, and then by as much the other way.
+GAIN_AT_ONCE = 1.12
+MEASUREMENTS_MOST = 5  # more follow a machine that has become slower too late
 
 
 def shares_for(seconds_per_sample: Sequence[float]) -> list[int]:
@@ -19,20 +24,41 @@ def shares_for(seconds_per_sample: Sequence[float]) -> list[int]:
     return [max(1, round(SCALE * speed / max(speeds))) for speed in speeds]
 
 
-def why_divide_anew(shares: Sequence[int], seconds_per_sample: Sequence[float]) -> str:
-    """Why other shares are wanted; "" when the present ones are good enough or a speed is unknown (0).
+@dataclass(frozen=True)
+class Division:
+    """Shares by rank; and why they are others than before, or ""."""
+
+    shares: list[int]
+    reason: str = ""
+
+
+def divide_anew(shares: Sequence[int], measured: Sequence[Sequence[float]]) -> Division:
+    """Better shares, if there are; the present ones where a speed is unknown (0).
+
+    `measured` are the seconds a sample of each worker, the newest measurement last. The newest n of them,
+    taken together, must promise a step shorter by GAIN_AT_ONCE / n, and by GAIN_WORTH.
+    """
+    for count in range(1, len(measured) + 1):
+        newest = measured[-count:]
+        if any(seconds <= 0 for row in newest for seconds in row):
+            break
+        seconds_per_sample = [fmean(each) for each in zip(*newest, strict=True)]
+        gain = _gain(shares, seconds_per_sample)
+        if gain >= max(GAIN_WORTH, 1 + (GAIN_AT_ONCE - 1) / count):
+            reason = f"the workers' speeds differ: steps can be {gain:.2f} times as fast with other shares"
+            return Division(shares_for(seconds_per_sample), reason)
+    return Division(list(shares))
+
+
+def _gain(shares: Sequence[int], seconds_per_sample: Sequence[float]) -> float:
+    """How many times as fast steps can be.
 
     A step takes as long as its slowest worker: max(share * seconds a sample). The best division takes
     1 / sum(1 / seconds a sample), so that all end together.
     """
-    if len(shares) < 2 or any(seconds <= 0 for seconds in seconds_per_sample):
-        return ""
     total = sum(shares)
     now_s = max(share / total * s for share, s in zip(shares, seconds_per_sample, strict=True))
-    best_s = 1.0 / sum(1.0 / s for s in seconds_per_sample)
-    if now_s < GAIN_WORTH * best_s:
-        return ""
-    return f"the workers' speeds differ: steps can be {now_s / best_s:.2f} times as fast with other shares"
+    return now_s * sum(1.0 / s for s in seconds_per_sample)
 
 
 def stage_shares(worker_ids: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
@@ -49,4 +75,4 @@ def first_shares(worker_ids: Sequence[str], seconds_per_sample: Mapping[str, flo
     """Shares to begin a generation with: equal ones unless the known speeds say that others are worth it."""
     seconds = [seconds_per_sample.get(worker_id, 0.0) for worker_id in worker_ids]
     shares, known = [1] * len(seconds), [s for s in seconds if s > 0]
-    return shares_for(seconds) if why_divide_anew([1] * len(known), known) else shares
+    return shares_for(seconds) if known and divide_anew([1] * len(known), [known]).reason else shares

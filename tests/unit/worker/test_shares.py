@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from peerloom.worker.balance import BATCHES_MAX, BATCHES_MIN, Balance, batches_until_next
 from peerloom.worker.schedule import split_batch
-from peerloom.worker.shares import GAIN_WORTH, first_shares, shares_for, stage_shares, why_divide_anew
+from peerloom.worker.shares import (
+    GAIN_AT_ONCE,
+    MEASUREMENTS_MOST,
+    divide_anew,
+    first_shares,
+    shares_for,
+    stage_shares,
+)
 
 
 def test_a_worker_of_a_third_of_the_speed_gets_a_third_of_a_share() -> None:
@@ -16,16 +23,34 @@ def test_a_worker_of_a_third_of_the_speed_gets_a_third_of_a_share() -> None:
 
 
 def test_equal_speeds_are_left_alone() -> None:
-    assert why_divide_anew([1, 1], [0.001, 0.00105]) == ""
+    assert divide_anew([1, 1], [[0.001, 0.00105]] * MEASUREMENTS_MOST).shares == [1, 1]
 
 
-def test_a_slow_worker_is_worth_a_new_division() -> None:
+def test_a_slow_worker_is_worth_a_new_division_at_once() -> None:
     """Equal thirds: a step takes 3/3 = 1 unit; at best 1 / (1 + 1 + 1/3) = 3/7: 2.33 times as fast."""
-    assert "2.33 times" in why_divide_anew([1, 1, 1], [1.0, 1.0, 3.0])
+    division = divide_anew([1, 1, 1], [[1.0, 1.0, 3.0]])
+    assert "2.33 times" in division.reason
+    assert division.shares == [10_000, 10_000, 3333]
+
+
+def test_a_small_difference_must_be_seen_for_longer() -> None:
+    """Equal shares take 1.13 / 2, the best 1.13 / 2.13: a gain of 1.065, which two measurements promise."""
+    assert divide_anew([1, 1], [[1.0, 1.13]]).reason == ""
+    assert divide_anew([1, 1], [[1.0, 1.13]] * 2).shares == [10_000, 8850]
+
+
+def test_what_is_slower_now_and_then_is_not_slower() -> None:
+    """Each is 10 % slower than the other in turn: of one measurement a gain of 1.05, of two in a row none."""
+    assert divide_anew([1, 1], [[1.0, 1.1], [1.1, 1.0]] * 2 + [[1.0, 1.1]]).reason == ""
+
+
+def test_what_has_become_slower_is_divided_by_what_it_is_now() -> None:
+    assert divide_anew([1, 1], [[1.0, 1.0]] * 3 + [[1.0, 2.0]]).shares == [10_000, 5000]
 
 
 def test_an_unmeasured_worker_puts_the_question_off() -> None:
-    assert why_divide_anew([1, 1], [1.0, 0.0]) == ""
+    assert divide_anew([1, 1], [[1.0, 0.0]]).reason == ""
+    assert divide_anew([1, 1], [[1.0, 0.0], [1.0, 1.07]]).reason == "", "only the newest counts"
 
 
 def test_a_newcomer_counts_as_a_middling_worker_beside_the_known_ones() -> None:
@@ -47,7 +72,7 @@ def test_a_pipeline_is_cut_by_speeds_only_where_they_differ_by_half() -> None:
 @given(st.lists(st.floats(1e-5, 1e-2), min_size=2, max_size=8))
 def test_the_proportional_division_is_never_worth_another(seconds: list[float]) -> None:
     if max(seconds) < 100 * min(seconds):
-        assert why_divide_anew(shares_for(seconds), seconds) == ""
+        assert divide_anew(shares_for(seconds), [seconds] * MEASUREMENTS_MOST).reason == ""
 
 
 @pytest.mark.parametrize("count", [1, 7, 32, 1000])
@@ -75,9 +100,8 @@ def test_measuring_and_dividing_again_comes_to_rest_near_the_best_division(
         counts = split_batch(batch, shares)
         times = [fixed + count * each for (fixed, each), count in zip(workers, counts, strict=True)]
         seconds = [time / count if count else 0.0 for time, count in zip(times, counts, strict=True)]
-        if why_divide_anew(shares, seconds):
-            shares = shares_for(seconds)
-    assert max(times) <= 1.02 * GAIN_WORTH * sum(times) / len(times)
+        shares = divide_anew(shares, [seconds]).shares
+    assert max(times) <= 1.02 * GAIN_AT_ONCE * sum(times) / len(times)
 
 
 def test_the_next_look_comes_after_two_seconds_of_steps() -> None:
