@@ -32,10 +32,13 @@ class ProcessorTime:
 def seconds_used(pids: Mapping[str, int]) -> dict[str, float]:
     """Seconds so far by name, without its number; of all that these processes started, as workers."""
     used: dict[str, float] = defaultdict(float)
+    started = set[psutil.Process]()
     for name, pid in pids.items():
         process = psutil.Process(pid)
         used[name.rstrip("-0123456789")] += _seconds(process)
-        for child in process.children(recursive=True):
+        started.update(process.children(recursive=True))
+    for child in started:  # one of these processes may have started the others
+        if child.pid not in pids.values():
             with suppress(psutil.NoSuchProcess):
                 used[WORKERS] += _seconds(child)
     return used
