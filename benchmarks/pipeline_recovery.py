@@ -68,21 +68,22 @@ def _kills(client: Client, count: int) -> tuple[list[float], list[float]]:
     job = client.train("emulated", epochs=10_000, arguments=_arguments(50), **settings)
     times: list[float] = []
     lost_steps: list[float] = []
-    killed_s, newest, quiet = 0.0, 0, 0
+    killed_s, newest, quiet, generation = 0.0, 0, 0, 0
     for event in job.watch():
         if isinstance(event, GenerationFormed) and killed_s:
             lost_steps.append(newest - event.first_step if newest > event.first_step else 0)
-            newest, quiet = min(newest, event.first_step), -1
+            newest, quiet, generation = min(newest, event.first_step), 0, event.generation
         elif isinstance(event, StepCommitted):
-            if killed_s and quiet < 0:
-                times.append(time.monotonic() - killed_s)
+            if killed_s and event.generation == generation:
+                assert event.time is not None, "the trainer stamps each event"
+                times.append(event.time.timestamp() - killed_s)
                 print(f"   {len(times)} of {count}: {1000 * times[-1]:.0f} ms", flush=True)
                 killed_s = 0.0
             newest, quiet = event.step, quiet + 1
             if len(times) == count:
                 break
             if not killed_s and quiet >= STEPS_BETWEEN and _is_whole(job.status()):
-                killed_s = _kill(job, len(times) % STAGES)
+                killed_s, generation = _kill(job, len(times) % STAGES), 0
     job.cancel()
     return times, lost_steps
 
@@ -96,7 +97,7 @@ def _is_whole(job: Job) -> bool:
 def _kill(job: JobHandle, stage: int) -> float:
     living = [w for w in job.status().workers if not w.ended and w.shadow is not None]
     process = process_of(next(worker.id for worker in living if worker.rank == stage))
-    begin_s = time.monotonic()
+    begin_s = time.time()
     process.kill()
     return begin_s
 

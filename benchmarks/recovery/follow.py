@@ -40,9 +40,11 @@ def tell(event: JobEvent) -> dict[str, object]:
     match event:
         case GenerationFormed():
             workers = [[worker.id, worker.node_name] for worker in event.workers]
-            return {**told, "workers": workers, "step": event.first_step}
+            number = event.generation
+            return {**told, "workers": workers, "step": event.first_step, "generation": number}
         case StepCommitted():
-            return {**told, "step": event.step, "step_s": event.step_s}
+            number = event.generation
+            return {**told, "step": event.step, "step_s": event.step_s, "generation": number}
         case StateChanged():
             return {**told, "text": str(event), "final": event.is_final}
         case _:

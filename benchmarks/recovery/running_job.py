@@ -28,13 +28,14 @@ FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of 
 class Seen:
     """One event; `at_s` is the trainer's stamp in seconds since the epoch.
 
-    `workers` are the id and the node of each in a generation, by rank, and `step` is the one it begins from;
-    else `step` is the committed one, and `step_s` what it took.
+    `workers` are the id and the node of each in a `generation`, by rank, and `step` is the one that it begins
+    from; else `step` is the one that it committed, and `step_s` what it took.
     """
 
     at_s: float
     kind: str
     workers: tuple[tuple[str, str], ...] = ()
+    generation: int = 0
     step: int = 0
     step_s: float = 0.0
     text: str = ""
@@ -113,11 +114,11 @@ class RunningJob:
 
     def recovered_at_s(self, worker: str, moment_s: float) -> float | None:
         """When the first step of a generation without the worker was committed; None: not yet."""
-        is_without = False
+        without = set[int]()
         for event in self.after(moment_s):
-            if event.kind == "GenerationFormed":
-                is_without = worker not in {one for one, _ in event.workers}
-            if is_without and event.kind == "StepCommitted":
+            if event.kind == "GenerationFormed" and worker not in {one for one, _ in event.workers}:
+                without.add(event.generation)
+            if event.kind == "StepCommitted" and event.generation in without:
                 return event.at_s
         return None
 

@@ -69,7 +69,7 @@ class ForgetfulTrainer(TrainerServiceServicer):
         yield configure(1, 1)
         async for request in heard:
             word = str(request.WhichOneof("message"))
-            if word == "step" and request.step.step == 3:
+            if any(step.step == 3 for step in request.steps.steps):
                 yield configure(2, 1)
             if word not in ("aborted", "ready"):
                 continue

@@ -26,18 +26,33 @@ def job_of(*events: dict[str, Any]) -> RunningJob:
     return job
 
 
-def formed(at_s: float, *workers: str, first: int = 0) -> dict[str, Any]:
+def formed(at_s: float, *workers: str, first: int = 0, number: int = 1) -> dict[str, Any]:
     told = [[worker, "node"] for worker in workers]
-    return {"at_s": at_s, "kind": "GenerationFormed", "workers": told, "step": first}
+    return {
+        "at_s": at_s,
+        "kind": "GenerationFormed",
+        "workers": told,
+        "step": first,
+        "generation": number,
+    }
 
 
-def step(at_s: float, number: int) -> dict[str, Any]:
-    return {"at_s": at_s, "kind": "StepCommitted", "step": number, "step_s": 0.02}
+def step(at_s: float, number: int, generation: int = 1) -> dict[str, Any]:
+    told = {"at_s": at_s, "kind": "StepCommitted", "step": number, "step_s": 0.02}
+    return {**told, "generation": generation}
 
 
 def test_a_job_has_recovered_with_the_first_step_without_the_victim() -> None:
-    """A step that was under way when the victim was struck doesn't count."""
-    job = job_of(formed(1, "a", "b"), step(2, 1), step(3.1, 2), formed(3.2, "a"), step(3.3, 3), step(3.4, 4))
+    """A step that was under way when the victim was struck doesn't count, whenever it is told."""
+    told = (
+        step(2, 1),
+        step(3.1, 2),
+        formed(3.2, "a", number=2),
+        step(3.25, 3),
+        step(3.3, 4, 2),
+        step(3.4, 5, 2),
+    )
+    job = job_of(formed(1, "a", "b"), *told)
     assert job.recovered_at_s("b", 3.0) == 3.3
     assert job.recovered_at_s("a", 3.0) is None
 

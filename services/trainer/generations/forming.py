@@ -15,6 +15,7 @@ from peerloom.services.trainer.jobs.stage_entries import stage_starts
 from peerloom.services.trainer.jobs.sync_entries import for_workers
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
+from peerloom.services.trainer.workers.decisions import REPORT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.state import Lost
@@ -112,7 +113,8 @@ class Former:
 
     def _boundary_ahead(self) -> int:
         step_s = self._record.last_step_s
-        ahead = math.ceil(POLITE_LEAD_S / max(step_s, SHORTEST_STEP_S)) if step_s else 0
+        lead_s = REPORT_INTERVAL_S + POLITE_LEAD_S  # the workers have made more steps than they have told
+        ahead = math.ceil(lead_s / max(step_s, SHORTEST_STEP_S)) if step_s else 0
         return int(self._record.job.progress.step) + max(ahead, POLITE_LEAD_STEPS)
 
     def _configure(

@@ -41,7 +41,7 @@ class EventLog:
         self.durable = Durable(last_sequence, job.progress.step, job.progress.epoch)
         self.changed = asyncio.Condition()
         self._job_id = job.job_id
-        self._sequence = last_sequence
+        self._sequence, self._newest_s = last_sequence, 0.0
         self._appended = self._taken = self._written = 0
         self._events: list[WatchJobResponse] = []
         self._recent: deque[WatchJobResponse] = deque(maxlen=RECENT_EVENTS)
@@ -56,18 +56,22 @@ class EventLog:
         evidence: Iterable[Evidence] = (),
         secrets: Mapping[str, str] = NO_SECRETS,
         *,
+        age_s: float = 0.0,
         is_routine: bool = False,
     ) -> None:
         """Puts a change of the record, its event (numbered and timed here) and evidence in the next write.
 
-        `secrets` of workers, by id, go there too: they are no part of the record, which clients may see.
-        Without an event the change itself is written all the same. Nobody acts on what `is_routine`.
+        It happened `age_s` seconds ago, but not before the event before it. `secrets` of workers, by id, go
+        there too: they are no part of the record, which clients may see. Without an event the change itself
+        is written all the same. Nobody acts on what `is_routine`.
         """
         self._appended += 1
         if event is not None:
             self._sequence += 1
             event.sequence, event.job_id = self._sequence, self._job_id
-            event.time.CopyFrom(to_timestamp(self._clock.wall_s()))
+            now_s = self._clock.wall_s()
+            self._newest_s = max(now_s - age_s, min(self._newest_s, now_s))
+            event.time.CopyFrom(to_timestamp(self._newest_s))
             self._events.append(event)
         self._evidence.extend(evidence)
         self._secrets.update(secrets)

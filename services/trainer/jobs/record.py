@@ -194,20 +194,20 @@ class JobRecord(RecordedJob):
             self._append()
 
     # Progress: each step and epoch enters once, however often it is reported
-    def step_committed(self, step: StepProgress) -> None:
-        """A step was committed; one that is known already is passed over."""
+    def step_committed(self, step: StepProgress, age_s: float = 0.0) -> None:
+        """A step was committed, so many seconds ago; one that is known already is passed over."""
         job = self._job
         if step.step <= job.progress.step:
             return  # sent again after the session was broken
         if not job.HasField("first_step_time"):
-            job.first_step_time.CopyFrom(to_timestamp(self._clock.wall_s()))
+            job.first_step_time.CopyFrom(to_timestamp(self._clock.wall_s() - age_s))
         past = job.progress.samples_per_s or step.samples_per_s
         job.progress.samples_per_s = RATE_WINDOW * past + (1 - RATE_WINDOW) * step.samples_per_s
         job.progress.step, job.progress.loss, self.last_step_s = step.step, step.loss, step.step_s
         for name, value in step.metrics.items():
             job.progress.metrics[name] = value
         sample_ledger.add_step(job.ledger, step)
-        self._append(WatchJobResponse(step=step), is_routine=True)
+        self._append(WatchJobResponse(step=step), age_s=age_s, is_routine=True)
 
     def epoch_committed(self, epoch: EpochProgress) -> None:
         """An epoch is complete; one that is known already is passed over."""

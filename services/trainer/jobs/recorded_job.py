@@ -68,7 +68,8 @@ class RecordedJob:
         evidence: Iterable[Evidence] = (),
         secrets: Mapping[str, str] = NO_SECRETS,
         *,
+        age_s: float = 0.0,
         is_routine: bool = False,
     ) -> None:
         self._snapshot = None
-        self.log.append(event, evidence, secrets, is_routine=is_routine)
+        self.log.append(event, evidence, secrets, age_s=age_s, is_routine=is_routine)

@@ -15,6 +15,8 @@ from peerloom.services.trainer.workers.state import (
     Working,
 )
 
+# A worker gathers its steps for so long: nobody acts on one at once, and they aren't written more often.
+REPORT_INTERVAL_S = 0.2
 _REASON_CHARACTERS = 400
 # Only from these do we expect signs of life at a known pace.
 OBSERVED = (Working, Leaving)

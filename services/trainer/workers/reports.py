@@ -48,6 +48,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerMeasured,
     WorkerPrepared,
     WorkerSessionRequest,
+    WorkerSteps,
 )
 
 MAX_NAME_CHARACTERS = 63
@@ -62,8 +63,8 @@ def why_not_said(job: Job, request: WorkerSessionRequest) -> str:
     match request.WhichOneof("message"):
         case "prepared":
             return why_not_prepared(job, request.prepared)
-        case "step":
-            return _why_not_step(job, request.step)
+        case "steps":
+            return _why_not_steps(request.steps)
         case "epoch":
             return _why_not_epoch(job, request.epoch)
         case "checkpoint":
@@ -176,7 +177,14 @@ def last_words(workers: Sequence[WorkerState]) -> list[WorkerFinished]:
     return [word for word in said if word is not None]
 
 
-def _why_not_step(job: Job, step: StepProgress) -> str:
+def _why_not_steps(said: WorkerSteps) -> str:
+    if len(said.steps) == len(said.ages_s) and all(0 <= age_s <= MAX_FIGURE for age_s in said.ages_s):
+        return ""
+    return f"it reports {len(said.steps)} steps, of which not each has an age"
+
+
+def why_not_step(job: Job, step: StepProgress) -> str:
+    """What can't be true of a step that a worker reports, after all those that are entered."""
     per_epoch, whole, samples = steps_per_epoch(job), step_samples(job), job.ledger.training_samples
     if step.step <= job.progress.step:
         return ""  # told again after its session broke; it isn't entered

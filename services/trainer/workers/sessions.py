@@ -12,10 +12,16 @@ from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.services.trainer.jobs.script_runs import noted_exit
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import SAYS, AuditKeeper
+from peerloom.services.trainer.workers.decisions import REPORT_INTERVAL_S
 from peerloom.services.trainer.workers.failure_detector import BEAT_INTERVAL_S
 from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
-from peerloom.services.trainer.workers.reports import why_not_finished, why_not_said, why_not_together
+from peerloom.services.trainer.workers.reports import (
+    why_not_finished,
+    why_not_said,
+    why_not_step,
+    why_not_together,
+)
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.state import Leaving, Lost, Silent, WorkerState
 from peerloom.v1.trainer_pb2 import (
@@ -28,10 +34,11 @@ from peerloom.v1.trainer_pb2 import (
     WorkerFinished,
     WorkerSessionRequest,
     WorkerSessionResponse,
+    WorkerSteps,
 )
 
 # These change no worker's phase: nothing is to be decided anew.
-_ROUTINE = ("step", "epoch", "beat", "checkpoint", "entry", "measured", *SAYS)
+_ROUTINE = ("epoch", "beat", "checkpoint", "entry", "measured", *SAYS)
 
 
 class WorkerSessions:
@@ -108,6 +115,7 @@ class WorkerSessions:
             spec=self._record.job.spec,
             beat_interval_s=BEAT_INTERVAL_S,
             checkpoint_interval_s=self._checkpoint_interval_s,
+            report_interval_s=REPORT_INTERVAL_S,
         )
         self._pool.send(hello.worker_id, WorkerSessionResponse(prepare=prepare))
         if isinstance(state.phase, Leaving | Silent) and hello.generation:
@@ -139,22 +147,33 @@ class WorkerSessions:
         self._pool.heard(worker_id)
         kind = request.WhichOneof("message")
         # Others may make the steps again that one reports who was left behind; it reports anew when it works.
-        if kind in ("step", "epoch") and state.is_left_behind:
-            self._pool.note(state.reached(request.step.step))
+        if kind == "epoch" and state.is_left_behind:
+            pass
         elif reason := why_not_said(self._record.job, request):
             self._pool.refuse(worker_id, reason)
+        elif kind == "steps":
+            self._steps(worker_id, request.steps)
         elif kind in _ROUTINE:
             self._routine(state, request)
         else:
             self._turn(state, request)
 
+    def _steps(self, worker_id: str, said: WorkerSteps) -> None:
+        for step, age_s in zip(said.steps, said.ages_s, strict=True):
+            state = self._pool.state_of(worker_id)
+            if state is None or isinstance(state.phase, Lost):
+                return
+            if not state.is_left_behind:
+                if reason := why_not_step(self._record.job, step):
+                    self._pool.refuse(worker_id, reason)
+                    return
+                self._record.step_committed(step, age_s)
+                self._tuner.stepped(step)
+                self._planner.stepped(step)
+            self._pool.note(state.reached(step.step))
+
     def _routine(self, state: WorkerState, request: WorkerSessionRequest) -> None:
         match request.WhichOneof("message"):
-            case "step":
-                self._pool.note(state.reached(request.step.step))
-                self._record.step_committed(request.step)
-                self._tuner.stepped(request.step)
-                self._planner.stepped(request.step)
             case "epoch":
                 self._record.epoch_committed(request.epoch)
             case "beat":

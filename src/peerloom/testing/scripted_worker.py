@@ -199,18 +199,18 @@ class ScriptedWorker:
         assert state is not None, "the task is loaded"
         session.set_position(state.step, config.generation)
         session.say(WorkerSessionRequest(ready=WorkerReady(generation=config.generation)))
-        session.set_reporting(config.rank == 0)
+        session.progress.set_reporting(config.rank == 0)
         while True:
             member.check(state.step)
             if state.evaluated < state.step // self._steps_per_epoch:
                 await member.gather(f"evaluate {state.evaluated + 1}", None, config.collective_timeout_s)
                 state.evaluated += 1
                 epoch, metric = state.evaluated, self._script.score(state)
-                session.report(
+                session.progress.add(
                     EpochProgress(epoch=epoch, metric_name=self._script.metric_name, metric=metric)
                 )
             elif state.step < self._total_steps:
-                session.report(await self._step(member, config, state))
+                session.progress.add(await self._step(member, config, state))
                 session.set_position(state.step, config.generation)
                 self._save_when_due(config)
             else:

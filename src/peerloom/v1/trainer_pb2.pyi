@@ -2916,7 +2916,7 @@ class WorkerSessionRequest(_message.Message):
 
     HELLO_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     FINISHED_FIELD_NUMBER: _builtins.int
     ABORTED_FIELD_NUMBER: _builtins.int
@@ -2941,8 +2941,8 @@ class WorkerSessionRequest(_message.Message):
         """It is in the group and about to make its first step."""
 
     @_builtins.property
-    def step(self) -> Global___StepProgress:
-        """Rank 0 reports a committed step."""
+    def steps(self) -> Global___WorkerSteps:
+        """Rank 0 reports committed steps."""
 
     @_builtins.property
     def epoch(self) -> Global___EpochProgress:
@@ -3009,7 +3009,7 @@ class WorkerSessionRequest(_message.Message):
         *,
         hello: Global___WorkerHello | None = ...,
         ready: Global___WorkerReady | None = ...,
-        step: Global___StepProgress | None = ...,
+        steps: Global___WorkerSteps | None = ...,
         epoch: Global___EpochProgress | None = ...,
         finished: Global___WorkerFinished | None = ...,
         aborted: Global___WorkerAborted | None = ...,
@@ -3026,15 +3026,45 @@ class WorkerSessionRequest(_message.Message):
         refusal: Global___WorkerRefusal | None = ...,
         measured: Global___WorkerMeasured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "steps", b"steps", "unrepeatable", b"unrepeatable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "step", b"step", "unrepeatable", b"unrepeatable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "steps", b"steps", "unrepeatable", b"unrepeatable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "step", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal", "measured"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "steps", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal", "measured"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___WorkerSessionRequest: _TypeAlias = WorkerSessionRequest  # noqa: Y015
+
+@_typing.final
+class WorkerSteps(_message.Message):
+    """Steps that were committed, in order, at most 200. A worker gathers them for as long as the trainer told it to: one of
+    a few milliseconds is not worth a message.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: _builtins.int
+    AGES_S_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepProgress]: ...
+    @_builtins.property
+    def ages_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """For how long each of them had been committed when this was sent, in seconds."""
+
+    def __init__(
+        self,
+        *,
+        steps: _abc.Iterable[Global___StepProgress] | None = ...,
+        ages_s: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ages_s", b"ages_s", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkerSteps: _TypeAlias = WorkerSteps  # noqa: Y015
 
 @_typing.final
 class WorkerMeasured(_message.Message):
@@ -3838,10 +3868,13 @@ class PrepareWorker(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     BEAT_INTERVAL_S_FIELD_NUMBER: _builtins.int
     CHECKPOINT_INTERVAL_S_FIELD_NUMBER: _builtins.int
+    REPORT_INTERVAL_S_FIELD_NUMBER: _builtins.int
     beat_interval_s: _builtins.float
     """How often to send a beat, in seconds."""
     checkpoint_interval_s: _builtins.float
     """How often rank 0 stores a checkpoint, in seconds; 0: never."""
+    report_interval_s: _builtins.float
+    """How often to report steps, in seconds; 0: each at once."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What to train."""
@@ -3852,10 +3885,11 @@ class PrepareWorker(_message.Message):
         spec: Global___JobSpec | None = ...,
         beat_interval_s: _builtins.float = ...,
         checkpoint_interval_s: _builtins.float = ...,
+        report_interval_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "checkpoint_interval_s", b"checkpoint_interval_s", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "checkpoint_interval_s", b"checkpoint_interval_s", "report_interval_s", b"report_interval_s", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -253,7 +253,7 @@ class TrainingWorker:
         session.set_position(training.state.step, config.generation)
         if joining.catch_up is None:
             self._say_ready(group)
-        session.set_reporting(group.rank == 0)
+        session.progress.set_reporting(group.rank == 0)
         shares = list(config.batch_shares) or [1] * config.world_size
         is_own = isinstance(training, FederatedTraining | StaleTraining)
         is_fixed = self._beginning.spec.equal_shares or is_own
@@ -273,7 +273,7 @@ class TrainingWorker:
                 measuring.after_step(share * training.schedule.batch_size)
 
         try:
-            train_generation(training, group, joining, balance, session.report, on_step, self._auditor)
+            train_generation(training, group, joining, balance, session.progress.add, on_step, self._auditor)
         finally:
             if measuring is not None:
                 measuring.close()

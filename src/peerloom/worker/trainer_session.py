@@ -19,12 +19,10 @@ from peerloom.v1.trainer_pb2 import (
     Checkpoint,
     ConfigureGeneration,
     EndWorker,
-    EpochProgress,
     OrderAudits,
     PrepareWorker,
     SaveState,
     StageShadow,
-    StepProgress,
     WorkerBeat,
     WorkerHello,
     WorkerLeaving,
@@ -33,8 +31,8 @@ from peerloom.v1.trainer_pb2 import (
     WorkerStaying,
 )
 from peerloom.worker.assignment import Assignment
-from peerloom.worker.kept_progress import KeptProgress
 from peerloom.worker.leading_trainer import leading_trainer, leave_deposed
+from peerloom.worker.progress_reports import ProgressReports
 from peerloom.worker.session_ground import SessionGround
 from peerloom.worker.store_entries import EntriesByGeneration
 
@@ -78,7 +76,6 @@ class TrainerSession:
         self._on_order = on_order
         self._orphan_timeout_s = orphan_timeout_s
         self._lock = threading.RLock()  # a signal may interrupt its holder and need it
-        self.progress = KeptProgress()
         self._last_word: WorkerSessionRequest | None = None
         self._leaving: WorkerSessionRequest | None = None
         self.measured: WorkerSessionRequest | None = None  # said again to a trainer that was started anew
@@ -87,9 +84,10 @@ class TrainerSession:
         self._shadow: StageShadow | None = None
         self._beat_interval_s = 0.0
         self._beaten_s = 0.0
-        self._reports = self._is_over = False
+        self._is_over = False
         self._ground = ground or SessionGround()
         self._loop = self._ground.loop
+        self.progress = ProgressReports(self._loop, self._put)
         self._outbox: asyncio.Queue[WorkerSessionRequest] | None = None
         self._thread = threading.Thread(target=self._run, name="session", daemon=True)
 
@@ -109,34 +107,12 @@ class TrainerSession:
         """What the beats say of the copy that this worker keeps of another stage."""
         self._shadow = shadow
 
-    def set_reporting(self, reports: bool) -> None:
-        """Whether this worker is the one that reports progress; it then sends what is not yet stored."""
-        with self._lock:
-            self._reports = reports
-        for message in self.progress.pending() if reports else ():
-            self._post(message)
-
-    def report(self, progress: StepProgress | EpochProgress) -> None:
-        """Keeps a step's or epoch's progress until it is stored; sends it if this worker reports."""
-        is_step = isinstance(progress, StepProgress)
-        message = WorkerSessionRequest(step=progress) if is_step else WorkerSessionRequest(epoch=progress)  # type: ignore[arg-type]  # each arm has its type
-        with self._lock:
-            self.progress.add(message)
-            reports = self._reports
-        if reports:
-            self._post(message)
-
-    def tell_progress(self) -> None:
-        """Sends what isn't stored yet, whoever reported until now: that worker may be lost."""
-        for message in () if self._reports else self.progress.pending():
-            self._post(message)
-
     def report_checkpoint(self, checkpoint: Checkpoint) -> None:
         """A checkpoint is stored with our agent. If the stream is broken just now, the next one will do.
 
         The steps that it contains come first.
         """
-        self.tell_progress()
+        self.progress.tell_all()
         self._post(WorkerSessionRequest(checkpoint=checkpoint))
 
     def answer(self, message: WorkerSessionRequest) -> None:
@@ -165,11 +141,15 @@ class TrainerSession:
 
     def _post(self, message: WorkerSessionRequest) -> None:
         def put() -> None:
-            if self._outbox is not None:
-                self._outbox.put_nowait(message)
+            self.progress.tell_new()
+            self._put(message)
 
         with suppress(RuntimeError):  # the stream has ended for good, and its loop with it
             self._loop.call_soon_threadsafe(put)
+
+    def _put(self, message: WorkerSessionRequest) -> None:
+        if self._outbox is not None:
+            self._outbox.put_nowait(message)
 
     def _run(self) -> None:
         try:
@@ -235,7 +215,7 @@ class TrainerSession:
         outbox: asyncio.Queue[WorkerSessionRequest] = asyncio.Queue()
         with self._lock:
             # From here on every post lands in the new outbox, after what is said first.
-            pending = self.progress.pending() if self._reports else []
+            pending = self.progress.pending()
             last_words = [
                 word for word in (self._last_word, self._leaving, self.measured) if word is not None
             ]
@@ -268,6 +248,7 @@ class TrainerSession:
             self._on_abort(response.abort)
         elif kind == "prepare":
             self._beat_interval_s = response.prepare.beat_interval_s
+            self.progress.interval_s = response.prepare.report_interval_s
             self.commands.put(response.prepare)
         elif kind == "configure":
             with self._lock:

@@ -2,7 +2,7 @@
 
 from scripted_worker import ScriptedWorker
 from trainer_room import settle, until
-from trainer_site import CHECKPOINT, Site, finish, step
+from trainer_site import CHECKPOINT, Site, finish, reported, step
 
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.trainer_pb2 import (
@@ -38,7 +38,7 @@ async def two_at_work(site: Site) -> list[ScriptedWorker]:
         await worker.hear("configure")
         worker.say(WorkerSessionRequest(ready=WorkerReady(generation=1)))
     for number in (1, 2):
-        both[0].say(WorkerSessionRequest(step=step(number)))
+        both[0].say(reported(step(number)))
     for worker in both:
         worker.say(WorkerSessionRequest(beat=WorkerBeat(committed_step=2)))
     return both
@@ -114,7 +114,7 @@ async def test_the_last_worker_stores_its_state_before_it_is_let_go() -> None:
         aborted(worker, 1, 4)
         await worker.hear("save")
         for number in (3, 4):
-            worker.say(WorkerSessionRequest(step=step(number)))
+            worker.say(reported(step(number)))
         kept = Checkpoint(step=4, artifact=Artifact(digest="d" * 64))
         worker.say(WorkerSessionRequest(checkpoint=kept))
         await worker.hear("end")
@@ -131,7 +131,7 @@ async def test_who_has_to_go_does_not_wait_for_the_end_of_a_long_round() -> None
         worker = await site.working()
         long_one = step(3)
         long_one.step_s = 5.0
-        worker.say(WorkerSessionRequest(step=long_one))
+        worker.say(reported(long_one))
         worker.say(WorkerSessionRequest(beat=WorkerBeat(committed_step=3)))
         await until(lambda: site.job(job_id).progress.step == 3)
         site.agent.slots = 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from scripted_worker import ScriptedWorker
 from trainer_room import DEADLINE_S, until
-from trainer_site import CHECKPOINT, SPEC, Site, finish, step
+from trainer_site import CHECKPOINT, SPEC, Site, finish, reported, step
 
 from peerloom.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from peerloom.kit.limits import ENDED_STATES
@@ -181,7 +181,7 @@ async def test_workers_whose_parameters_differ_leave_no_model() -> None:
         second.say(WorkerSessionRequest(finished=said))
         await first.hear("configure")
         for number in (1, 2):
-            first.say(WorkerSessionRequest(step=step(number)))
+            first.say(reported(step(number)))
         finish(first)
         job = await site.ended(job_id)
         assert job.state == JobState.JOB_STATE_FAILED

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from trainer_room import Room, prepared_for, worker
+from trainer_site import reported
 
 from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
@@ -104,8 +105,7 @@ class Job:
 
     def reports(self, number: int, first: int, last: int, generation: int = 1) -> None:
         """A worker reports these steps, of 10 samples each."""
-        for step in range(first, last + 1):
-            self.says(number, step=step_of(step, generation))
+        self.says(number, steps=reported(*(step_of(s, generation) for s in range(first, last + 1))).steps)
 
     def goes(self, number: int) -> None:
         """A worker's session breaks."""

@@ -15,6 +15,7 @@ from peerloom.services.trainer.workers.reports import (
     why_not_finished,
     why_not_prepared,
     why_not_said,
+    why_not_step,
 )
 from peerloom.services.trainer.workers.stage_reports import why_not_surveyed
 from peerloom.services.trainer.workers.state import Finished, WorkerState
@@ -40,6 +41,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerPrepared,
     WorkerReady,
     WorkerSessionRequest,
+    WorkerSteps,
 )
 
 FILES = Checkpoint(artifact=Artifact(digest="a" * 64))
@@ -168,11 +170,11 @@ def test_steps_follow_each_other_and_use_the_samples_that_are_theirs() -> None:
         {"samples_per_s": INF},
     ]
     for change in ({}, {"step": 3}, {"step_s": 0.0}):
-        assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**{**fifth, **change}))) == ""
+        assert why_not_step(job, StepProgress(**{**fifth, **change})) == ""
     for change in wrong:
-        assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**{**fifth, **change}))), change
+        assert why_not_step(job, StepProgress(**{**fifth, **change})), change
     sixth = StepProgress(step=6, epoch=2, first_sample=20, samples=5, generation=3)
-    assert why_not_said(job_at(5), WorkerSessionRequest(step=sixth)) == ""
+    assert why_not_step(job_at(5), sixth) == ""
 
 
 def test_a_round_of_batches_is_one_step_and_ends_with_its_epoch() -> None:
@@ -182,23 +184,37 @@ def test_a_round_of_batches_is_one_step_and_ends_with_its_epoch() -> None:
     assert total_steps(job) == 4
     third = {"step": 3, "epoch": 2, "first_sample": 0, "samples": 30, "generation": 3}
     fourth = {"step": 4, "epoch": 2, "first_sample": 30, "samples": 15, "generation": 3}
-    assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**third))) == ""
+    assert why_not_step(job, StepProgress(**third)) == ""
     for wrong in ({"samples": 10}, {"first_sample": 10}, {"epoch": 1}):
-        assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**{**third, **wrong}))), wrong
+        assert why_not_step(job, StepProgress(**{**third, **wrong})), wrong
     job.progress.step = 3
-    assert why_not_said(job, WorkerSessionRequest(step=StepProgress(**fourth))) == ""
+    assert why_not_step(job, StepProgress(**fourth)) == ""
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        WorkerSessionRequest(step=StepProgress(step=1)),
         WorkerSessionRequest(epoch=EpochProgress(epoch=1)),
         WorkerSessionRequest(checkpoint=Checkpoint(step=1, artifact=Artifact(digest="a" * 64))),
     ],
 )
 def test_nothing_is_reached_before_the_task_is_loaded(message: WorkerSessionRequest) -> None:
     assert why_not_said(Job(spec=JobSpec(task="lines:Lines")), message) != ""
+
+
+def test_no_step_is_made_before_the_task_is_loaded() -> None:
+    reason = "it reports step 1 of 0 after step 0"
+    assert why_not_step(Job(spec=JobSpec(task="lines:Lines")), StepProgress(step=1)) == reason
+    script = Job(spec=JobSpec(task="train.py", script=Script()), generation=1)
+    assert why_not_step(script, StepProgress(step=1)) == reason
+
+
+@pytest.mark.parametrize(
+    ("ages", "is_right"), [([0.5, 0.0], True), ([0.5], False), ([NAN, 0], False), ([-1, 0], False)]
+)
+def test_each_reported_step_has_an_age(ages: list[float], is_right: bool) -> None:
+    said = WorkerSteps(steps=[StepProgress(step=1), StepProgress(step=2)], ages_s=ages)
+    assert (why_not_said(job_at(0), WorkerSessionRequest(steps=said)) == "") is is_right
 
 
 @pytest.mark.parametrize(
@@ -357,7 +373,6 @@ async def test_a_job_with_a_gap_in_its_ledger_fails(monkeypatch: pytest.MonkeyPa
         ),
         ({"prepared": WorkerPrepared()}, ""),
         ({"prepared": WorkerPrepared(epochs=1)}, "it tells of a training"),
-        ({"step": StepProgress(step=1)}, "it reports step 1 of 0"),
         ({"epoch": EpochProgress(epoch=1)}, "it reports the end of epoch 1"),
         ({"checkpoint": FILES}, ""),
         ({"checkpoint": Checkpoint(step=1, artifact=Artifact(digest="a" * 64))}, "it offers a checkpoint of"),
@@ -390,7 +405,7 @@ def test_a_batch_is_divided_among_the_job_s_workers_only(workers: int, shares: i
     job.workers.extend(Worker(worker_id=f"w{number}") for number in range(workers - len(job.workers)))
     told = StepProgress(step=1, epoch=1, samples=10, generation=3, step_s=1, compute_s=1, samples_per_s=10)
     told.batch_shares.extend([1] * shares)
-    reason = why_not_said(job, WorkerSessionRequest(step=told))
+    reason = why_not_step(job, told)
     assert (reason == "") is is_right, reason
 
 
@@ -413,5 +428,5 @@ def test_a_script_s_worker_logs_few_numbers_by_short_names(
     job.progress.metrics.update(dict.fromkeys(known, 1.0))
     told = StepProgress(step=1, epoch=1, samples=10, generation=3, step_s=1, compute_s=1, samples_per_s=10)
     told.metrics.update(dict.fromkeys(logged, 2.0))
-    reason = why_not_said(job, WorkerSessionRequest(step=told))
+    reason = why_not_step(job, told)
     assert reason == "" if is_right else "a job may have 32" in reason

@@ -18,6 +18,7 @@ from peerloom.v1.trainer_pb2 import (
     WorkerFinished,
     WorkerReady,
     WorkerSessionRequest,
+    WorkerSteps,
 )
 
 SPEC = JobSpec(task="digits", epochs=1, batch_size=10)
@@ -90,7 +91,7 @@ class Site:
         await worker.hear("configure")
         worker.say(WorkerSessionRequest(ready=WorkerReady(generation=1)))
         for number in (1, 2):
-            worker.say(WorkerSessionRequest(step=step(number)))
+            worker.say(reported(step(number)))
         return worker
 
     def _start(self, worker_id: str) -> None:
@@ -99,6 +100,11 @@ class Site:
         worker = ScriptedWorker(self.room.router, worker_id, job_id, secret, self._owner)
         self.workers.append(worker)
         worker.connect()
+
+
+def reported(*steps: StepProgress) -> WorkerSessionRequest:
+    """A worker's message that it has just committed these steps."""
+    return WorkerSessionRequest(steps=WorkerSteps(steps=steps, ages_s=[0.0] * len(steps)))
 
 
 def step(number: int, generation: int = 1) -> StepProgress:
@@ -111,7 +117,7 @@ def step(number: int, generation: int = 1) -> StepProgress:
 def finish(worker: ScriptedWorker, generation: int = 1) -> None:
     """It makes its last two steps."""
     for number in (3, 4):
-        worker.say(WorkerSessionRequest(step=step(number, generation)))
+        worker.say(reported(step(number, generation)))
     worker.say(WorkerSessionRequest(epoch=EpochProgress(epoch=1, metric_name="accuracy", metric=0.9)))
     said = WorkerFinished(
         generation=generation,

@@ -83,7 +83,7 @@ def run_stage(
     ready = WorkerReady(generation=group.generation, stage=training.described(group.rank))
     session.set_position(training.state.step, group.generation)
     session.say(WorkerSessionRequest(ready=ready))
-    session.set_reporting(group.rank == 0)
+    session.progress.set_reporting(group.rank == 0)
     checkpoints = StageCheckpoints(assignment, links, checkpoint_interval_s, session.report_checkpoint)
 
     def on_step() -> None:
@@ -92,7 +92,7 @@ def run_stage(
             session.set_shadow(shadowing.told())
 
     hooks = Hooks(
-        session.report,
+        session.progress.add,
         on_step,
         checkpoints.is_due,
         session.is_leaving,
@@ -102,7 +102,7 @@ def run_stage(
         train_stage(training, group, links, hooks, shadowing)
         finished = _finish(training, links, group, spec, assignment)
     except GenerationBrokenError:
-        session.tell_progress()
+        session.progress.tell_all()
         raise
     finally:
         session.set_shadow(None)
