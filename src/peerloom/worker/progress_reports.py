@@ -49,7 +49,7 @@ class ProgressReports:
         self._soon(self._gather if isinstance(progress, StepProgress) else self.tell_new)
 
     def set_reporting(self, reports: bool) -> None:
-        """Whether this worker is the one that reports: what isn't stored yet, and then its next step at once."""
+        """Whether this worker is the one that reports: what isn't stored yet, and its next step at once."""
         with self._lock:
             self._reports = reports
         if reports:
