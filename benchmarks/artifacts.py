@@ -33,7 +33,7 @@ class Trouble:
 
 def run(quick: bool) -> list[Measurement]:
     """Throughput with trouble beside the rival; then shaped links, gRPC, many small ones."""
-    rounds, size_bytes = (1, 48 * MIB) if quick else (3, 1024 * MIB)
+    rounds, size_bytes = (1, 48 * MIB) if quick else (5, 1024 * MIB)
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "source"
         _write_random(source, size_bytes)
@@ -42,7 +42,7 @@ def run(quick: bool) -> list[Measurement]:
         shaped = [_shaped(source if quick else _smaller(source)) for _ in range(rounds)]
         untroubled = [_smooth(source, digest, "true") for _ in range(rounds)]
         over_grpc = [_smooth(source, digest, "false") for _ in range(rounds)]
-        failed = [float(_small_ones(Path(name), 100 if quick else 1000))]
+        failed = [float(_small_ones(Path(name), 100 if quick else 1000)) for _ in range(rounds)]
     size = f"{size_bytes // MIB:,} MiB from 3 peers"
     return [
         measurement(

@@ -46,7 +46,7 @@ class Flow:
 
 def run(quick: bool) -> list[Measurement]:
     """Throughput and round trips against MTU and hosts, then training steps, then the time to stand."""
-    rounds, seconds = (1, 1.0) if quick else (3, 5.0)
+    rounds, seconds = (1, 1.0) if quick else (5, 5.0)
     mtus, hosts = ((9000,), (2,)) if quick else (MTUS, HOSTS)
     cases = [(mtu, 5) for mtu in mtus] + [(9000, count) for count in hosts if count != 5]
     found: list[Measurement] = []

@@ -1,7 +1,7 @@
 """The rival of the training benchmark: the same model and data under plain DDP, as torchrun starts it.
 
-Prints "first" when the first optimiser step is done, and at the end the samples a second over all steps after
-the warm-up.
+Takes how many steps to make, how many of them are the warm-up, and the model's name. Prints "first" when the
+first optimiser step is done, and at the end the samples a second over all steps after the warm-up.
 """
 
 import sys
@@ -12,22 +12,26 @@ import torch.distributed as dist
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.wide_model import BATCH, LEARNING_RATE, POOL, SEED, make_model, make_pool
+from benchmarks import wide_model
+from benchmarks.recovery import small_model
+
+MODELS = {"wide": wide_model, "small": small_model}
 
 
-def main(steps: int, warm_up: int) -> None:
+def main(steps: int, warm_up: int, name: str) -> None:
+    made = MODELS[name]
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(SEED)
-    model = DistributedDataParallel(make_model(), gradient_as_bucket_view=True)
-    optimiser = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
-    inputs, targets = make_pool()
-    order = torch.randperm(steps * BATCH, generator=torch.Generator().manual_seed(SEED))
+    torch.manual_seed(made.SEED)
+    model = DistributedDataParallel(made.make_model(), gradient_as_bucket_view=True)
+    optimiser = torch.optim.SGD(model.parameters(), lr=made.LEARNING_RATE, momentum=0.9)
+    inputs, targets = made.make_pool()
+    order = torch.randperm(steps * made.BATCH, generator=torch.Generator().manual_seed(made.SEED))
     begin_s = 0.0
     for step in range(steps):
         if step == warm_up:
             begin_s = time.perf_counter()
-        indices = order[step * BATCH + rank : (step + 1) * BATCH : world] % POOL
+        indices = order[step * made.BATCH + rank : (step + 1) * made.BATCH : world] % made.POOL
         loss = functional.cross_entropy(model(inputs[indices]), targets[indices])
         loss.backward()
         optimiser.step()
@@ -35,9 +39,9 @@ def main(steps: int, warm_up: int) -> None:
         if step == 0 and rank == 0:
             print("first", flush=True)
     if rank == 0:
-        print((steps - warm_up) * BATCH / (time.perf_counter() - begin_s), flush=True)
+        print((steps - warm_up) * made.BATCH / (time.perf_counter() - begin_s), flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

@@ -19,14 +19,20 @@ from pathlib import Path
 from benchmarks.committed import seconds_between
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
 from benchmarks.processor_time import ProcessorTime, seconds_used
-from benchmarks.wide_model import BATCH
+from benchmarks.torchrun_rival import (
+    RIVAL,
+    SHORT,
+    WIDE,
+    WORKERS,
+    Workload,
+    torchrun_command,
+    torchrun_process,
+)
 from peerloom.client.client import Client
 from peerloom.client.jobs import JobHandle
 from peerloom.client.types import StateChanged, StepCommitted
 from peerloom.embedded import Embedded
 
-WORKERS = 2
-RIVAL = "torchrun, DDP, gloo"
 IDLE_LIMIT_S = 120.0
 
 
@@ -45,9 +51,10 @@ class Run:
 
 def run(quick: bool) -> list[Measurement]:
     """Whole jobs and whole torchrun runs in turn, each on an idle system; each gives both figures."""
-    rounds, steps, warm_up = (1, 12, 4) if quick else (10, 120, 20)
+    rounds, wide, short = (1, WIDE(12, 4), SHORT(12, 4)) if quick else (10, WIDE(120, 20), SHORT(2000, 200))
     with _system() as (system, client):
-        runs = [_round(system, client, steps, warm_up) for _ in range(rounds)]
+        runs = [_round(system, client, wide) for _ in range(rounds)]
+        pairs = [_pair(system, client, short) for _ in range(rounds)]
     ours, rival, equal, loaded = zip(*runs, strict=True)
     rates = [one.samples_per_s for one in rival]
     goal = Goal(0.99, at_least=True, of_ratio=True)
@@ -95,16 +102,32 @@ def run(quick: bool) -> list[Measurement]:
             rival=f"{RIVAL}, from the shell",
             rival_samples=[one.first_step_s for one in rival],
         ),
+        measurement(
+            "training throughput with short steps, of a model of 270 thousand parameters",
+            "samples/s",
+            [one.samples_per_s for one, _ in pairs],
+            rival=RIVAL,
+            rival_samples=[one.samples_per_s for _, one in pairs],
+        ),
+        measurement(
+            "the same: what services, agents and client take of the cores",
+            "of one core",
+            [one.services_share for one, _ in pairs],
+        ),
     ]
 
 
-def _round(system: Embedded, client: Client, steps: int, warm_up: int) -> tuple[Run, ...]:
-    ours = _peerloom(system, client, steps, warm_up)
-    rival = _torchrun(system, steps, warm_up)
-    equal = _peerloom(system, client, steps, warm_up, equal_shares=True)
+def _round(system: Embedded, client: Client, work: Workload) -> tuple[Run, ...]:
+    ours = _peerloom(system, client, work)
+    rival = _torchrun(system, work)
+    equal = _peerloom(system, client, work, equal_shares=True)
     with _taking(ours.services_share):
-        loaded = _torchrun(system, steps, warm_up)
+        loaded = _torchrun(system, work)
     return ours, rival, equal, loaded
+
+
+def _pair(system: Embedded, client: Client, work: Workload) -> tuple[Run, Run]:
+    return _peerloom(system, client, work), _torchrun(system, work)
 
 
 @contextmanager
@@ -119,11 +142,12 @@ def _taking(share: float) -> Iterator[None]:
 
 def profile(quick: bool) -> str:
     """One job told by its events, and what each process of both sides takes of the cores in a step."""
-    steps, warm_up = (24, 4) if quick else (220, 20)
+    work = WIDE(24, 4) if quick else WIDE(220, 20)
+    steps, warm_up = work.steps, work.warm_up
     with _system() as (system, client):
         _wait_until_idle(system)
         begin_s, lines, committed = time.perf_counter(), [], list[StepCommitted]()
-        for event in _submit(client, steps).watch():
+        for event in _submit(client, work).watch():
             since_s = time.perf_counter() - begin_s
             if isinstance(event, StepCommitted):
                 committed.append(event)
@@ -153,22 +177,22 @@ def profile(quick: bool) -> str:
             "",
             *_told(ours),
             "",
-            *_rivals_processor_time(steps, warm_up),
+            *_rivals_processor_time(work),
             "",
         ]
     )
 
 
-def _rivals_processor_time(steps: int, warm_up: int) -> list[str]:
-    with _torchrun_process(steps, warm_up) as process:
+def _rivals_processor_time(work: Workload) -> list[str]:
+    with torchrun_process(work) as process:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(1.0)  # it says that the first step is made, not the warm-up
         taken, begin_s = ProcessorTime({"torchrun": process.pid}), time.perf_counter()
-        while time.perf_counter() - begin_s < steps / 40 and process.poll() is None:
+        while time.perf_counter() - begin_s < work.steps / 40 and process.poll() is None:
             time.sleep(0.05)
         used = taken.ms_a_step(1.0)
-        step_s = BATCH / float(process.stdout.readline())
+        step_s = work.batch / float(process.stdout.readline())
     scaled = {name: ms * step_s for name, ms in used.items()}
     return [f"processor time of a step, ms: torchrun's took {1000 * step_s:.1f} ms", "", *_told(scaled)]
 
@@ -190,64 +214,48 @@ def _system() -> Iterator[tuple[Embedded, Client]]:
         yield system, client
 
 
-def _submit(client: Client, steps: int, equal_shares: bool = False) -> JobHandle:
+def _submit(client: Client, work: Workload, equal_shares: bool = False) -> JobHandle:
     return client.train(
-        "benchmarks.wide_task:Wide",
+        work.task,
         requests=WORKERS,
-        arguments={"steps": str(steps)},
+        arguments={"steps": str(work.steps)},
         backend="gloo",
         equal_shares=equal_shares,
     )
 
 
-def _peerloom(system: Embedded, client: Client, steps: int, warm_up: int, equal_shares: bool = False) -> Run:
+def _peerloom(system: Embedded, client: Client, work: Workload, equal_shares: bool = False) -> Run:
     _wait_until_idle(system)
     begin_s, first_s, share = time.perf_counter(), 0.0, 0.0
     committed: list[StepCommitted] = []
-    for event in _submit(client, steps, equal_shares).watch():
+    for event in _submit(client, work, equal_shares).watch():
         if isinstance(event, StepCommitted):
             first_s = first_s or time.perf_counter() - begin_s
             committed.append(event)
-            if len(committed) == warm_up:
+            if len(committed) == work.warm_up:
                 taken = ProcessorTime({**system.pids, "client": os.getpid()})
-            elif len(committed) == steps:
+            elif len(committed) == work.steps:
                 share = taken.share_beside_workers()
         if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
             answers = [str(one) for one in client.job(event.job_id).status().answers]
             raise SystemExit(f"the job ended as {event}: {answers}")
-    rate = (steps - warm_up) * BATCH / seconds_between(committed[warm_up - 1], committed[-1])
-    return Run(rate, first_s, statistics.median(one.step_s for one in committed[warm_up:]), share)
+    taken_s = seconds_between(committed[work.warm_up - 1], committed[-1])
+    rate = (work.steps - work.warm_up) * work.batch / taken_s
+    return Run(rate, first_s, statistics.median(one.step_s for one in committed[work.warm_up :]), share)
 
 
-def _torchrun(system: Embedded, steps: int, warm_up: int) -> Run:
+def _torchrun(system: Embedded, work: Workload) -> Run:
     _wait_until_idle(system)  # our job's end must not fall on the rival
     begin_s = time.perf_counter()
-    with _torchrun_process(steps, warm_up) as process:
+    with torchrun_process(work) as process:
         assert process.stdout is not None
         told = process.stdout.readline().strip()
         first_s = time.perf_counter() - begin_s
         rate = process.stdout.readline().strip()
     if told != "first" or process.returncode:
-        command = " ".join(_torchrun_command(steps, warm_up))
+        command = " ".join(torchrun_command(work))
         raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}")
     return Run(float(rate), first_s)
-
-
-def _torchrun_command(steps: int, warm_up: int) -> list[str]:
-    torchrun = str(Path(sys.executable).parent / "torchrun")
-    script = ["-m", "benchmarks.torchrun_script", str(steps), str(warm_up)]
-    return [torchrun, "--standalone", f"--nproc-per-node={WORKERS}", *script]
-
-
-def _torchrun_process(steps: int, warm_up: int) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        _torchrun_command(steps, warm_up),
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
 
 
 def _wait_until_idle(system: Embedded) -> None:

@@ -24,6 +24,19 @@ class Small(PoolTask):
         return Repeated(inputs, targets, STEPS_PER_EPOCH * BATCH), Split(inputs[:BATCH], targets[:BATCH])
 
 
+class Short(Small):
+    """So many steps in one epoch, so that no evaluation stands between them."""
+
+    epochs = 1
+
+    def __init__(self, steps: str) -> None:
+        self.samples = int(steps) * BATCH
+
+    def data(self) -> tuple[Samples, Samples]:
+        inputs, targets = make_pool()
+        return Repeated(inputs, targets, self.samples), Split(inputs[:BATCH], targets[:BATCH])
+
+
 class Large(Small):
     """The same model with ten times the batch, so that a step takes longer."""
 
