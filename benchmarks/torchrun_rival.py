@@ -44,6 +44,6 @@ def torchrun_process(work: Workload) -> "subprocess.Popen[str]":
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
     )

@@ -202,6 +202,7 @@ def _rivals_processor_time(work: Workload) -> list[str]:
             time.sleep(0.05)
         used = taken.ms_a_step(1.0)
         step_s = work.batch / float(process.stdout.readline())
+        process.communicate()
     scaled = {name: ms * step_s for name, ms in used.items()}
     return [f"processor time of a step, ms: torchrun's took {1000 * step_s:.1f} ms", "", *_told(scaled)]
 
@@ -258,12 +259,14 @@ def _torchrun(system: Embedded, work: Workload) -> Run:
     begin_s = time.perf_counter()
     with torchrun_process(work) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         told = process.stdout.readline().strip()
         first_s = time.perf_counter() - begin_s
         rate = process.stdout.readline().strip()
+        complaint = process.stderr.read()
     if told != "first" or process.returncode:
         command = " ".join(torchrun_command(work))
-        raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}")
+        raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}\n{complaint}")
     return Run(float(rate), first_s)
 
 
