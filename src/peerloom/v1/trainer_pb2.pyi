@@ -3038,8 +3038,8 @@ Global___WorkerSessionRequest: _TypeAlias = WorkerSessionRequest  # noqa: Y015
 
 @_typing.final
 class WorkerSteps(_message.Message):
-    """Steps that were committed, in order, at most 200. A worker gathers them for as long as the trainer told it to: one of
-    a few milliseconds is not worth a message.
+    """Steps that were committed, in order. A worker gathers them for as long as the trainer told it to: one of a few
+    milliseconds is not worth a message.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

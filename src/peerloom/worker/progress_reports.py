@@ -17,7 +17,8 @@ from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress, WorkerSessionRe
 
 # A worker that isn't rank 0 reports nothing, but must be able to if rank 0 dies before it could.
 PROGRESS_KEPT = 20_000  # some 10 MB; at 100 steps a second the trainer may be away for three minutes
-STEPS_A_MESSAGE = 200  # of some 500 bytes, far from what a message may have
+# Some 200 steps, far from what a message may have: a federated round tells of each client.
+MESSAGE_BYTES = 2**16
 Progress = StepProgress | EpochProgress
 
 
@@ -109,16 +110,19 @@ class ProgressReports:
 
     def _messages(self, kept: Iterable[_Kept]) -> list[WorkerSessionRequest]:
         messages: list[WorkerSessionRequest] = []
-        now_s = self._loop.time()
+        now_s, left_bytes = self._loop.time(), 0
         for one in kept:
             one.is_told = True
             if isinstance(one.progress, EpochProgress):
                 messages.append(WorkerSessionRequest(epoch=one.progress))
+                left_bytes = 0
                 continue
-            if not messages or not 0 < len(messages[-1].steps.steps) < STEPS_A_MESSAGE:
+            if left_bytes <= 0:
                 messages.append(WorkerSessionRequest(steps=WorkerSteps()))
+                left_bytes = MESSAGE_BYTES
             messages[-1].steps.steps.append(one.progress)
             messages[-1].steps.ages_s.append(now_s - one.made_s)
+            left_bytes -= one.progress.ByteSize()
         return messages
 
 

@@ -1,12 +1,14 @@
 """A worker gathers its steps, and tells them in order and once, and again where that is needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from peerloom.testing.virtual_loop import VirtualLoop
 from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress, WorkerSessionRequest
-from peerloom.worker.progress_reports import STEPS_A_MESSAGE, ProgressReports
+from peerloom.worker.progress_reports import MESSAGE_BYTES, ProgressReports
 
 INTERVAL_S, END_S = 0.2, 10.0
+NOTHING: Mapping[str, float] = MappingProxyType({})
 Told = list[tuple[float, str]]  # when, and what
 Deed = Callable[[ProgressReports], None]
 
@@ -38,9 +40,9 @@ def in_words(message: WorkerSessionRequest) -> str:
     return " ".join(str(step.step) for step in message.steps.steps)
 
 
-def step(number: int) -> Deed:
+def step(number: int, metrics: Mapping[str, float] = NOTHING) -> Deed:
     """Commits a step."""
-    return lambda reports: reports.add(StepProgress(step=number))
+    return lambda reports: reports.add(StepProgress(step=number, metrics=metrics))
 
 
 def steps(first: int, last: int, each_s: float, begin_s: float = 0.0) -> list[tuple[float, Deed]]:
@@ -97,6 +99,10 @@ def test_a_new_stream_begins_with_all_that_is_not_stored_and_each_step_has_its_a
     assert [round(age_s, 3) for age_s in message.steps.ages_s] == [0.1, 0.05]
 
 
-def test_many_steps_go_in_several_messages() -> None:
-    told = told_after(*steps(1, STEPS_A_MESSAGE + 1, 0.001), (1.0, reporting))
-    assert [len(words.split()) for _, words in told] == [STEPS_A_MESSAGE, 1]
+def test_large_steps_go_in_several_messages() -> None:
+    """Of two that fill a message together the third begins the next; an epoch stands alone."""
+    name = "m" * (MESSAGE_BYTES // 2)
+    large = [(0.1 * number, step(number, {name: 1.0})) for number in range(1, 4)]
+    epoch = (0.4, lambda reports: reports.add(EpochProgress(epoch=1)))
+    told = told_after(*large, epoch, (0.5, step(4)), (1.0, reporting))
+    assert told == [(1.0, "1 2"), (1.0, "3"), (1.0, "epoch 1"), (1.0, "4")]
