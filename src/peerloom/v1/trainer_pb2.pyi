@@ -3047,7 +3047,9 @@ class WorkerSteps(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     AGES_S_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepProgress]: ...
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepProgress]:
+        """Each follows on the one before it."""
+
     @_builtins.property
     def ages_s(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """For how long each of them had been committed when this was sent, in seconds."""
