@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from peerloom.client.jobs import JobHandle
-from peerloom.client.types import GenerationFormed, StateChanged, StepCommitted
+from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
 
 
 def committed_steps(
@@ -26,6 +26,10 @@ def committed_steps(
 
 def seconds_between(first: StepCommitted, last: StepCommitted) -> float:
     """By the trainer's clock."""
-    assert first.time is not None, "the trainer stamps each event"
-    assert last.time is not None, "the trainer stamps each event"
-    return (last.time - first.time).total_seconds()
+    return stamp_s(last) - stamp_s(first)
+
+
+def stamp_s(event: JobEvent) -> float:
+    """When it happened, in seconds since the epoch, by the trainer's clock."""
+    assert event.time is not None, "the trainer stamps each event"
+    return event.time.timestamp()

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.committed import stamp_s
 from benchmarks.emulated_job import job_ms
 from benchmarks.measure import Goal, Measurement, measurement
 from benchmarks.recovery.running_job import process_of
@@ -72,13 +73,12 @@ def _kills(client: Client, count: int) -> tuple[list[float], list[float]]:
     for event in job.watch():
         if isinstance(event, GenerationFormed) and killed_s:
             lost_steps.append(newest - event.first_step if newest > event.first_step else 0)
-            newest, quiet, generation = min(newest, event.first_step), 0, event.generation
+            newest, generation = min(newest, event.first_step), event.generation
         elif isinstance(event, StepCommitted):
             if killed_s and event.generation == generation:
-                assert event.time is not None, "the trainer stamps each event"
-                times.append(event.time.timestamp() - killed_s)
+                times.append(stamp_s(event) - killed_s)
                 print(f"   {len(times)} of {count}: {1000 * times[-1]:.0f} ms", flush=True)
-                killed_s = 0.0
+                killed_s, quiet = 0.0, -1
             newest, quiet = event.step, quiet + 1
             if len(times) == count:
                 break

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 
+from benchmarks.committed import stamp_s
 from benchmarks.recovery.small_model import WORKERS
 from peerloom.client.client import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
@@ -35,16 +36,15 @@ def main() -> None:
 
 def tell(event: JobEvent) -> dict[str, object]:
     """What the benchmark wants to know of an event; nothing of most."""
-    assert event.time is not None, "the trainer stamps each event"
-    told: dict[str, object] = {"at_s": event.time.timestamp(), "kind": type(event).__name__}
+    told: dict[str, object] = {"at_s": stamp_s(event), "kind": type(event).__name__}
     match event:
         case GenerationFormed():
             workers = [[worker.id, worker.node_name] for worker in event.workers]
-            number = event.generation
-            return {**told, "workers": workers, "step": event.first_step, "generation": number}
+            told |= {"generation": event.generation, "step": event.first_step}
+            return {**told, "workers": workers}
         case StepCommitted():
-            number = event.generation
-            return {**told, "step": event.step, "step_s": event.step_s, "generation": number}
+            told |= {"generation": event.generation, "step": event.step}
+            return {**told, "step_s": event.step_s}
         case StateChanged():
             return {**told, "text": str(event), "final": event.is_final}
         case _:

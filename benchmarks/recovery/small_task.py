@@ -15,13 +15,14 @@ class Small(PoolTask):
     epochs = 1_000_000
     batch_size = BATCH
     learning_rate = LEARNING_RATE
+    samples = STEPS_PER_EPOCH * BATCH
 
     def model(self) -> nn.Module:
         return make_model()
 
     def data(self) -> tuple[Samples, Samples]:
         inputs, targets = make_pool()
-        return Repeated(inputs, targets, STEPS_PER_EPOCH * BATCH), Split(inputs[:BATCH], targets[:BATCH])
+        return Repeated(inputs, targets, self.samples), Split(inputs[:BATCH], targets[:BATCH])
 
 
 class Short(Small):
@@ -31,10 +32,6 @@ class Short(Small):
 
     def __init__(self, steps: str) -> None:
         self.samples = int(steps) * BATCH
-
-    def data(self) -> tuple[Samples, Samples]:
-        inputs, targets = make_pool()
-        return Repeated(inputs, targets, self.samples), Split(inputs[:BATCH], targets[:BATCH])
 
 
 class Large(Small):

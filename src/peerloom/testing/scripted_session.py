@@ -5,7 +5,6 @@ from typing import Any
 
 from peerloom.kit.dialing import Dialer
 from peerloom.testing.simulated_processes import ProcessRun
-from peerloom.v1.trainer_pb2 import WorkerSessionRequest
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.session_ground import SessionGround
 from peerloom.worker.trainer_session import TrainerSession
@@ -44,7 +43,3 @@ class ScriptedSession(TrainerSession):
     def start(self) -> None:
         """Connects."""
         self._simulated_run.spawn(self._keep_connected())
-
-    def _post(self, message: WorkerSessionRequest) -> None:
-        if self._outbox is not None:
-            self._outbox.put_nowait(message)

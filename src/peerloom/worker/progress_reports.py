@@ -47,7 +47,7 @@ class ProgressReports:
             is_due, self._is_due = self._is_due, self._is_due or self._reports
         if not self._reports or (is_due and isinstance(progress, StepProgress)):
             return
-        self._soon(self._gather if isinstance(progress, StepProgress) else self.tell_new)
+        self._soon(self._gather if isinstance(progress, StepProgress) else self._tell_new)
 
     def set_reporting(self, reports: bool) -> None:
         """Whether this worker is the one that reports: what isn't stored yet, and its next step at once."""
@@ -62,8 +62,16 @@ class ProgressReports:
         if not self._reports:
             self._soon(self._tell_all)
 
-    def tell_new(self) -> None:
-        """Tells what was gathered, if this worker reports; on the loop only."""
+    def tell_before(self, message: WorkerSessionRequest) -> None:
+        """Sends a message, behind what was gathered so far if this worker reports."""
+
+        def tell() -> None:
+            self._tell_new()
+            self._send(message)
+
+        self._soon(tell)
+
+    def _tell_new(self) -> None:
         with self._lock:
             self._is_due = False
             new = [one for one in self._kept if not one.is_told] if self._reports else []
@@ -95,9 +103,9 @@ class ProgressReports:
     def _gather(self) -> None:
         left_s = self._told_s + self.interval_s - self._loop.time()
         if left_s > 0:
-            self._loop.call_later(left_s, self.tell_new)
+            self._loop.call_later(left_s, self._tell_new)
         else:
-            self.tell_new()
+            self._tell_new()
 
     def _tell_all(self) -> None:
         with self._lock:

@@ -36,7 +36,7 @@ def divide_anew(shares: Sequence[int], measured: Sequence[Sequence[float]]) -> D
     """Better shares, if there are; the present ones where a speed is unknown (0).
 
     `measured` are the seconds a sample of each worker, the newest measurement last. The newest n of them,
-    taken together, must promise a step shorter by GAIN_AT_ONCE / n, and by GAIN_WORTH.
+    taken together, must promise an n-th of the gain that one alone must, and GAIN_WORTH.
     """
     for count in range(1, len(measured) + 1):
         newest = measured[-count:]

@@ -9,7 +9,6 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 
 from peerloom.errors import PeerloomError, PermissionDeniedError
 from peerloom.kit.backoff import Backoff
@@ -68,7 +67,7 @@ class TrainerSession:
     ) -> None:
         self.commands: queue.Queue[Command] = queue.Queue()
         self.newest_generation = 0  # that the trainer announced; it may still wait among the commands
-        self.entries = EntriesByGeneration(lambda entry: self._post(WorkerSessionRequest(entry=entry)))
+        self.entries = EntriesByGeneration(lambda entry: self.answer(WorkerSessionRequest(entry=entry)))
         self._assignment = assignment
         self._is_tls = is_tls
         self._on_abort = on_abort
@@ -113,22 +112,22 @@ class TrainerSession:
         The steps that it contains come first.
         """
         self.progress.tell_all()
-        self._post(WorkerSessionRequest(checkpoint=checkpoint))
+        self.progress.tell_before(WorkerSessionRequest(checkpoint=checkpoint))
 
     def answer(self, message: WorkerSessionRequest) -> None:
         """Says what the trainer asks for anew over the next stream, so that nothing has to be kept."""
-        self._post(message)
+        self.progress.tell_before(message)
 
     def say(self, message: WorkerSessionRequest) -> None:
         """The worker's last word on its generation (ready, aborted, finished, failed)."""
         with self._lock:
             self._last_word = message
-        self._post(message)
+        self.progress.tell_before(message)
 
     def leave(self, reason: str, grace_s: float) -> None:
         """Says, whenever the stream is opened, that it was asked to leave; it may wait `grace_s` seconds."""
         self._leaving = WorkerSessionRequest(leaving=WorkerLeaving(reason=reason, grace_s=grace_s))
-        self._post(self._leaving)
+        self.progress.tell_before(self._leaving)
 
     def is_leaving(self) -> bool:
         """Whether this worker was asked to leave its node."""
@@ -137,15 +136,7 @@ class TrainerSession:
     def stay(self) -> None:
         """Takes `leave` back."""
         self._leaving = None
-        self._post(WorkerSessionRequest(staying=WorkerStaying()))
-
-    def _post(self, message: WorkerSessionRequest) -> None:
-        def put() -> None:
-            self.progress.tell_new()
-            self._put(message)
-
-        with suppress(RuntimeError):  # the stream has ended for good, and its loop with it
-            self._loop.call_soon_threadsafe(put)
+        self.progress.tell_before(WorkerSessionRequest(staying=WorkerStaying()))
 
     def _put(self, message: WorkerSessionRequest) -> None:
         if self._outbox is not None:
