@@ -66,6 +66,7 @@ DECISIONS = (
     "services/selector/catalog/entries.py",
     "services/selector/choosing/choice.py",
     "services/selector/policies/",
+    "services/trainer/generations/decision_types.py",
     "services/trainer/generations/decisions.py",
     "services/trainer/generations/pipeline_decisions.py",
     "services/trainer/generations/plan_decisions.py",

@@ -5,8 +5,22 @@ worker's phases are, `workers.state` tells.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from peerloom.services.trainer.generations.decision_types import (
+    Abort,
+    Complete,
+    Decision,
+    Dismiss,
+    Enter,
+    Fail,
+    Form,
+    GiveUpOn,
+    Hold,
+    Save,
+    Silence,
+    Wait,
+)
 from peerloom.services.trainer.workers.decisions import (
     OBSERVED,
     Limits,
@@ -24,109 +38,11 @@ from peerloom.services.trainer.workers.state import (
     WorkerState,
     Working,
 )
+from peerloom.v1.trainer_pb2 import Job
 
 SAVE_LIMIT_S = 10.0  # to store the state of one who has to go; then it is asked again
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Nothing to do before the next change, or before `until_s` (monotonic)."""
-
-    reason: str
-    until_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Hold:
-    """The job waits for nodes: too few workers are left, but the state is safe with them."""
-
-    reason: str
-    until_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Silence:
-    """These workers show no sign of life: go on without them, until they speak again."""
-
-    worker_ids: tuple[str, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
-class GiveUpOn:
-    """These workers stayed away for too long: count them as lost."""
-
-    worker_ids: tuple[str, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
-class Abort:
-    """Tell these workers to leave the generation: at once, or politely at the next step boundary."""
-
-    worker_ids: tuple[str, ...]
-    reason: str
-    is_polite: bool = False
-
-
-@dataclass(frozen=True)
-class Dismiss:
-    """Let these workers go: their nodes asked for it, and nobody works with them now."""
-
-    worker_ids: tuple[str, ...]
-    reason: str
-
-
-@dataclass(frozen=True)
-class Save:
-    """This worker alone has the state and has to go: it shall store that first."""
-
-    worker_id: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Form:
-    """Form the next generation from these workers, ranked in this order.
-
-    Of them `newcomers`, the last ones, lack the state that counts. `beside`: they meet beside the training of
-    the current one. `sync` takes the place of the method in use, if any. `state_sources` are those of `GoOn`.
-    """
-
-    worker_ids: tuple[str, ...]
-    first_step: int
-    newcomers: int
-    reason: str
-    from_checkpoint: bool = False
-    beside: bool = False
-    sync: str = ""
-    stage_shares: tuple[int, ...] = ()
-    state_sources: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Enter:
-    """All of the generation that met beside the training are connected: they enter it at a step boundary."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Complete:
-    """All have finished; the model is with `worker_id`."""
-
-    worker_id: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Fail:
-    """Nobody is left who has the state."""
-
-    reason: str
-
-
-Decision = Wait | Hold | Silence | GiveUpOn | Abort | Dismiss | Save | Form | Enter | Complete | Fail
+# What kills all workers before each first checkpoint is the job's own fault, more likely than its nodes'.
+MOST_BEGUN_ANEW = 3
 
 
 def decide(
@@ -136,12 +52,14 @@ def decide(
     now_s: float,
     checkpoint_step: int | None = None,
     committed_step: int = 0,
+    begun_anew: int = 0,
 ) -> Decision:
     """What to do next, and why; asked again until it says Wait, Hold, Complete or Fail.
 
     `generation` is the newest one, 0 before the first;
     `checkpoint_step` is how far the newest durable checkpoint goes, None when there is none;
-    `committed_step` is the last step that was ever reported.
+    `committed_step` is the last step that was ever reported;
+    `begun_anew` is how often the job began anew, as all who had its state were lost before a checkpoint.
     """
     overdue = [w for w in workers if has_passed(away_deadline(w, limits), now_s)]
     if overdue:
@@ -161,7 +79,17 @@ def decide(
     departing = _all_depart(alive, checkpoint_step, now_s)
     if departing is not None:
         return departing
-    return _between_generations(alive, generation, limits, until_s, checkpoint_step, committed_step)
+    # A member of a generation may be without the state: the one who was to hand it over has died.
+    least_step = max(min(committed_step, 1), checkpoint_step or 0) if generation else 0
+    again = _again(checkpoint_step, begun_anew)
+    return _between_generations(alive, generation, limits, until_s, least_step, again)
+
+
+def decide_training(job: Job, workers: Sequence[WorkerState], limits: Limits, now_s: float) -> Decision:
+    """As `decide`, of a job that has the whole model in each worker."""
+    checkpoint = int(job.checkpoint.step) if job.HasField("checkpoint") else None
+    done, anew = int(job.progress.step), int(job.begun_anew)
+    return decide(workers, job.generation, limits, now_s, checkpoint, done, anew)
 
 
 def _while_working(
@@ -233,8 +161,8 @@ def _between_generations(
     generation: int,
     limits: Limits,
     until_s: float | None,
-    checkpoint_step: int | None,
-    committed_step: int,
+    least_step: int,
+    again: Form | Fail,
 ) -> Decision:
     worked = [w for w in alive if w.is_member]
     holder = next((w for w in worked if w.has_model), None)
@@ -244,9 +172,8 @@ def _between_generations(
         return Wait("workers are starting", until_s)
     present = [w for w in alive if isinstance(w.phase, Idle | Finished)]
     newest = max((w.step for w in present), default=0)
-    # A member of a generation may be without the state: the one who was to hand it over has died.
-    if generation > 0 and newest < max(min(committed_step, 1), checkpoint_step or 0):
-        return _without_state(alive, present, limits, until_s, checkpoint_step)
+    if newest < least_step:
+        return _without_state(alive, present, limits, until_s, again)
     if not alive:
         return Fail("no worker is left")
     staying = [w for w in present if not w.is_departing]
@@ -263,23 +190,32 @@ def _between_generations(
     return _form(present)
 
 
+def _again(checkpoint_step: int | None, begun_anew: int) -> Form | Fail:
+    """How to go on where nobody has the state, whoever will be there."""
+    if checkpoint_step is not None:
+        how = f"go on from the checkpoint of step {checkpoint_step}"
+        return Form((), checkpoint_step, 0, how, from_checkpoint=True)
+    if begun_anew < MOST_BEGUN_ANEW:
+        return Form((), 0, 0, "begin anew: all who had the state are lost, and there is no checkpoint yet")
+    tried = f"it began anew {begun_anew} times already"
+    return Fail(f"nobody is left who has the state, and there is no checkpoint: {tried}")
+
+
 def _without_state(
     alive: Sequence[WorkerState],
     present: Sequence[WorkerState],
     limits: Limits,
     until_s: float | None,
-    checkpoint_step: int | None,
+    again: Form | Fail,
 ) -> Decision:
     if any(isinstance(w.phase, Silent) for w in alive):
         return Hold("waiting for a silent worker, which alone has the state", until_s)
-    if checkpoint_step is None:
-        return Fail("nobody is left who has the state")
-    reason = f"from the checkpoint of step {checkpoint_step}"
+    if isinstance(again, Fail):
+        return again
     if any(isinstance(w.phase, Starting) for w in alive) or len(present) < max(1, limits.min_workers):
         wanted = max(1, limits.min_workers)
-        return Hold(f"waiting for at least {wanted} workers, to go on {reason}", until_s)
-    went_on = f"{len(present)} workers go on {reason}"
-    return Form(_ids(present), checkpoint_step, 0, went_on, from_checkpoint=True)
+        return Hold(f"waiting for at least {wanted} workers, to {again.reason}", until_s)
+    return replace(again, worker_ids=_ids(present), reason=f"{len(present)} workers {again.reason}")
 
 
 def _form(ready: Sequence[WorkerState]) -> Form:

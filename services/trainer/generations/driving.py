@@ -9,7 +9,8 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
 from peerloom.kit.stage_ranks import shares_of_stages
 from peerloom.services.trainer.config import TrainerConfig
-from peerloom.services.trainer.generations import decisions as g
+from peerloom.services.trainer.generations import decision_types as g
+from peerloom.services.trainer.generations.decisions import decide_training
 from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
 from peerloom.services.trainer.generations.pipeline_decisions import (
@@ -141,8 +142,7 @@ class GenerationDriver:
             return await self._planner.decide(states, limits, now_s)
         if is_pipeline(job):
             return decide_pipeline(states, job.generation, limits, now_s)
-        checkpoint = job.checkpoint.step if job.HasField("checkpoint") else None
-        return g.decide(states, job.generation, limits, now_s, checkpoint, job.progress.step)
+        return decide_training(job, states, limits, now_s)
 
     async def _begin(self, form: g.Form) -> None:
         if self._record.job.spec.HasField("script"):

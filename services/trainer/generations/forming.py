@@ -5,7 +5,7 @@ import math
 from peerloom.kit import tracing
 from peerloom.kit.logs import get_logger
 from peerloom.kit.shadow_ring import shadow_holders
-from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.plan_decisions import Planned
 from peerloom.services.trainer.jobs.federated_entries import beliefs_in
 from peerloom.services.trainer.jobs.plan_entries import has_shadows, plan_in_use, plan_text, stages_of

@@ -9,7 +9,7 @@ have together; those beyond are spare, and wait until one of them is lost.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from peerloom.services.trainer.generations.decisions import (
+from peerloom.services.trainer.generations.decision_types import (
     Abort,
     Decision,
     Dismiss,
@@ -17,8 +17,8 @@ from peerloom.services.trainer.generations.decisions import (
     Form,
     Hold,
     Wait,
-    decide,
 )
+from peerloom.services.trainer.generations.decisions import decide
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.services.trainer.workers.decisions import Limits, next_deadline

@@ -20,7 +20,7 @@ from peerloom.kit.plan_model.plan_value import PlanPrediction, costed_plan, pred
 from peerloom.kit.plan_model.quantity_texts import shown_number, shown_s
 from peerloom.kit.plan_model.shadow_room import shadow_needs
 from peerloom.kit.plan_model.stage_costs import StageCosts
-from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.v1.trainer_pb2 import ModelPart, PredictedStage
 from peerloom.v1.trainer_pb2 import PlanPrediction as PredictedPlan

@@ -15,8 +15,9 @@ from peerloom.kit.plan_model.plan_setting import MOST_PLANNED_SLOTS, PlanSetting
 from peerloom.kit.plan_model.plan_value import PlanPrediction
 from peerloom.kit.sync_auto import first_method
 from peerloom.kit.sync_model.scheme import scheme_of
-from peerloom.services.trainer.generations import decisions as g
+from peerloom.services.trainer.generations import decision_types as g
 from peerloom.services.trainer.generations import plan_decisions as p
+from peerloom.services.trainer.generations.decisions import decide_training
 from peerloom.services.trainer.generations.pipeline_decisions import (
     Begin,
     begin_pipeline,
@@ -113,14 +114,14 @@ class JobPlanner:
     async def decide(self, states: Sequence[WorkerState], limits: Limits, now_s: float) -> Decision:
         """As `decide` and `decide_pipeline`, whichever the plan in use asks for, and with a plan."""
         job = self._record.job
-        plan, checkpoint_step = plan_in_use(job), _checkpoint_step(job)
+        plan = plan_in_use(job)
         if plan.is_pipeline:
             workers = plan.ranks.workers
             inner = replace(limits, min_workers=workers, max_workers=max(workers, limits.max_workers))
             decision: Decision = decide_pipeline(states, job.generation, inner, now_s)
         else:
             shown = without_small(states, self._small(states)) if job.HasField("plan_in_use") else states
-            decision = g.decide(shown, job.generation, limits, now_s, checkpoint_step, job.progress.step)
+            decision = decide_training(job, shown, limits, now_s)
         if not isinstance(decision, g.Hold):
             self._held_since_s = None
         match decision:

@@ -7,7 +7,7 @@ torchrun does. Its state is what it has written, so nobody is without it who can
 from collections.abc import Sequence
 from dataclasses import replace
 
-from peerloom.services.trainer.generations.decisions import (
+from peerloom.services.trainer.generations.decision_types import (
     Abort,
     Complete,
     Decision,
@@ -15,8 +15,8 @@ from peerloom.services.trainer.generations.decisions import (
     Form,
     Hold,
     Wait,
-    decide,
 )
+from peerloom.services.trainer.generations.decisions import decide
 from peerloom.services.trainer.workers.decisions import Limits, next_deadline
 from peerloom.services.trainer.workers.state import Finished, Idle, Lost, WorkerState
 

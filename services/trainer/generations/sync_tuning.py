@@ -19,7 +19,7 @@ from peerloom.kit.sync_auto import AutoSync, asked_sync
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import NONE, SyncMethod
 from peerloom.kit.sync_model.sync_choice import RankedMethod, ranked
-from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.sync_decisions import (
     CHANGE_INTERVAL_S,
     MEASURED_S,

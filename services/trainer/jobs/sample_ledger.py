@@ -78,7 +78,8 @@ def add_step(ledger: Ledger, step: StepProgress) -> None:
 
 
 def go_back_in(job: Job, step: int) -> None:
-    """Takes out of the job what came after `step`: it was lost with all who had it."""
+    """Takes out of the job what came after `step`: it was lost with all who had it. From 0 it begins anew."""
+    job.begun_anew += step == 0
     if is_federated(job.spec.sync):
         forget_rounds(job.ledger, step)
     else:

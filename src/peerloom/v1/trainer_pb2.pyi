@@ -736,6 +736,7 @@ class Job(_message.Message):
     ENDING_STATE_FIELD_NUMBER: _builtins.int
     ENDING_REASON_FIELD_NUMBER: _builtins.int
     PREVIOUS_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    BEGUN_ANEW_FIELD_NUMBER: _builtins.int
     TRAFFIC_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     AUDITS_FIELD_NUMBER: _builtins.int
@@ -759,6 +760,8 @@ class Job(_message.Message):
     """Once its end is decided and its slots are being freed: the state to come; else unset."""
     ending_reason: _builtins.str
     """Why that state, a sentence."""
+    begun_anew: _builtins.int
+    """How often it began anew, as all who had its state were lost before its first checkpoint."""
     owner: _builtins.str
     """Who submitted it: the owner in the certificate; empty where there are none."""
     traceparent: _builtins.str
@@ -856,6 +859,7 @@ class Job(_message.Message):
         ending_state: Global___JobState.ValueType = ...,
         ending_reason: _builtins.str = ...,
         previous_checkpoint: Global___Checkpoint | None = ...,
+        begun_anew: _builtins.int = ...,
         traffic: Global___NetworkTraffic | None = ...,
         owner: _builtins.str = ...,
         audits: Global___JobAudits | None = ...,
@@ -868,7 +872,7 @@ class Job(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "begun_anew", b"begun_anew", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peerloom.services.trainer.generations import decisions as g
-from peerloom.services.trainer.generations.decisions import decide
+from peerloom.services.trainer.generations import decision_types as g
+from peerloom.services.trainer.generations.decisions import SAVE_LIMIT_S, decide
 from peerloom.services.trainer.workers.decisions import Limits
 from peerloom.services.trainer.workers.state import (
     Contact,
@@ -192,8 +192,8 @@ def test_the_last_worker_stores_its_state_before_it_leaves() -> None:
     )
     asked = rests.asked_to_save(5.0)
     held = decide([asked], 1, LIMITS, 6.0, checkpoint_step=3)
-    assert held == g.Hold("waiting for the state to be stored", 5.0 + g.SAVE_LIMIT_S)
-    assert isinstance(decide([asked], 1, LIMITS, 5.0 + g.SAVE_LIMIT_S, checkpoint_step=3), g.Save)
+    assert held == g.Hold("waiting for the state to be stored", 5.0 + SAVE_LIMIT_S)
+    assert isinstance(decide([asked], 1, LIMITS, 5.0 + SAVE_LIMIT_S, checkpoint_step=3), g.Save)
     kept = decide([asked], 1, LIMITS, 6.0, checkpoint_step=9)
     assert kept == g.Dismiss(("w0",), "its state is kept in the checkpoint of step 9")
 
@@ -263,7 +263,6 @@ def test_waits_for_those_who_still_work_at_the_end() -> None:
 
 def test_without_any_state_the_checkpoint_is_what_the_job_goes_on_from() -> None:
     lost = WorkerState("w0", Lost(is_member=True), 40)
-    assert isinstance(decide([lost], 1, LIMITS, 0.0), g.Fail)
     held = decide([lost], 1, LIMITS, 0.0, checkpoint_step=30)
     assert held == g.Hold("waiting for at least 1 workers, to go on from the checkpoint of step 30", None)
     starting = WorkerState("new", Starting(heard_s=0.0))
@@ -273,11 +272,26 @@ def test_without_any_state_the_checkpoint_is_what_the_job_goes_on_from() -> None
     assert (decision.from_checkpoint, decision.first_step, decision.worker_ids) == (True, 30, ("new",))
 
 
-def test_one_that_was_to_get_the_state_does_not_begin_anew_without_it() -> None:
-    """Its generation broke before the state had come, and the one that had it is dead."""
+@pytest.mark.parametrize("is_there", [False, True], ids=["all lost", "one was to get the state"])
+def test_without_state_and_checkpoint_a_job_begins_anew_three_times(is_there: bool) -> None:
+    """One may be there whose generation broke before the state had come."""
+    there = [WorkerState("w1", Idle(is_member=True))] if is_there else []
+    pool = [WorkerState("w0", Lost(is_member=True), 40), *there]
+    why = "begin anew: all who had the state are lost, and there is no checkpoint yet"
+    decision = decide(pool, 2, LIMITS, 0.0, committed_step=50, begun_anew=2)
+    if is_there:
+        assert decision == g.Form(("w1",), 0, 0, f"1 workers {why}")
+    else:
+        assert decision == g.Hold(f"waiting for at least 1 workers, to {why}", None)
+    failed = decide(pool, 2, LIMITS, 0.0, committed_step=50, begun_anew=3)
+    assert failed == g.Fail(
+        "nobody is left who has the state, and there is no checkpoint: it began anew 3 times already"
+    )
+
+
+def test_one_that_was_to_get_the_state_goes_on_from_the_checkpoint() -> None:
     empty = WorkerState("w1", Idle(is_member=True))
-    assert isinstance(decide([empty], 2, LIMITS, 0.0, committed_step=50), g.Fail)
-    decision = decide([empty], 2, LIMITS, 0.0, checkpoint_step=40, committed_step=50)
+    decision = decide([empty], 2, LIMITS, 0.0, checkpoint_step=40, committed_step=50, begun_anew=3)
     assert isinstance(decision, g.Form)
     assert (decision.from_checkpoint, decision.first_step) == (True, 40)
     assert isinstance(decide([empty], 2, LIMITS, 0.0), g.Form), "nothing was committed: nothing is lost"
@@ -338,6 +352,7 @@ worker = st.builds(
     st.integers(1, 4),
     st.none() | st.integers(1, 50),
     st.integers(0, 50),
+    st.integers(0, 3),
 )
 def test_every_decision_makes_sense(
     pool: list[WorkerState],
@@ -346,11 +361,12 @@ def test_every_decision_makes_sense(
     min_workers: int,
     checkpoint: int | None,
     done: int,
+    begun_anew: int,
 ) -> None:
     """Whatever the state: nobody lost is used, no group forms beside a working one, waits have an end."""
     limits = replace(LIMITS, min_workers=min_workers, max_workers=4, meets_beside=min_workers % 2 == 1)
     alive = {w.worker_id: w for w in pool if not isinstance(w.phase, Lost)}
-    match decide(pool, generation, limits, now_s, checkpoint, done):
+    match decide(pool, generation, limits, now_s, checkpoint, done, begun_anew):
         case g.Form(beside=True) as form:
             formed = [alive[worker_id] for worker_id in form.worker_ids]
             assert {type(w.phase) for w in formed} == {Working, Idle}
@@ -368,7 +384,8 @@ def test_every_decision_makes_sense(
             formed = [alive[worker_id] for worker_id in form.worker_ids]
             assert len(formed) >= min_workers
             assert len([w for w in formed if not w.is_departing]) <= 4
-            assert generation == 0 or form.first_step > 0 or not done, "what was committed is not begun anew"
+            may_begin = generation == 0 or not done or (checkpoint is None and begun_anew < 3)
+            assert form.first_step > 0 or may_begin, "what was committed is not begun anew without need"
             assert all(isinstance(w.phase, Idle | Finished) for w in formed)
             assert not any(isinstance(w.phase, Working | Leaving) for w in alive.values())
             if form.from_checkpoint:

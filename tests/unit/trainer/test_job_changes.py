@@ -178,18 +178,21 @@ async def test_a_failure_of_the_task_itself_ends_the_job() -> None:
         assert job.state_reason == f"{worker.worker_id} on ada: there is no file /data"
 
 
-async def test_with_its_only_state_lost_a_job_fails_and_says_of_whom() -> None:
+async def test_with_its_only_state_lost_a_job_begins_anew_three_times_and_then_says_of_whom() -> None:
     async with Site().serving() as site:
         job_id = await site.submit()
-        worker = await site.working()
-        await until(lambda: site.job(job_id).progress.step == 2)
-        site.agent.slots = 0
-        site.agent.end(worker.worker_id, -9)
+        for lost_before in range(4):
+            worker = await site.working()
+            await until(lambda: site.job(job_id).progress.step == 2)
+            assert site.job(job_id).begun_anew == lost_before
+            site.agent.end(worker.worker_id, -9)
         job = await site.ended(job_id)
         assert job.state == JobState.JOB_STATE_FAILED
         assert job.state_reason == (
-            f"nobody is left who has the state: {worker.worker_id} on ada: its process was killed by signal 9"
+            "nobody is left who has the state, and there is no checkpoint: it began anew 3 times already: "
+            f"{worker.worker_id} on ada: its process was killed by signal 9"
         )
+        assert job.ledger.discarded_samples == 3 * 20
 
 
 async def test_a_checkpoint_that_nobody_has_sound_is_fallen_back_from() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from peerloom.services.trainer.generations import decisions as g
+from peerloom.services.trainer.generations import decision_types as g
 from peerloom.services.trainer.generations.pipeline_decisions import (
     Begin,
     begin_pipeline,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.services.trainer.generations import decisions as g
+from peerloom.services.trainer.generations import decision_types as g
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.jobs.script_runs import (
     FailedForGood,

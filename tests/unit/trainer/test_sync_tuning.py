@@ -4,7 +4,7 @@ import pytest
 from trainer_room import Room, prepared_for, worker
 
 from peerloom.kit.sync_method import SyncMethod
-from peerloom.services.trainer.generations.decisions import Form
+from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.sync_decisions import CHANGE_INTERVAL_S
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord

@@ -86,12 +86,13 @@ class Site:
         return worker
 
     async def working(self) -> ScriptedWorker:
-        """The newest worker, alone in the first generation, with two steps done."""
+        """The newest worker, alone in a generation from the first step on, with two steps done."""
         worker = await self.worker()
-        await worker.hear("configure")
-        worker.say(WorkerSessionRequest(ready=WorkerReady(generation=1)))
+        configure = (await worker.hear("configure")).configure
+        assert not configure.first_step
+        worker.say(WorkerSessionRequest(ready=WorkerReady(generation=configure.generation)))
         for number in (1, 2):
-            worker.say(reported(step(number)))
+            worker.say(reported(step(number, configure.generation)))
         return worker
 
     def _start(self, worker_id: str) -> None:
