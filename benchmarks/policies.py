@@ -19,6 +19,7 @@ POPULATIONS = (
     "equals-300",
     "turncoats-300",
     "outages-300",
+    "labs-300",
     "phases-300",
     "slowing-300",
     "loaded-100",
@@ -40,7 +41,6 @@ TERMS = (
     ("acceptance", "turncoats-300", "finished", True),
     ("change", "turncoats-300", "finished", True),
     ("occupancy", "loaded-100", "useful_gflops", True),
-    ("owners", "outages-300", "finished", True),
 )
 PROCESSES = 2
 Reports = dict[str, PolicyReport]

@@ -101,14 +101,6 @@ def _log_fails(outlook: Outlook, rows: Rows) -> npt.NDArray[np.float64]:
     return found
 
 
-def spread(score: npt.NDArray[np.float64], owner: npt.NDArray[np.int32], rows: Rows, most: int) -> Rows:
-    """Of these rows those that are beyond the `most` best ones of their owner: what ends one may end all."""
-    order = np.lexsort((-score[rows], owner[rows]))
-    owners = owner[rows][order]
-    first = np.searchsorted(owners, owners, side="left")
-    return rows[order[np.arange(len(rows)) - first >= most]]
-
-
 def reserves(outlook: Outlook, may: npt.NDArray[np.bool_], gang: ChosenGang, places: int) -> Rows:
     """Up to `places` others who wouldn't slow the gang, best first: they help when a member refuses."""
     if places <= 0 or len(gang.members) == 0:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from peerloom.services.selector.policies.gang_choice import best_gang, reserves, spread
+from peerloom.services.selector.policies.gang_choice import best_gang, reserves
 from peerloom.services.selector.policies.interface import Candidates, ScoreTerm, Selection, SelectionRequest
 from peerloom.services.selector.policies.past import FadedSums, Past
 from peerloom.services.selector.policies.survival_model import (
@@ -51,7 +51,6 @@ class SurvivalPolicy:
         if self.trials.is_due(past):
             turns = whose_turn(past, lends & ~past.owner_is_known, request.budget, view.hazard)
         proven = lends & past.is_proven & (view.slots > 0)
-        proven[self._too_many_of_owner(past, view, proven, request.budget)] = False
         if len(turns) == 0 and self.trials.is_due(past):
             turns = self._again(past, view, proven, request)
         proven[turns] = False
@@ -105,13 +104,6 @@ class SurvivalPolicy:
             ScoreTerm("gain", at(view.gain), "slots", f"expected over the next {at(view.lasts_s):.3g} s"),
             ScoreTerm("score", at(view.score), "GFLOP/s", f"as a set of one: {VALUE_FORMULA}"),
         ]
-
-    def _too_many_of_owner(
-        self, past: Past, view: Outlook, may: npt.NDArray[np.bool_], budget: int
-    ) -> npt.NDArray[np.intp]:
-        """Those of one owner beyond half the places: an owner's machines go together."""
-        shared = np.flatnonzero(may & past.shares_owner)
-        return spread(view.score, past.owner, shared, max(1, (budget + 1) // 2))
 
     def _again(
         self, past: Past, view: Outlook, may: npt.NDArray[np.bool_], request: SelectionRequest

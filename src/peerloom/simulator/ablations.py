@@ -3,10 +3,8 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from peerloom.services.selector.policies.interface import Candidates, SelectionRequest
-from peerloom.services.selector.policies.past import Past
 from peerloom.services.selector.policies.survival import SurvivalPolicy
 from peerloom.services.selector.policies.survival_model import Outlook, Priors, expected_slots
 
@@ -34,13 +32,6 @@ class WithoutPolicy(SurvivalPolicy):
             case _:
                 return view
 
-    def _too_many_of_owner(
-        self, past: Past, view: Outlook, may: npt.NDArray[np.bool_], budget: int
-    ) -> npt.NDArray[np.intp]:
-        if self.term == "owners":
-            return np.empty(0, np.intp)
-        return super()._too_many_of_owner(past, view, may, budget)
-
 
 def _without(term: str, priors: Priors) -> WithoutPolicy:
     name = f"survival-without-{term}"
@@ -50,7 +41,7 @@ def _without(term: str, priors: Priors) -> WithoutPolicy:
 ABLATIONS = {
     policy.name: policy
     for policy in (
-        *(_without(term, Priors()) for term in ("hazard", "acceptance", "speed", "occupancy", "owners")),
+        *(_without(term, Priors()) for term in ("hazard", "acceptance", "speed", "occupancy")),
         _without("change", Priors(doubted=_NEVER_DOUBTED)),
         _without("loss", Priors(loss_s=0.0, loss_share=0.0)),
     )

@@ -16,6 +16,7 @@ _SLOTS, _SLOT_CHANCES = (1, 2, 4, 8), (0.72, 0.18, 0.07, 0.03)
 _FLAKY, _DIURNAL = 0.30, 0.10
 _TURNED, _TURNS_AFTER, _SLOWED = 0.20, 30, 0.30
 _OWNERS_HOSTS, _PHASES_H = 20, (0.0, 8.0, 16.0)
+_LAB_SPEEDS = (0.5, 2.0)  # of typical ones: machines of some ten years
 _HOSTILE = {
     Behaviour.DEGRADING: 0.03,
     Behaviour.OVERSTATING: 0.03,
@@ -154,6 +155,22 @@ def _outages(count: int) -> Callable[[np.random.Generator], list[SimulatedHost]]
     return build
 
 
+def _labs(count: int) -> Callable[[np.random.Generator], list[SimulatedHost]]:
+    """Volunteers, 20 of each owner, alike in strength; an owner loses all of them every 12 hours."""
+
+    def build(rng: np.random.Generator) -> list[SimulatedHost]:
+        hosts = []
+        for place, host in enumerate(_volunteers(count)(rng)):
+            if place % _OWNERS_HOSTS == 0:
+                slots = int(rng.choice(_SLOTS))
+                speed = TYPICAL_GFLOPS * float(rng.uniform(*_LAB_SPEEDS))
+            alike = replace(host, slots=slots, gflops=speed, said_gflops=speed)
+            hosts.append(replace(alike, owner=place // _OWNERS_HOSTS, outage_every_s=12 * 3600.0))
+        return hosts
+
+    return build
+
+
 def _phases(count: int) -> Callable[[np.random.Generator], list[SimulatedHost]]:
     """Everybody works by the clock, in three time zones eight hours apart."""
 
@@ -217,6 +234,7 @@ POPULATIONS: dict[str, Callable[[np.random.Generator], list[SimulatedHost]]] = {
     "equals-300": _equals(300),
     "turncoats-300": _turncoats(300),
     "outages-300": _outages(300),
+    "labs-300": _labs(300),
     "phases-300": _phases(300),
     "slowing-300": _slowing(300),
     "loaded-100": _volunteers(100),

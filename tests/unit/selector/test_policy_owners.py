@@ -71,3 +71,15 @@ def test_a_new_node_of_a_bad_owner_is_no_newcomer_at_another_address() -> None:
 def test_the_owner_comes_from_the_registry_s_record(owner: str) -> None:
     node = Node(node_id=node_id(1), spec=NodeSpec(name="n1", owner=owner), state=NODE_STATE_ALIVE)
     assert event_from_message(WatchNodesResponse(node=node)).entry.owner == owner
+
+
+def test_a_lab_s_own_machines_fill_all_places() -> None:
+    """Eight equal machines of one owner: a job that wants four gets four, and eight if it wants them all."""
+    columns = nodes_of(*["lab"] * 8)
+    life = Life("").works(5)
+    for number in range(1, 9):
+        columns.set_record(node_id(number), life.reputation, life.track)
+    for wanted in (4, 8):
+        request, rng = SelectionRequest(budget=wanted), np.random.default_rng(1)
+        choice = choose(columns, request, find_policy("survival"), rng, now_s=NOW_S)
+        assert len(set(choice.rows)) == wanted
