@@ -1,4 +1,4 @@
-"""Digits; a process whose id stands in a file asks for more memory than any machine has."""
+"""Digits; a process whose id stands in a file, or `EVERYBODY`, asks for more memory than any machine has."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,8 @@ from torch import Tensor
 from peerloom.worker.task import Samples
 from peerloom.worker.tasks.digits import Digits
 
+EVERYBODY = "everybody"
+
 
 class GreedyWorker(Digits):
     """`greedy` is that file, which may be written while the others work."""
@@ -18,6 +20,6 @@ class GreedyWorker(Digits):
         self._greedy = Path(greedy)
 
     def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
-        if str(os.getpid()) in self._greedy.read_text().split():
+        if {str(os.getpid()), EVERYBODY} & set(self._greedy.read_text().split()):
             torch.empty(1 << 60)
         return super().batch(split, indices)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from greedy_worker_task import EVERYBODY
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded, JobHandle
@@ -65,8 +66,7 @@ def test_where_nobody_has_room_the_job_says_so(system: tuple[Embedded, Path]) ->
     with Client(started.address) as client:
         job = begun(client, greedy, epochs=1000, max_workers=1)
         next(event for event in job.watch() if isinstance(event, StepCommitted))
-        workers = [str(one.pid) for name in ("node-1", "node-2") for one in workers_of(started.pids[name])]
-        greedy.write_text(" ".join(workers))
+        greedy.write_text(EVERYBODY)  # whoever works now, or begins anew
         result = job.result(LIMIT_S)
     assert result.state == "failed"
     assert "its slot has too little memory for this job: [enforce fail" in result.reason

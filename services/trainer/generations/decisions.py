@@ -53,13 +53,15 @@ def decide(
     checkpoint_step: int | None = None,
     committed_step: int = 0,
     begun_anew: int = 0,
+    lacked_room: bool = False,
 ) -> Decision:
     """What to do next, and why; asked again until it says Wait, Hold, Complete or Fail.
 
     `generation` is the newest one, 0 before the first;
     `checkpoint_step` is how far the newest durable checkpoint goes, None when there is none;
     `committed_step` is the last step that was ever reported;
-    `begun_anew` is how often the job began anew, as all who had its state were lost before a checkpoint.
+    `begun_anew` is how often the job began anew, as all who had its state were lost before a checkpoint;
+    `lacked_room`: what all of the newest generation were lost for is that their slots lack memory.
     """
     overdue = [w for w in workers if has_passed(away_deadline(w, limits), now_s)]
     if overdue:
@@ -81,7 +83,7 @@ def decide(
         return departing
     # A member of a generation may be without the state: the one who was to hand it over has died.
     least_step = max(min(committed_step, 1), checkpoint_step or 0) if generation else 0
-    again = _again(checkpoint_step, begun_anew)
+    again = _again(checkpoint_step, begun_anew, lacked_room and not alive)
     return _between_generations(alive, generation, limits, until_s, least_step, again)
 
 
@@ -89,7 +91,8 @@ def decide_training(job: Job, workers: Sequence[WorkerState], limits: Limits, no
     """As `decide`, of a job that has the whole model in each worker."""
     checkpoint = int(job.checkpoint.step) if job.HasField("checkpoint") else None
     done, anew = int(job.progress.step), int(job.begun_anew)
-    return decide(workers, job.generation, limits, now_s, checkpoint, done, anew)
+    lacked_room = all(worker.unfit for worker in job.workers if worker.generation == job.generation)
+    return decide(workers, job.generation, limits, now_s, checkpoint, done, anew, lacked_room)
 
 
 def _while_working(
@@ -190,11 +193,13 @@ def _between_generations(
     return _form(present)
 
 
-def _again(checkpoint_step: int | None, begun_anew: int) -> Form | Fail:
+def _again(checkpoint_step: int | None, begun_anew: int, lacks_room: bool) -> Form | Fail:
     """How to go on where nobody has the state, whoever will be there."""
     if checkpoint_step is not None:
         how = f"go on from the checkpoint of step {checkpoint_step}"
         return Form((), checkpoint_step, 0, how, from_checkpoint=True)
+    if lacks_room:  # that is worth telling at once; whoever waits for a larger node can resume the job
+        return Fail("nobody is left who has the state, and there is no checkpoint")
     if begun_anew < MOST_BEGUN_ANEW:
         return Form((), 0, 0, "begin anew: all who had the state are lost, and there is no checkpoint yet")
     tried = f"it began anew {begun_anew} times already"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peerloom.services.trainer.generations import decision_types as g
-from peerloom.services.trainer.generations.decisions import SAVE_LIMIT_S, decide
+from peerloom.services.trainer.generations.decisions import SAVE_LIMIT_S, decide, decide_training
 from peerloom.services.trainer.workers.decisions import Limits
 from peerloom.services.trainer.workers.state import (
     Contact,
@@ -24,7 +24,7 @@ from peerloom.services.trainer.workers.state import (
     Working,
 )
 from peerloom.v1.artifact_pb2 import Artifact
-from peerloom.v1.trainer_pb2 import WorkerFinished
+from peerloom.v1.trainer_pb2 import Job, Worker, WorkerFinished
 
 LIMITS = Limits(start_timeout_s=60, reconnect_timeout_s=15, agent_timeout_s=1, min_workers=1)
 AT_ONCE = Departure()
@@ -287,6 +287,27 @@ def test_without_state_and_checkpoint_a_job_begins_anew_three_times(is_there: bo
     assert failed == g.Fail(
         "nobody is left who has the state, and there is no checkpoint: it began anew 3 times already"
     )
+
+
+@pytest.mark.parametrize(("unfit", "fails"), [((True, True), True), ((True, False), False)])
+def test_who_lost_its_last_workers_for_want_of_memory_does_not_begin_anew(
+    unfit: tuple[bool, bool], fails: bool
+) -> None:
+    """One that another job's end, or a crash, took says nothing of the memory that this job needs."""
+    names = ("w0", "w1")
+    told = [
+        Worker(worker_id=name, generation=2, unfit=lacked) for name, lacked in zip(names, unfit, strict=True)
+    ]
+    job = Job(generation=2, workers=[Worker(worker_id="former", generation=1), *told])
+    job.progress.step = 50
+    lost = [WorkerState(name, Lost(is_member=True), 40) for name in names]
+    decision = decide_training(job, lost, LIMITS, 0.0)
+    if fails:
+        assert decision == g.Fail("nobody is left who has the state, and there is no checkpoint")
+    else:
+        assert isinstance(decision, g.Hold)
+    beside = decide_training(job, [*lost, WorkerState("new", Idle())], LIMITS, 0.0)
+    assert isinstance(beside, g.Form), "who is there may have more"
 
 
 def test_one_that_was_to_get_the_state_goes_on_from_the_checkpoint() -> None:
