@@ -12,7 +12,7 @@ from greedy_worker_task import EVERYBODY
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded, JobHandle
-from peerloom.client.types import StepCommitted, WorkerLost
+from peerloom.client.types import StateChanged, StepCommitted, WorkerLost
 
 LIMIT_S = 120.0
 EPOCHS, STRUCK_AT = 10, 20
@@ -30,7 +30,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded,
             yield started, folder / "data" / "greedy"
 
 
-def begun(client: Client, greedy: Path, **more: int) -> JobHandle:
+def begun(client: Client, greedy: Path, **more: int | str) -> JobHandle:
     greedy.write_text("")
     arguments = {"greedy": str(greedy)}
     return client.train("greedy_worker_task:GreedyWorker", requests=2, arguments=arguments, **more)
@@ -71,3 +71,17 @@ def test_where_nobody_has_room_the_job_says_so(system: tuple[Embedded, Path]) ->
     assert result.state == "failed"
     assert "its slot has too little memory for this job: [enforce fail" in result.reason
     assert "allocate memory" in result.reason
+
+
+def test_a_pipeline_by_hand_that_waits_for_nodes_says_which_lack_memory(
+    system: tuple[Embedded, Path],
+) -> None:
+    started, greedy = system
+    with Client(started.address) as client:
+        job = begun(client, greedy, epochs=1000, plan="pipeline=2")
+        next(event for event in job.watch() if isinstance(event, StepCommitted))
+        greedy.write_text(EVERYBODY)
+        waits = next(e for e in job.watch() if isinstance(e, StateChanged) and e.state == "waiting")
+        job.cancel()
+    assert waits.reason.startswith("waiting for nodes: ")
+    assert "; not asked again, as they lack memory for it: node-" in waits.reason

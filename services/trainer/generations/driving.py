@@ -24,7 +24,7 @@ from peerloom.services.trainer.generations.planning import JobPlanner, former_ra
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
-from peerloom.services.trainer.jobs.plan_entries import is_pipeline, plan_in_use
+from peerloom.services.trainer.jobs.plan_entries import is_pipeline, plan_in_use, without_unfit
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import slots_wanted
@@ -93,6 +93,7 @@ class GenerationDriver:
             case g.Wait(until_s=until_s):
                 await pool.wait_for_change(None if until_s is None else until_s - now_s)
             case g.Hold(reason, until_s):
+                reason = without_unfit(reason, job)
                 if (job.state, job.state_reason) != (JobState.JOB_STATE_WAITING, reason):
                     record.state_changed(JobState.JOB_STATE_WAITING, reason)
                 await pool.wait_for_change(None if until_s is None else until_s - now_s)

@@ -6,6 +6,8 @@ from peerloom.kit.limits import cut_reason
 from peerloom.kit.parallel_plan import DATA, ParallelPlan, is_auto_plan, parse_plan
 from peerloom.v1.trainer_pb2 import Job, JobPlan, PlanChosen, PlanPrediction
 
+_NAMED = 3  # a job may have met hundreds
+
 
 @dataclass(frozen=True)
 class ChosenPlan:
@@ -67,6 +69,15 @@ def take(job: Job, chosen: ChosenPlan) -> PlanChosen | None:
 def unfit_nodes(job: Job) -> set[str]:
     """The nodes that lacked something that a worker of this job needed, under the plan that it has."""
     return {worker.node_id for worker in job.workers if worker.unfit}
+
+
+def without_unfit(reason: str, job: Job) -> str:
+    """Why a job waits for nodes; and which aren't asked, so that nobody waits for those."""
+    names = sorted({worker.node_name for worker in job.workers if worker.unfit})
+    if not names:
+        return reason
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{reason}; not asked again, as they lack memory for it: {', '.join(names[:_NAMED])}{more}"
 
 
 def begin_anew(job: Job) -> None:
