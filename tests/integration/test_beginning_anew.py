@@ -43,6 +43,7 @@ def test_it_begins_anew_and_ends_with_the_model_of_an_undisturbed_job(
     assert result.succeeded, result.reason
     assert formed == [(1, 0), (2, 0)]
     assert result.model == undisturbed.model
+    assert job.status().begun_anew == 1
     ledger = job.status().ledger
     assert ledger is not None
     assert ledger.is_exact, ledger.verdict

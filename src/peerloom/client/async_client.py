@@ -20,8 +20,8 @@ from peerloom.client.transport_seam import TransportSeam, transport_in_use
 from peerloom.client.types.artifacts import ModelFormat
 from peerloom.client.types.beliefs import Belief, ExplainedBelief, Policy
 from peerloom.client.types.inference import Combination, Inference, Mode, OpinionMode, Token
-from peerloom.client.types.jobs import Job, JobSpec, Model
-from peerloom.client.types.scripts import ScriptSpec
+from peerloom.client.types.job_specs import JobSpec, ScriptSpec
+from peerloom.client.types.jobs import Job, Model
 from peerloom.client.types.shown import Listing
 from peerloom.kit import tracing
 from peerloom.kit.ids import new_request_id

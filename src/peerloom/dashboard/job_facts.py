@@ -20,6 +20,7 @@ def job_facts(job: Job) -> dict[str, Any]:
         "generation": job.generation,
         "progress": asdict(job.progress) if job.progress else None,
         "checkpoint_step": job.checkpoint_step,
+        "begun_anew": job.begun_anew,
         "answers": [{**asdict(one), "accepted": one.accepted} for one in job.answers],
         "choice": str(job.choice) if job.choice else "",
         "passed_over": [asdict(one) for one in job.choice.passed_over] if job.choice else [],

@@ -19,7 +19,8 @@ from peerloom.services.trainer.generations.plan_measures import (
     who_lacks_room,
 )
 from peerloom.services.trainer.generations.plan_pace import PlanPace
-from peerloom.v1.trainer_pb2 import MeasuredLink, ModelPart, StepProgress, WorkerPrepared
+from peerloom.services.trainer.jobs.plan_entries import without_unfit
+from peerloom.v1.trainer_pb2 import Job, MeasuredLink, ModelPart, StepProgress, Worker, WorkerPrepared
 
 MB = 10**6
 TAKEN = int(RUNTIME_BYTES)
@@ -214,3 +215,10 @@ def test_steps_are_told_after_each_eighth_without_the_first_two() -> None:
     assert [value for value in told if value is not None] == [6.5, 10.5]
     assert (told.index(6.5), told.index(10.5)) == (9, 17)
     assert pace.median_s(StepProgress(generation=2, step_s=1.0)) is None
+
+
+def test_who_waits_for_nodes_says_which_lack_memory() -> None:
+    assert without_unfit("waiting", Job(workers=[Worker(node_name="ada")])) == "waiting"
+    lacking = [Worker(node_name=name, unfit=True) for name in ("dan", "ada", "cyd", "bob", "ada", "eve")]
+    told = without_unfit("waiting", Job(workers=lacking))
+    assert told == "waiting; not asked again, as they lack memory for it: ada, bob, cyd and 2 more"

@@ -8,7 +8,7 @@ from trainer_site import reported
 
 from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
-from peerloom.services.trainer.jobs.plan_entries import unfit_nodes, without_unfit
+from peerloom.services.trainer.jobs.plan_entries import unfit_nodes
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.failure_detector import FLOOR_S
@@ -379,8 +379,6 @@ def test_who_lacks_memory_is_lost_and_what_would_come_on_any_node_ends_the_job(w
     assert (type(working.state(1).phase), working.streams.told("worker-1")[-1]) == (Lost, "end")
     assert unfit_nodes(working.record.job) == {"node-ada"}
     assert not working.evidence(), "not its node's fault"
-    waits = without_unfit("waiting for nodes", working.record.job)
-    assert waits == "waiting for nodes; not asked again, as they lack memory for it: ada"
     working.says(2, failed=WorkerFailed(reason="there is no file /data", is_permanent=True))
     assert working.pool.failure == "worker-2 on bob: there is no file /data"
 

@@ -10,6 +10,7 @@ from peerloom import Job, Worker
 from peerloom.cli.exits import code_of_job
 from peerloom.cli.group import LazyGroup
 from peerloom.cli.invocation import Invocation, listing_options, system_options
+from peerloom.cli.job_fields import audits_of, began_anew_of, failed_last_of, network_of, passed_over_of
 from peerloom.cli.name_completion import JOB
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of, track_option
@@ -17,7 +18,7 @@ from peerloom.cli.plan_fields import PREDICTED_COLUMNS, is_pipeline, plan_fields
 from peerloom.cli.stage_columns import stage_columns
 from peerloom.cli.summary import print_result
 from peerloom.cli.sync_fields import sync_fields
-from peerloom.cli.units import human_age, human_bytes, human_duration, metric_of, plural
+from peerloom.cli.units import human_age, human_duration, metric_of, plural
 from peerloom.cli.watching import watch_job
 from peerloom.client.types import JobState
 from peerloom.kit.printable import Column, escaped
@@ -164,7 +165,7 @@ def _print_job(job: Job) -> None:
             ("learning rate", f"{spec.learning_rate:g}" if spec.learning_rate else ""),
             ("policy", spec.policy),
             ("named", str(job.choice) if job.choice else ""),
-            ("passed over", _passed_over(job)),
+            ("passed over", passed_over_of(job)),
             ("seed", str(spec.seed)),
             ("steps", steps_of(job) + _rounds_of(job)),
             ("logged", logged_of(job)),
@@ -174,53 +175,20 @@ def _print_job(job: Job) -> None:
             *plan_fields(job),
             *([] if is_pipeline(job) else [("sync", spec.sync), *sync_fields(job)]),
             ("generation", str(job.generation or "")),
+            ("began anew", began_anew_of(job)),
             ("ledger", job.ledger.verdict if job.ledger else ""),
             ("clients", "; ".join(map(str, job.ledger.clients)) if job.ledger else ""),
-            ("audits", _audits(job)),
-            ("failed last", _failed_last(job)),
+            ("audits", audits_of(job)),
+            ("failed last", failed_last_of(job)),
             ("files", f"peerloom artifacts get {job.files[:12]} FILE.tar" if job.files else ""),
             ("evaluation", str(job.evaluation) if job.evaluation else ""),
-            ("network", _network(job)),
+            ("network", network_of(job)),
             ("trace", job.trace_id),
             ("submitted", human_age(job.submit_time)),
             ("first step", _after(job.submit_time, first)),
             ("ended", _after(job.submit_time, end)),
         ]
     )
-
-
-def _passed_over(job: Job) -> str:
-    return "; ".join(map(str, job.choice.passed_over)) if job.choice else ""
-
-
-def _audits(job: Job) -> str:
-    if job.audits is None:
-        return ""
-    found = job.audits
-    said = [f"{plural(found.made, 'share')} computed again"]
-    accused = ", ".join(dict.fromkeys(one.node_name for one in found.accusations))
-    if accused:
-        said.append(f"{plural(len(found.accusations), 'accusation')} that didn't suffice, of {accused}")
-    said += [f"dismissed {one.node_name}: {one.reason}" for one in found.dismissals]
-    return "; ".join([*said, *(f"none on {one}" for one in found.off)])
-
-
-def _failed_last(job: Job) -> str:
-    run = job.script_run
-    if run is None:
-        return ""
-    last = f": {run.last_lines.splitlines()[-1]}" if run.last_lines.strip() else ""
-    again = f"; started again {plural(run.restarts, 'time')} for that" if run.restarts else ""
-    return f"rank {run.rank} on {run.node_name} with status {run.exit_status}{last}{again}"
-
-
-def _network(job: Job) -> str:
-    if job.traffic is None:
-        return ""
-    traffic = job.traffic
-    sent = human_bytes(sum(link.sent_bytes for link in traffic.links if link.host))
-    lag = "" if traffic.lag_worst_s is None else f", {1000 * traffic.lag_worst_s:.1f} ms behind at worst"
-    return f"{sent} over {traffic.backend} ({traffic.medium}){lag}"
 
 
 def _after(start: datetime | None, then: datetime | None) -> str:

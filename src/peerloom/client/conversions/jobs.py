@@ -65,6 +65,7 @@ def job_of(message: trainer_pb2.Job) -> Job:
         sync=sync_of(message.sync_in_use) if message.HasField("sync_in_use") else None,
         plan=plan_of(message.plan_in_use) if message.HasField("plan_in_use") else None,
         trace_id=trace_id_in(message.traceparent),
+        begun_anew=message.begun_anew,
     )
 
 

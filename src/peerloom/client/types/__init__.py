@@ -52,18 +52,16 @@ from peerloom.client.types.job_records import (
     StaleTotals,
     SyncInUse,
 )
+from peerloom.client.types.job_specs import Backend, JobSpec, RobustRule, ScriptSpec
 from peerloom.client.types.jobs import (
     FINAL_STATES,
-    Backend,
     Job,
     JobResult,
-    JobSpec,
     JobState,
     LogLine,
     Model,
     NodeAnswer,
     Progress,
-    RobustRule,
     Worker,
 )
 from peerloom.client.types.nodes import (
@@ -79,7 +77,6 @@ from peerloom.client.types.nodes import (
     ServiceName,
     Session,
 )
-from peerloom.client.types.scripts import ScriptSpec
 from peerloom.kit.raw_input import RawInput, ScaleShift, Standardise, Vocabulary
 
 __all__ = [

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from peerloom.client.types.job_plans import PredictedPlan
 from peerloom.client.types.job_records import Accusation, ClientTotals, Dismissal, Evaluation
-from peerloom.client.types.jobs import FINAL_STATES, Backend, JobState, NodeAnswer, Worker
+from peerloom.client.types.job_specs import Backend
+from peerloom.client.types.jobs import FINAL_STATES, JobState, NodeAnswer, Worker
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""Jobs: what was asked, who does it, how far it is, what it left."""
+"""Jobs: who does what was asked, how far it is, what it left."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Literal
 
 from peerloom.client.types.artifacts import Artifact
@@ -19,6 +18,7 @@ from peerloom.client.types.job_records import (
     StageShadow,
     SyncInUse,
 )
+from peerloom.client.types.job_specs import Backend, JobSpec
 from peerloom.client.types.shown import ShownInNotebooks
 from peerloom.errors import CancelledError, FailedPreconditionError
 from peerloom.kit.limits import ENDED_STATES
@@ -39,44 +39,9 @@ JobState = Literal[
     "no_compute",
     "unknown",
 ]
-Backend = Literal["auto", "gloo", "nccl"]
-RobustRule = Literal["off", "auto", "trimmed-mean", "median", "krum", "centred-clipping"]
 FINAL_STATES: frozenset[str] = frozenset(
     JobStateNumber.Name(state).removeprefix("JOB_STATE_").lower() for state in ENDED_STATES
 )
-
-
-@dataclass(frozen=True)
-class JobSpec:
-    """What is asked of the trainer, by the names of `Client.train`; None: left to the task or to the nodes.
-
-    `script_arguments` are a script's, where `task` is one. In a job's snapshot `code` and `initial_model` are
-    digests, and `sync` and `plan` have all their pairs.
-    """
-
-    task: str
-    _: KW_ONLY
-    requests: int | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    policy: str = ""
-    seed: int = 0
-    min_workers: int | None = None
-    max_workers: int | None = None
-    backend: Backend = "auto"
-    name: str = ""
-    initial_model: str = ""
-    code: str | Path = ""
-    min_slots: int = 1
-    equal_shares: bool = False
-    robust: RobustRule = "off"
-    sync: str = ""
-    plan: str = ""
-    accelerator: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    script_arguments: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -202,15 +167,16 @@ class Job(ShownInNotebooks):
     """A job as it was when asked: a snapshot that doesn't change.
 
     `answers` are in the order of asking; `generation` is 0 before there was one; `backend` is None until a
-    collective library was chosen; `result` is set once the job has ended, however it ended;
-    `checkpoint_step` is how far its newest durable checkpoint goes, None before there is one, and
-    `checkpoint` its digest, empty where there is none or the job has a model; `ledger` is
-    None before the first step, and in lists of jobs; `traffic` is what its network carried, None where no
-    testbed counted it; `audits` is None where no share was computed again; `evaluation` is what the trainer
-    found of its model, None before it has looked; `choice` is None before nodes were looked for; `script_run`
-    is what failed of a script, None for nothing; `files` is the digest of what it had in its folders when
-    that was last stored, empty for nothing; `sync` and `plan` are what the trainer chose where the job's are
-    "auto", else None, as before its first generation; `trace_id` is its trace's, empty for none.
+    collective library was chosen; `result` is set once the job has ended, however it ended; it was
+    `begun_anew` so often, as all who had its state were lost before a checkpoint; `checkpoint_step` is how
+    far its newest durable checkpoint goes, None before there is one, and `checkpoint` its digest, empty where
+    there is none or the job has a model; `ledger` is None before the first step, and in lists of jobs;
+    `traffic` is what its network carried, None where no testbed counted it; `audits` is None where no share
+    was computed again; `evaluation` is what the trainer found of its model, None before it has looked;
+    `choice` is None before nodes were looked for; `script_run` is what failed of a script, None for nothing;
+    `files` is the digest of what it had in its folders when that was last stored, empty for nothing; `sync`
+    and `plan` are what the trainer chose where the job's are "auto", else None, as before its first
+    generation; `trace_id` is its trace's, empty for none.
     """
 
     id: str
@@ -238,6 +204,7 @@ class Job(ShownInNotebooks):
     sync: SyncInUse | None = None
     plan: PlanInUse | None = None
     trace_id: str = ""
+    begun_anew: int = 0
 
     @property
     def ended(self) -> bool:

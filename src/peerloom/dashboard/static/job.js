@@ -49,6 +49,7 @@ function jobFacts(job) {
     ["policy", job.policy],
     ["plan", job.plan],
     ["carried by its network", carried(job.carried)],
+    ["began anew", job.begun_anew ? `${plural(job.begun_anew, "time")}, all lost before a checkpoint` : null],
     ["checkpoint", job.checkpoint_step === null ? null : `at step ${whole(job.checkpoint_step)}`],
     [
       "ledger of samples",
