@@ -20,6 +20,7 @@ from peerloom.inference.client.costs import (
 )
 from peerloom.inference.client.decoding import sampler
 from peerloom.inference.client.ensemble import combine
+from peerloom.inference.client.estimator import holds_s
 from peerloom.inference.client.hedging import hedge_after_s, may_hedge, silent_after_s
 from peerloom.inference.client.remote import split_rows
 from peerloom.inference.server.batching import admit, take_batch, to_drop
@@ -190,3 +191,9 @@ def test_where_no_node_can_hold_the_model_another_way_is_left_or_the_error_stand
         with pytest.raises(ResourceExhaustedError) as raised:
             after_refusal(estimates, error)
         assert raised.value is error
+
+
+@pytest.mark.parametrize(("took_s", "held_s"), [(0.0, 0.25), (0.005, 0.25), (0.02, 1.0), (0.5, 2.0)])
+def test_figures_that_took_long_to_find_hold_longer(took_s: float, held_s: float) -> None:
+    """So that a client with a part of a core spends a fiftieth of its time on them, not a third."""
+    assert holds_s(took_s) == pytest.approx(held_s)

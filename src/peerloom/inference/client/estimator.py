@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy.typing as npt
@@ -22,9 +22,25 @@ from peerloom.v1.inference_pb2 import ModelDescription
 Array = npt.NDArray[Any]
 Estimates = tuple[tuple[Estimate, ...], str]  # of each route, and the node that a remote call would ask
 HOLDS_S = 0.25  # estimating takes a part of what a small model does, and the figures may be 2 s old anyway
+QUICK_S = 0.005  # figures that took longer to find hold longer in proportion: a slow client has other work
+MOST_HELD_S = 2.0
 _COMPARED = 4  # candidates that "auto" looks at
 _REMEMBERED = 64
 NOBODY = "no node is alive that takes work"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Estimates, when they were begun, and how long they took."""
+
+    estimates: Estimates
+    at_s: float
+    took_s: float
+
+
+def holds_s(took_s: float) -> float:
+    """How long figures that it took `took_s` to find hold, so that finding them takes a fiftieth at most."""
+    return max(HOLDS_S, min(MOST_HELD_S, HOLDS_S * took_s / QUICK_S))
 
 
 class Estimator:
@@ -39,18 +55,19 @@ class Estimator:
     ) -> None:
         self._replicas, self._local, self._clock = replicas, local, clock
         self._split_times = split_times
-        self._memory: dict[tuple[object, ...], tuple[float, Estimates]] = {}
+        self._memory: dict[tuple[object, ...], _Found] = {}
 
     async def estimate(self, description: ModelDescription, batch: Array, micro_batches: int) -> Estimates:
-        """What each route would take for such a batch; figures found in the last 0.25 s hold."""
+        """What each route would take for such a batch; they hold for 0.25 s, up to 2 s on a slow client."""
         key, now_s = (description.digest, len(batch), batch.nbytes, micro_batches), self._clock.monotonic_s()
-        estimated_s, held = self._memory.pop(key, (now_s, None))
-        if held is None or now_s - estimated_s >= HOLDS_S:
-            estimated_s, held = now_s, await self._estimate(description, batch, micro_batches)
-        self._memory[key] = (estimated_s, held)  # the one used last stands last
+        found = self._memory.pop(key, None)
+        if found is None or now_s - found.at_s >= holds_s(found.took_s):
+            estimates = await self._estimate(description, batch, micro_batches)
+            found = _Found(estimates, now_s, self._clock.monotonic_s() - now_s)
+        self._memory[key] = found  # the one used last stands last
         while len(self._memory) > _REMEMBERED:
             del self._memory[next(iter(self._memory))]
-        return held
+        return found.estimates
 
     def without_nodes(self, digest: str, samples: int, error: PeerloomError) -> Estimates:
         """What is left when no node can even describe the model."""
