@@ -198,7 +198,7 @@ def _again(checkpoint_step: int | None, begun_anew: int, lacks_room: bool) -> Fo
     if checkpoint_step is not None:
         how = f"go on from the checkpoint of step {checkpoint_step}"
         return Form((), checkpoint_step, 0, how, from_checkpoint=True)
-    if lacks_room:  # that is worth telling at once; whoever waits for a larger node can resume the job
+    if lacks_room:  # its user has to know: no node that it was tried on can hold it
         return Fail("nobody is left who has the state, and there is no checkpoint")
     if begun_anew < MOST_BEGUN_ANEW:
         return Form((), 0, 0, "begin anew: all who had the state are lost, and there is no checkpoint yet")

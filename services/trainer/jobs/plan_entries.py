@@ -80,7 +80,7 @@ def without_unfit(reason: str, job: Job) -> str:
     return f"{reason}; not asked again, as they lack memory for it: {', '.join(names[:_NAMED])}{more}"
 
 
-def begin_anew(job: Job) -> None:
+def resume(job: Job) -> None:
     """A job that had ended goes on: void is what was found at its end, and which nodes couldn't do it."""
     for name in ("end_time", "evaluation", "script_run", "plan_in_use"):
         job.ClearField(name)

@@ -295,6 +295,6 @@ class JobRecord(RecordedJob):
         """
         self._job.traceparent = traceparent
         self._job.spec.CopyFrom(spec or self.job.spec)
-        plan_entries.begin_anew(self._job)
+        plan_entries.resume(self._job)
         how = "" if spec is None else f", under plan {spec.plan}"
         self.state_changed(JobState.JOB_STATE_QUEUED, f"resumed from its checkpoint{how}")
