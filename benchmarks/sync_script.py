@@ -4,6 +4,7 @@ Rank 0 prints the milliseconds a batch after the warm-up.
 """
 
 import json
+import os
 import sys
 import time
 
@@ -38,6 +39,7 @@ def main() -> None:
         batches = task.samples // world - asked["warm_up"]
         print(1000 * (time.perf_counter() - began_s) / batches, flush=True)
     dist.destroy_process_group()
+    os._exit(0)  # as workers do: torch's threads may abort a process that ends while they do
 
 
 if __name__ == "__main__":
