@@ -63,20 +63,20 @@ def keep(name: str, measurements: Sequence[Measurement], profile: str, why: str)
 
 
 def replaced(old: dict[str, Any], new: dict[str, Any], why: str) -> list[dict[str, Any]]:
-    """A line for each figure that there was, with its value now; None where it is measured no more."""
-    now = {one["name"]: one["value"] for one in new["measurements"]}
+    """A line for each figure that there was, or is now; None where it wasn't measured, or is no more."""
+    before, now = ({one["name"]: one["value"] for one in each["measurements"]} for each in (old, new))
     return [
         {
             "benchmark": new["benchmark"],
-            "figure": one["name"],
-            "old": one["value"],
-            "new": now.get(one["name"]),
+            "figure": figure,
+            "old": before.get(figure),
+            "new": now.get(figure),
             "old_commit": old["commit"],
             "new_commit": new["commit"],
             "date": new["date"],
             "why": why,
         }
-        for one in old["measurements"]
+        for figure in {**before, **now}
     ]
 
 

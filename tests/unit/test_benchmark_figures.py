@@ -138,3 +138,6 @@ def test_what_a_result_replaces_stays_in_the_history_and_the_history_ends_with_w
     }
     assert history_flaws(lines, [new]) == []
     assert history_flaws(lines, [result(kept())]) == ["b, 'x' is 14.0, but the history ends with 9.0"]
+    back = replaced(new, old, "y is measured again")
+    assert [(line["figure"], line["old"], line["new"]) for line in back] == [("x", 9, 14), ("y", None, 14)]
+    assert history_flaws(lines + back, [old]) == []
