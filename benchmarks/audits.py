@@ -61,7 +61,7 @@ class Group:
 
 def run(quick: bool) -> list[Measurement]:
     """Blocks of 100 steps in turn, after a short one that warms up."""
-    rounds, count = (1, 10) if quick else (6, 100)
+    rounds, count = (1, 10) if quick else (12, 100)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         hub = EntryHub(folder / "hub")
