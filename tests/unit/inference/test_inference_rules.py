@@ -195,5 +195,5 @@ def test_where_no_node_can_hold_the_model_another_way_is_left_or_the_error_stand
 
 @pytest.mark.parametrize(("took_s", "held_s"), [(0.0, 0.25), (0.005, 0.25), (0.02, 1.0), (0.5, 2.0)])
 def test_figures_that_took_long_to_find_hold_longer(took_s: float, held_s: float) -> None:
-    """So that a client with a part of a core spends a fiftieth of its time on them, not a third."""
+    """A client with a part of a core spent a third of its time on them."""
     assert holds_s(took_s) == pytest.approx(held_s)

@@ -13,7 +13,7 @@ from peerloom.inference.client.costs import InferenceBatch, Place, StagePlace, l
 from peerloom.inference.client.local import LocalRoute
 from peerloom.inference.client.recent_times import RecentTimes
 from peerloom.inference.client.replica import Replica
-from peerloom.inference.client.replicas import SAME_S, Replicas
+from peerloom.inference.client.replicas import FRESH_S, SAME_S, Replicas
 from peerloom.inference.client.split import layer_costs, stage_nodes
 from peerloom.inference.cut import cut
 from peerloom.kit.clock import Clock
@@ -23,7 +23,6 @@ Array = npt.NDArray[Any]
 Estimates = tuple[tuple[Estimate, ...], str]  # of each route, and the node that a remote call would ask
 HOLDS_S = 0.25  # estimating takes a part of what a small model does, and the figures may be 2 s old anyway
 QUICK_S = 0.005  # figures that took longer to find hold longer in proportion: a slow client has other work
-MOST_HELD_S = 2.0
 _COMPARED = 4  # candidates that "auto" looks at
 _REMEMBERED = 64
 NOBODY = "no node is alive that takes work"
@@ -39,8 +38,8 @@ class _Found:
 
 
 def holds_s(took_s: float) -> float:
-    """How long figures that it took `took_s` to find hold, so that finding them takes a fiftieth at most."""
-    return max(HOLDS_S, min(MOST_HELD_S, HOLDS_S * took_s / QUICK_S))
+    """How long figures that took `took_s` to find hold: fifty times as long, within 0.25 and 2 s."""
+    return max(HOLDS_S, min(FRESH_S, HOLDS_S * took_s / QUICK_S))
 
 
 class Estimator:
