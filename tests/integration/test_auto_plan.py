@@ -15,7 +15,7 @@ from peerloom.errors import InvalidArgumentError
 
 JOB_LIMIT_S = 150.0
 LENT_BYTES = 212_000_000  # of which a worker takes some 100 MB itself, while the model needs 128 MB
-EPOCHS = 8
+EPOCHS = 16
 STEPS = EPOCHS * 16  # many more than are taken until it is cancelled, however late its watcher hears of them
 pytestmark = pytest.mark.timeout(240)
 
