@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu
 
 setup: $(READY)
 
@@ -38,6 +38,7 @@ lint: $(READY)
 
 types: $(READY)
 	@$(BIN)/mypy
+	@$(BIN)/mypy tests/gpu # which hardly a machine runs
 
 $(PROTOC): protos/requirements.txt
 	@$(PYTHON) -m venv --clear $(@D)
@@ -100,6 +101,10 @@ bench-sync: $(READY)
 # ns3). Some 15 minutes.
 bench-pipeline: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline
+
+# Training over NCCL beside torchrun, and kills there; needs an NVIDIA GPU. Some 3 minutes.
+bench-gpu: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" gpu
 
 # What is lost by sending less, beside the bytes: MNIST=DIR names a folder of its files. Nothing is timed. Some 40 minutes.
 bench-quality: $(READY)

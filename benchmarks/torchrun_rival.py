@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks import wide_model
+from benchmarks import gpu_model, wide_model
 from benchmarks.measure import ROOT
 from benchmarks.recovery import small_model
 
@@ -27,6 +27,7 @@ class Workload:
 
 
 WIDE = partial(Workload, "wide", "benchmarks.wide_task:Wide", wide_model.BATCH)
+SEQUENCES = partial(Workload, "sequences", "benchmarks.gpu_task:Sequences", gpu_model.BATCH)
 SHORT = partial(Workload, "small", "benchmarks.recovery.small_task:Short", small_model.BATCH)
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovery.follow TASK`: hands in the job and tells its events as lines of JSON.
+"""`python -m benchmarks.recovery.follow TASK BACKEND`: hands in the job, tells its events as lines of JSON.
 
 A process of its own, because on a testbed only those inside the emulated network reach the trainer. The
 job is cancelled when standard input ends.
@@ -8,18 +8,21 @@ import json
 import os
 import sys
 import threading
+from typing import cast
 
 from benchmarks.committed import stamp_s
 from benchmarks.recovery.small_model import WORKERS
 from peerloom.client.client import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
+from peerloom.client.types.job_specs import Backend
 
 TASKS = "benchmarks.recovery.small_task"
 
 
 def main() -> None:
     with Client(os.environ["PEERLOOM_ADDRESS"], patience_s=60) as client:
-        job = client.train(f"{TASKS}:{sys.argv[1]}", requests=WORKERS, max_workers=WORKERS, backend="gloo")
+        task, backend = f"{TASKS}:{sys.argv[1]}", cast("Backend", sys.argv[2])
+        job = client.train(task, requests=WORKERS, max_workers=WORKERS, backend=backend)
 
         def end() -> None:
             sys.stdin.read()

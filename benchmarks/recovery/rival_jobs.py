@@ -75,13 +75,13 @@ class RivalJob:
 
 
 @contextmanager
-def torchrun(unshared_store: bool, restarts: int = 3) -> Iterator[RivalJob]:
+def torchrun(unshared_store: bool, restarts: int = 3, backend: str = "gloo") -> Iterator[RivalJob]:
     """torchrun elastic on one node, which may start its workers anew so many times."""
     python = environment.python()
     more = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if unshared_store else {}
     with TemporaryDirectory(prefix="rival-") as name:
         folder, errors = Path(name), Path(name) / "errors.txt"
-        module = ("-m", "benchmarks.recovery.torchrun_worker", name)
+        module = ("-m", "benchmarks.recovery.torchrun_worker", name, backend)
         options = ("--standalone", f"--nproc-per-node={WORKERS}", f"--max-restarts={restarts}")
         command = (str(python), "-m", "torch.distributed.run", *options, *module)
         with errors.open("w") as output:

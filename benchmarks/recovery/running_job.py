@@ -21,7 +21,7 @@ from peerloom.embedded import Embedded
 
 LIMIT_S = 120.0
 SETTLE_S = 1.5  # of undisturbed training in full strength before the next fault
-FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of small_task
+FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of small_task, and a backend
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def environment(address: str = "") -> dict[str, str]:
 
 
 @contextmanager
-def running_system(task: str = "Small") -> Iterator[tuple[RunningJob, Embedded]]:
+def running_system(task: str = "Small", backend: str = "gloo") -> Iterator[tuple[RunningJob, Embedded]]:
     """A fresh system of five nodes with a slot each on loopback, and its job, training in full strength."""
     environment()
     with (
@@ -163,14 +163,14 @@ def running_system(task: str = "Small") -> Iterator[tuple[RunningJob, Embedded]]
     ):
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         environ = environment(system.address)
-        running = RunningJob(subprocess.Popen([*FOLLOW, task], cwd=ROOT, env=environ, **pipes))  # type: ignore[call-overload]  # text is given
+        running = RunningJob(subprocess.Popen([*FOLLOW, task, backend], cwd=ROOT, env=environ, **pipes))  # type: ignore[call-overload]  # text is given
         running.wait_until_full()
         yield running, system
         running.end()
 
 
 @contextmanager
-def running_job(task: str = "Small") -> Iterator[RunningJob]:
+def running_job(task: str = "Small", backend: str = "gloo") -> Iterator[RunningJob]:
     """The job of a fresh system, for those who don't touch the coordinators."""
-    with running_system(task) as (running, _):
+    with running_system(task, backend) as (running, _):
         yield running

@@ -40,9 +40,10 @@ def test_the_loss_falls_and_another_device_goes_on_from_the_state(name: str) -> 
     training = Training(Larger(name), spec, torch.device("cuda"))
     losses = []
     for step in range(training.schedule.total_steps):
-        loss = share_of(training, step, [BATCH], 0).walk(training, training.state.model)
+        updater = training.state.updater
+        loss = share_of(training, step, [BATCH], 0).walk(training, training.state.model, updater)
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        training.state.updater.step()
+        updater.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 2
     elsewhere = Training(Larger(name), spec, torch.device("cpu"))
