@@ -1,4 +1,4 @@
-"""What GPUs do beside all-reduces over NCCL: with slots that have none, as stages, by the mesh, in scripts."""
+"""What GPUs do beside all-reduces over NCCL: with slots that have none, stages, other methods, scripts."""
 
 from collections.abc import Callable
 from pathlib import Path
