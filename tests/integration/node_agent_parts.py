@@ -38,10 +38,11 @@ LIMIT_S = 60.0
 JOB = "job-1"
 TRAINER = "127.0.0.1:9"
 
-# Its id tells it what to do: "exit-3" ends with 3, "stubborn" ignores SIGTERM, "talk" prints a line, waits
-# for SIGUSR1 and prints another, all others wait to be ended.
+# Its id tells it what to do: "exit-3" ends with 3, "stubborn" ignores SIGTERM, "rude" writes where only its
+# end is told, "talk" prints a line, waits for SIGUSR1 and prints another, all others wait to be ended.
 WORKER = """
 import json, os, signal, sys, threading
+from contextlib import suppress
 from peerloom.worker.fork_server import serve
 def end_with_agent():
     for line in sys.stdin:
@@ -63,6 +64,10 @@ def work():
     if name.startswith("stubborn"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print(json.dumps(told), flush=True)
+    if name == "rude":
+        for number in range(3, 64):
+            with suppress(OSError):
+                os.write(number, b"pid 1\\n")
     if name.startswith("exit-"):
         return int(name.removeprefix("exit-"))
     while not go_on.wait(0.1):

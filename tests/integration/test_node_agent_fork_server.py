@@ -209,6 +209,48 @@ async def test_what_is_not_lent_takes_no_memory_once_its_workers_have_ended(
     await until(forks.ready)
 
 
+async def test_one_that_can_not_become_a_worker_ends_alone(
+    tmp_path: Path, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has told no id. Its exit status was once taken for that: 1, whose group is everybody."""
+    killed: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
+    refuse = "import os\ndef setsid(): raise PermissionError\nos.setsid = setsid"
+    async with running(worker_command(tmp_path, before=refuse).split(","), tmp_path, owner) as forks:
+        worker = await start(forks, owner, tmp_path, "waits")
+        await until(worker.ended)
+    assert (worker.pid, worker.exit_code, killed) == (0, 1, [])
+
+
+async def test_one_that_tells_nonsense_of_itself_is_killed(
+    forks: ForkServerClient, owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed, kill = list[int](), os.killpg
+
+    def note(group: int, number: int) -> None:
+        killed.append(group)
+        if group > 1:  # which would be everybody
+            kill(group, number)
+
+    monkeypatch.setattr(os, "killpg", note)
+    worker = await start(forks, owner, tmp_path, "rude")
+    await until(worker.ended)
+    assert (worker.exit_code, set(killed)) == (255, {worker.pid})
+    await until_true(lambda: worker.pid not in ours(tmp_path))
+
+
+async def test_a_fork_without_a_descriptor_for_signals_works(tmp_path: Path, owner: Owner) -> None:
+    """As Python's are from 3.12 on."""
+    lose = (
+        "import os, signal\nown, set_it = os.getpid(), signal.set_wakeup_fd\n"
+        "signal.set_wakeup_fd = lambda fd, **more: set_it(fd, **more) if os.getpid() == own else -1"
+    )
+    async with running(worker_command(tmp_path, before=lose).split(","), tmp_path, owner) as forks:
+        worker = await start(forks, owner, tmp_path, "exit-3")
+        await until(worker.ended)
+    assert worker.exit_code == 3
+
+
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     forks = ForkServerClient(["/no/such/program"], {})
     with pytest.raises(FailedPreconditionError, match="/no/such/program can't be started"):

@@ -8,6 +8,7 @@ to leave, or lets it stay after all. Its end tells the process to end.
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -95,16 +96,17 @@ class ForkedWorker:
     async def _follow(self, status: asyncio.StreamReader) -> None:
         exit_code = _UNSEEN
         try:
-            if line := await status.readline():
-                self.pid = int(line)
+            if pid := _told(b"pid", line := await _line(status)):
+                self.pid = pid
                 await self._enter_group()
                 self.started.set()
                 if self.ended.is_set():  # stopped before it ran
                     self._kill_group()
                 else:
                     self._stdin.writelines(self._waiting_lines)
-            if line := await status.readline():
-                exit_code = int(line)
+                line = await _line(status)
+            # Of one that could not become a worker this is all that is told: it has no id then.
+            exit_code = _told(b"exit", line, _UNSEEN)
             if self.pid:
                 self._kill_group()  # what it started itself must not outlive it
         finally:
@@ -140,3 +142,17 @@ class ForkedWorker:
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+
+async def _line(status: asyncio.StreamReader) -> bytes:
+    """The next, or nothing where it is too long: a worker that is hostile can write there too."""
+    try:
+        return await status.readline()
+    except ValueError:
+        return b""
+
+
+def _told(what: bytes, line: bytes, otherwise: int = 0) -> int:
+    """The number that a line tells, as "exit -9"."""
+    found = re.fullmatch(rb"%s (-?\d{1,9})\n" % what, line)
+    return int(found[1]) if found else otherwise

@@ -2,9 +2,9 @@
 
 Standard input is a Unix socket from the node agent. When all is imported this side writes one byte; each byte
 then comes with two descriptors: the new worker's standard input, and a pipe for its status. Into that pipe
-the worker writes its process id once it leads a session of its own, and this process, its parent, the exit
-status (negative: a signal) when it is gone. When the agent closes the socket no more are forked, and this
-process stays until the last has ended, to tell how.
+the worker writes "pid" and its process id once it leads a session of its own, and this process, its parent,
+"exit" and the exit status (negative: a signal) when it is gone. When the agent closes the socket no more are
+forked, and this process stays until the last has ended, to tell how.
 
 It may fork because it keeps to one thread, and opens neither gRPC nor CUDA: none of them survives a fork.
 """
@@ -34,7 +34,7 @@ def serve(work: Callable[[], int]) -> None:
     """Forks a process that runs `work`, and exits with what it returns, for each request of the agent."""
     gc.freeze()  # a collection in a worker would write to, and so copy, all that it shares
     with socket.socket(fileno=os.dup(0)) as requests:
-        woken = _woken_at_ends()
+        woken, wakes = _woken_at_ends()
         # It ends with the agent's socket, and not before it has told how its workers ended.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         status_of: dict[int, int] = {}
@@ -47,11 +47,13 @@ def serve(work: Callable[[], int]) -> None:
                 os.read(woken, 4096)
                 _tell_ends(status_of)
             if asks in readable:
-                is_open = _answer(requests, woken, status_of, work)
+                is_open = _answer(requests, (woken, wakes), status_of, work)
 
 
-def _answer(requests: socket.socket, woken: int, status_of: dict[int, int], work: Callable[[], int]) -> bool:
-    """Forks what was asked for; False when the agent asks no more."""
+def _answer(
+    requests: socket.socket, own: tuple[int, ...], status_of: dict[int, int], work: Callable[[], int]
+) -> bool:
+    """Forks what was asked for; False when the agent asks no more. `own` descriptors aren't the worker's."""
     try:
         _, descriptors, _, _ = socket.recv_fds(requests, 1, 2)
     except ConnectionResetError:
@@ -67,7 +69,7 @@ def _answer(requests: socket.socket, woken: int, status_of: dict[int, int], work
         os.close(status)
     else:
         if pid == 0:
-            _become_worker(requests, [woken, *status_of.values()], inputs, status, work)
+            _become_worker(requests, [*own, *status_of.values()], inputs, status, work)
         status_of[pid] = status
     os.close(inputs)
     return True
@@ -80,7 +82,7 @@ def _become_worker(
     exit_status = 1
     try:
         os.setsid()
-        os.close(signal.set_wakeup_fd(-1))
+        signal.set_wakeup_fd(-1)  # from Python 3.12 a fork has none
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         requests.close()
@@ -90,7 +92,7 @@ def _become_worker(
         os.close(inputs)
         importlib.invalidate_caches()  # a task may have been installed since
         limit_always()
-        os.write(status, b"%d\n" % os.getpid())
+        os.write(status, b"pid %d\n" % os.getpid())
         exit_status = work()
     except BaseException:
         traceback.print_exc()
@@ -102,13 +104,13 @@ def _become_worker(
         os._exit(exit_status)
 
 
-def _woken_at_ends() -> int:
-    """A descriptor that becomes readable when a child ends."""
+def _woken_at_ends() -> tuple[int, int]:
+    """A descriptor that becomes readable when a child ends, and the one that makes it so."""
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return woken
+    return woken, wakes
 
 
 def _tell_ends(status_of: dict[int, int]) -> None:
@@ -117,5 +119,5 @@ def _tell_ends(status_of: dict[int, int]) -> None:
         if ended:
             status = status_of.pop(pid)
             with suppress(BrokenPipeError):
-                os.write(status, b"%d\n" % os.waitstatus_to_exitcode(waited))
+                os.write(status, b"exit %d\n" % os.waitstatus_to_exitcode(waited))
             os.close(status)
