@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-LIMIT_S = 200.0
+LIMIT_S = 60.0
 ON_GPU = {"PEERLOOM_NODE_ACCELERATOR": "cuda"}
 METHODS = {
     "bsp-ps": "gloo",

@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
-JOB_LIMIT_S = 200.0
+JOB_LIMIT_S = 120.0
 
 
 @pytest.fixture

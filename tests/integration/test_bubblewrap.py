@@ -88,6 +88,23 @@ def test_what_is_not_given_is_not_there(places: dict[str, str], tmp_path: Path) 
     assert {name for name, said in free.items() if said == "done"} >= set(hidden) | set(given)
 
 
+@needs_bubblewrap
+def test_with_a_gpu_what_it_starts_names_threads_too(tmp_path: Path) -> None:
+    """As CUDA does; nothing beside the processes becomes writable."""
+    (tmp_path / "own").mkdir()
+    name = "import os; open(f'/proc/self/task/{os.getpid()}/comm', 'w').write('cuda')"
+    script = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-I', '-c', {name!r}]))"
+    change = "open('/proc/sys/kernel/core_pattern', 'a')"
+    found = {}
+    for tried, code in (("name", script), ("change", change)):
+        for on_gpu in (False, True):
+            grant = Grant(str(tmp_path / "own"), on_gpu=on_gpu)
+            command = [sys.executable, "-m", "peerloom.sandbox", grant.to_json(), sys.executable, "-c", code]
+            done = subprocess.run(in_bubblewrap(command, grant, []), capture_output=True, timeout=LIMIT_S)
+            found[tried, on_gpu] = done.returncode
+    assert found == {("name", False): 1, ("name", True): 0, ("change", False): 1, ("change", True): 1}
+
+
 def _outcomes(command: list[str]) -> dict[str, str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr

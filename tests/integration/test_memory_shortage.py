@@ -84,4 +84,4 @@ def test_a_pipeline_by_hand_that_waits_for_nodes_says_which_lack_memory(
         waits = next(e for e in job.watch() if isinstance(e, StateChanged) and e.state == "waiting")
         job.cancel()
     assert waits.reason.startswith("waiting for nodes: ")
-    assert "; not asked again, as they lack memory for it: node-" in waits.reason
+    assert "; not asked again, as they can't do it: node-" in waits.reason

@@ -121,6 +121,30 @@ def test_what_lies_beside_the_agents_folder_is_read_and_that_is_not(places: dict
     assert "PermissionError" in done.stderr
 
 
+def test_with_a_gpu_it_names_its_threads_and_changes_nothing_else_of_the_kernels(
+    places: dict[str, str],
+) -> None:
+    """CUDA says that an operating system's call failed where it can't."""
+    script = (
+        "import os\n"
+        "def tried(path, text):\n"
+        "    try: open(path, 'w').write(text)\n"
+        "    except OSError as error: return type(error).__name__\n"
+        "    return 'done'\n"
+        "print(tried(f'/proc/self/task/{os.getpid()}/comm', 'cuda'))\n"
+        "print(tried('/proc/sys/kernel/core_pattern', ''))\n"
+        "print(tried(f'/proc/{os.getppid()}/oom_score_adj', ''))\n"
+    )
+    found = {}
+    for on_gpu in (False, True):
+        grant = Grant(places["own"], on_gpu=on_gpu)
+        command = [sys.executable, "-m", "peerloom.sandbox", grant.to_json(), sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        found[on_gpu] = done.stdout.split()
+    assert found[False] == ["PermissionError"] * 3
+    assert found[True] == ["done", "PermissionError", "PermissionError"]
+
+
 def test_limits_hold_for_files_and_memory(places: dict[str, str]) -> None:
     grant = Grant(places["own"], file_limit_bytes=1 << 20, memory_limit_bytes=256 << 20)
     script = (

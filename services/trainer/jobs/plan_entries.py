@@ -77,7 +77,7 @@ def without_unfit(reason: str, job: Job) -> str:
     if not names:
         return reason
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{reason}; not asked again, as they lack memory for it: {', '.join(names[:_NAMED])}{more}"
+    return f"{reason}; not asked again, as they can't do it: {', '.join(names[:_NAMED])}{more}"
 
 
 def resume(job: Job) -> None:

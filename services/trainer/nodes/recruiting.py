@@ -81,7 +81,7 @@ class Recruiter:
             return ""
 
     async def select(self, job: Job) -> SelectNodesResponse:
-        """Asks the selector whom to ask; not those who lied in this job, or lacked memory for it.
+        """Asks the selector whom to ask; not those who lied in this job, or can't do it.
 
         Raises UnavailableError, or NotFoundError for the policy.
         """

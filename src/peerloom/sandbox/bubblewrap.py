@@ -46,20 +46,33 @@ def in_bubblewrap(command: Sequence[str], grant: Grant, folders: Iterable[str]) 
 def _around(program: str, grant: Grant, folders: Iterable[str], files: Iterable[str]) -> list[str]:
     python = known_interpreter_files()
     rights = file_rights(grant, (*python.reads, *files), python.lists, gpu_devices() if grant.on_gpu else ())
-    return [program, *_NAMESPACES, *_view(rights, grant.private), *_pairs("--bind", (grant.folder, *folders))]
+    view = [*_view(rights, grant), *_pairs("--bind", (grant.folder, *folders))]
+    return [program, *_NAMESPACES, *view]
 
 
-def _view(rights: FileRights, private: str) -> list[str]:
+def _view(rights: FileRights, grant: Grant) -> list[str]:
     """Empty folders for temporary files, devices and shared memory; below them what may be read."""
-    # Read-only, or root changes the kernel's settings there without any capability.
-    view = ["--tmpfs", "/tmp", "--dev", "/dev", "--ro-bind", "/proc", "/proc"]
+    view = ["--tmpfs", "/tmp", "--dev", "/dev", *_kernel(grant.on_gpu)]
     shown: set[str] = set()
     for path in sorted({path for path in rights.reads if not path.startswith("/proc")}):
         # What lies below a folder that is seen is seen; a link there could not even be bound over.
-        names = [name for name in _names_of(path, private) if not any(_is_below(name, one) for one in shown)]
+        seen = _names_of(path, grant.private)
+        names = [name for name in seen if not any(_is_below(name, one) for one in shown)]
         view += _pairs("--ro-bind-try", names)
         shown.update(names)
     return [*view, *_pairs("--dev-bind-try", sorted(set(rights.devices)))]
+
+
+def _kernel(on_gpu: bool) -> list[str]:
+    """What it tells of processes and itself: read-only, or root changes settings without any capability.
+
+    Not so for processes where CUDA is: it writes its threads' names there.
+    """
+    if not on_gpu:
+        return ["--ro-bind", "/proc", "/proc"]
+    entries = (entry for entry in os.scandir("/proc") if not entry.name.isdigit() and not entry.is_symlink())
+    settings = (entry.path for entry in entries if entry.is_dir() or entry.stat().st_mode & 0o222)
+    return ["--bind", "/proc", "/proc", *_pairs("--ro-bind-try", sorted(settings))]
 
 
 def _names_of(path: str, private: str) -> list[str]:

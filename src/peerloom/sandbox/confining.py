@@ -1,5 +1,6 @@
 """Confines the calling process to its grant, for good."""
 
+import dataclasses
 import os
 import tempfile
 
@@ -44,4 +45,14 @@ def rights_of(grant: Grant) -> FileRights:
     lists = (*python.lists, *reads.lists, *given.lists)
     devices = gpu_devices() if grant.on_gpu else []
     shown = Grant(grant.folder, given.reads, grant.private, grant.on_gpu)
-    return file_rights(shown, reads.reads, lists, devices)
+    rights = file_rights(shown, reads.reads, lists, devices)
+    return dataclasses.replace(rights, writes=(*rights.writes, _processes())) if grant.on_gpu else rights
+
+
+def _processes() -> str:
+    """Where CUDA writes the names of its threads; it doesn't begin where it can't.
+
+    Below it those that this one starts have theirs too, unless it could change the kernel's settings there.
+    """
+    could_change = os.access("/proc/sys/kernel/core_pattern", os.W_OK)
+    return f"/proc/{os.getpid()}" if could_change else "/proc"

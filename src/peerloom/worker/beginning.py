@@ -16,6 +16,7 @@ from peerloom.worker.agent_artifacts import fetch_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.elastic.hosting import begin_script
 from peerloom.worker.elastic.script_training import ScriptTraining
+from peerloom.worker.failures import UnfitSlotError
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.inputs import Inputs
@@ -65,6 +66,19 @@ class TaskBeginning:
     def _check(self, spec: JobSpec) -> None:
         if why_not := self._assignment.work.why_not(spec):
             raise PermissionDeniedError(f"This worker does only what it was started for: {why_not}.")
+
+
+def take_device(device: torch.device) -> None:
+    """Makes this slot's GPU, if any, that of this thread. Raises UnfitSlotError where it can't be used."""
+    if device.type != "cuda":
+        return
+    if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        raise UnfitSlotError("the GPU of its slot can't be used: torch there was built without CUDA")
+    try:
+        torch.cuda.set_device(device)
+    except RuntimeError as error:
+        said = str(error).splitlines()[0]
+        raise UnfitSlotError(f"the GPU of its slot can't be used: {said}") from error
 
 
 def begin_training(

@@ -9,10 +9,16 @@ from peerloom.v1.trainer_pb2 import WorkerFailed
 _WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory")
 
 
+class UnfitSlotError(Exception):
+    """This slot can't do what its node promised; another may."""
+
+
 def failure_of(error: Exception) -> WorkerFailed:
     """What a worker that can't go on tells the trainer. Another slot may have the memory it lacks."""
     if why := why_too_little(error):
         return WorkerFailed(reason=f"its slot has too little memory for this job: {why}")
+    if isinstance(error, UnfitSlotError):
+        return WorkerFailed(reason=str(error))
     if isinstance(error, PeerloomError):
         return WorkerFailed(reason=error.message, is_permanent=True)
     return WorkerFailed(reason=f"the task failed: {type(error).__name__}: {error}", is_permanent=True)

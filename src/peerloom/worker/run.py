@@ -30,7 +30,7 @@ from peerloom.worker.agent_commands import AgentCommands
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
-from peerloom.worker.beginning import TaskBeginning, check_first_step, method_of, refuse_plain
+from peerloom.worker.beginning import TaskBeginning, check_first_step, method_of, refuse_plain, take_device
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
 from peerloom.worker.failures import failure_of
 from peerloom.worker.federated.federated_training import FederatedTraining
@@ -98,8 +98,6 @@ class TrainingWorker:
 
     def run(self) -> int:
         """Follows the trainer's commands until the job is over."""
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
         self.session.start()
         while True:
             command = self.session.commands.get()
@@ -109,6 +107,7 @@ class TrainingWorker:
             if isinstance(command, SaveState):
                 self._save()
             elif isinstance(command, PrepareWorker):
+                take_device(self._device)  # not before: the trainer hears whom it has greeted
                 self._checkpoint_interval_s = command.checkpoint_interval_s
                 told = self._beginning.told(command.spec)
                 if told.speed_gflops and not told.parts:

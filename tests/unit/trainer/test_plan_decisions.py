@@ -221,4 +221,4 @@ def test_who_waits_for_nodes_says_which_lack_memory() -> None:
     assert without_unfit("waiting", Job(workers=[Worker(node_name="ada")])) == "waiting"
     lacking = [Worker(node_name=name, unfit=True) for name in ("dan", "ada", "cyd", "bob", "ada", "eve")]
     told = without_unfit("waiting", Job(workers=lacking))
-    assert told == "waiting; not asked again, as they lack memory for it: ada, bob, cyd and 2 more"
+    assert told == "waiting; not asked again, as they can't do it: ada, bob, cyd and 2 more"

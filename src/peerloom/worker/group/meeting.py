@@ -24,7 +24,7 @@ from peerloom.worker.mesh.mesh import Mesh
 # A group that torch takes as it is: its options are the connected gloo group itself.
 CONNECTED = "connected"
 PROBE_BYTES = 1 << 18
-dist.Backend.register_backend(CONNECTED, lambda _, group: group, extended_api=True, devices=["cpu"])
+dist.Backend.register_backend(CONNECTED, lambda _, group: group, extended_api=True, devices=["cpu", "cuda"])
 
 
 def measure_bytes_per_s(

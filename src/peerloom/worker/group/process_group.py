@@ -64,7 +64,7 @@ class Group:
         self._leave_at: tuple[int, str] | None = None
         self._config = config
         self._is_nccl: bool = config.backend == Backend.BACKEND_NCCL
-        self._waits = Waits()
+        self._waits = Waits(device)
         self._followed: FollowedGroup | None = None
         self._entries = entries
         self.tls = relay.tls if relay is not None else None

@@ -7,6 +7,7 @@ uses any more.
 """
 
 import threading
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,12 @@ import torch.distributed as dist
 # What it completes with: the collective's tensor, or the reason why there is none. Not an exception: torch's
 # futures would hold its traceback, and that the future, where no garbage collection sees it.
 TensorFuture = torch.futures.Future[torch.Tensor | str]
+_CPU = torch.device("cpu")
+
+
+def future_on(device: torch.device) -> "torch.futures.Future[Any]":
+    """One for tensors on this device. On a GPU whoever waits for it has its stream wait too."""
+    return torch.futures.Future(devices=[device] if device.type == "cuda" else None)
 
 
 class GenerationBrokenError(Exception):
@@ -21,9 +28,13 @@ class GenerationBrokenError(Exception):
 
 
 class Waits:
-    """The collectives of one group that are under way. Any thread may call any method."""
+    """The collectives of one group that are under way. Any thread may call any method.
 
-    def __init__(self) -> None:
+    Their tensors are on `device`, or on the processor.
+    """
+
+    def __init__(self, device: torch.device = _CPU) -> None:
+        self._device = device
         self._lock = threading.Lock()
         self._open: set[TensorFuture] = set()
         self._running = 0
@@ -33,7 +44,7 @@ class Waits:
 
     def follow(self, work: dist.Work) -> TensorFuture:
         """A future of the collective's tensor, which a break completes with its reason."""
-        future: TensorFuture = torch.futures.Future()
+        future: TensorFuture = future_on(self._device)
         with self._lock:
             self._open.add(future)
             self._running += 1

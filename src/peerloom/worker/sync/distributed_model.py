@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from peerloom.worker.group.waits import future_on
 from peerloom.worker.sync import Collectives
 
 BucketHook = Callable[[Any, dist.GradBucket], torch.futures.Future[torch.Tensor]]
@@ -33,6 +34,6 @@ def distributed(
 
 def unchanged(gradients: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     """A hook's answer that leaves the bucket as it is, for now: the sums are put there once DDP is done."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future: torch.futures.Future[torch.Tensor] = future_on(gradients.device)
     future.set_result(gradients)
     return future
