@@ -116,6 +116,35 @@ def test_a_lost_stage_goes_on_as_if_nothing_had_happened(task: type[Waves], lost
     check_same(states(pipeline), states(expected))
 
 
+class Hidden(Waves):
+    """Waves with a buffer that is no part of the state, and that only the constructor fills."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model[1].register_buffer("drawn", torch.rand(3), persistent=False)  # type: ignore[index,operator]  # layers
+        return model
+
+
+def test_a_stage_whose_state_comes_draws_nothing() -> None:
+    """Drawing a large model takes longer than all else that the others wait for."""
+    training = PipelineTraining(Waves(), spec_of(Waves(), "pipeline=3"), CPU)
+    torch.manual_seed(11)
+    training.enter(1, starts=training.blueprint.starts)
+    drawn = torch.rand(1)
+    torch.manual_seed(11)
+    assert torch.equal(drawn, torch.rand(1))
+
+
+def test_what_only_a_constructor_fills_is_there_also_where_the_state_comes() -> None:
+    drawn = []
+    for starts in ((), PipelineTraining(Hidden(), spec_of(Hidden(), "pipeline=2"), CPU).blueprint.starts):
+        training = PipelineTraining(Hidden(), spec_of(Hidden(), "pipeline=2"), CPU)
+        training.enter(0, starts=starts)
+        [buffer] = [each for name, each in training.stage_model.whole.named_buffers() if "drawn" in name]
+        drawn.append(buffer)
+    assert torch.equal(*drawn)
+
+
 def test_who_is_a_step_ahead_goes_back_with_the_others() -> None:
     expected = Pipeline(Normalised(), "pipeline=3")
     expected.work(trained(9))

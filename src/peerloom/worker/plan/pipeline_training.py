@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.logs import get_logger
@@ -15,7 +15,7 @@ from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.own_past import OwnPast
 from peerloom.worker.plan.stage_change import ChangeLayout
-from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
+from peerloom.worker.plan.stage_model import StageModel, Undrawn, is_all_state, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
@@ -72,10 +72,10 @@ class PipelineTraining:
     ) -> None:
         """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
-        `shares` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its stages begin;
-        it is cut evenly where layers with a tensor in common would come apart. What was kept of earlier
-        generations is dropped. Raises DataLossError for a file of another model, InvalidArgumentError for an
-        optimiser that a stage can't have.
+        `shares` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its stages begin:
+        then its state comes later; it is cut evenly where layers with a tensor in common would come apart.
+        What was kept of earlier generations is dropped. Raises DataLossError for a file of another model,
+        InvalidArgumentError for an optimiser that a stage can't have.
         """
         self.own_past, self.shadows = None, {}
         try:
@@ -84,7 +84,8 @@ class PipelineTraining:
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even
         names = self.blueprint.names(stage)
-        self.stage, self.stage_model = stage, self._build(stage, names)
+        comes = bool(starts) or checkpoint is not None or initial is not None
+        self.stage, self.stage_model = stage, self._build(stage, names, comes)
         total = self.schedule.total_batches
         updater = updater_of(self.task, self.stage_model, self._learning_rate, total)
         groups = [group["params"] for group in updater.state()[0]["groups"]]
@@ -145,10 +146,8 @@ class PipelineTraining:
         first, end = self.schedule.bounds(step)
         return self._order[1][first:end]
 
-    def _build(self, stage: int, names: frozenset[str]) -> StageModel:
-        # The whole is here for a moment: a seed gives the parameters of a stage only with those before it.
-        torch.manual_seed(self.seed)
-        whole = self.task.model()
+    def _build(self, stage: int, names: frozenset[str], comes: bool) -> StageModel:
+        whole = self._made(comes)
         without_memory(whole, names)
         first, end = self.blueprint.bounds(stage)
         evaluated = chain_of(whole.eval())[0][first:end]
@@ -156,6 +155,17 @@ class PipelineTraining:
         for layers in (evaluated, trained):
             moved_layers(layers, self.device)
         return StageModel(whole, names, trained, evaluated)
+
+    def _made(self, comes: bool) -> nn.Module:
+        """The whole model; if its state `comes` from elsewhere, without any that is worth drawing."""
+        if comes:
+            with Undrawn():
+                whole = self.task.model()
+            if is_all_state(whole):
+                return whole
+        # It is all here for a moment: a seed gives the parameters of a stage only with those before it.
+        torch.manual_seed(self.seed)
+        return self.task.model()
 
     def _load(self, path: Path, names: frozenset[str]) -> None:
         try:
