@@ -15,8 +15,9 @@ from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.own_past import OwnPast
 from peerloom.worker.plan.stage_change import ChangeLayout
-from peerloom.worker.plan.stage_model import StageModel, Undrawn, is_all_state, moved_layers, without_memory
+from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
+from peerloom.worker.plan.undrawn_model import Undrawn
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.speed import slot_gflops
@@ -147,8 +148,7 @@ class PipelineTraining:
         return self._order[1][first:end]
 
     def _build(self, stage: int, names: frozenset[str], comes: bool) -> StageModel:
-        whole = self._made(comes)
-        without_memory(whole, names)
+        whole = self._made(names, comes)
         first, end = self.blueprint.bounds(stage)
         evaluated = chain_of(whole.eval())[0][first:end]
         trained = chain_of(whole.train())[0][first:end]
@@ -156,16 +156,26 @@ class PipelineTraining:
             moved_layers(layers, self.device)
         return StageModel(whole, names, trained, evaluated)
 
-    def _made(self, comes: bool) -> nn.Module:
-        """The whole model; if its state `comes` from elsewhere, without any that is worth drawing."""
-        if comes:
-            with Undrawn():
-                whole = self.task.model()
-            if is_all_state(whole):
-                return whole
-        # It is all here for a moment: a seed gives the parameters of a stage only with those before it.
+    def _made(self, names: frozenset[str], comes: bool) -> nn.Module:
+        """The model with the tensors of these names; where its state `comes` from elsewhere, not drawn."""
+        undrawn = self._undrawn()
+        if undrawn and (undrawn.can_be_drawn or (comes and undrawn.is_all_state)):
+            without_memory(undrawn.model, names)
+            if not comes:
+                undrawn.draw(self.seed, names)
+            return undrawn.model
+        # It is all here for a moment: nobody else knows in which order it is drawn.
         torch.manual_seed(self.seed)
-        return self.task.model()
+        whole = self.task.model()
+        without_memory(whole, names)
+        return whole
+
+    def _undrawn(self) -> Undrawn | None:
+        try:
+            return Undrawn(self.task.model)
+        except Exception as error:  # the user's constructor may rely on what it has filled
+            _log.info("model_built_whole", reason=f"{type(error).__name__}: {error}")
+            return None
 
     def _load(self, path: Path, names: frozenset[str]) -> None:
         try:

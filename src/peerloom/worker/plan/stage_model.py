@@ -1,16 +1,13 @@
 """One worker's stage of a model: its own layers, whose tensors are called as in the whole."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from peerloom.worker.plan.chain import Layer
-
-_FILLS = (Tensor.uniform_, Tensor.normal_, Tensor.fill_, Tensor.zero_)
 
 
 class StageModel(nn.Module):
@@ -74,32 +71,6 @@ class StageModel(nn.Module):
         # Without the versions of its parts torch would add what old ones lack, to other stages' layers too.
         told._metadata = self.whole.state_dict()._metadata  # type: ignore[attr-defined]  # it is there
         return self.whole.load_state_dict(told, strict=False, assign=assign)
-
-
-class Undrawn(TorchFunctionMode):
-    """Within it a model's constructor leaves parameters as their memory is: the values come from elsewhere.
-
-    Drawing takes long, and what is never written to takes no memory.
-    """
-
-    def __torch_function__(
-        self,
-        function: Any,
-        types: Any,
-        arguments: Sequence[Any] = (),
-        options: Mapping[str, Any] | None = None,
-    ) -> Any:
-        options = options or {}
-        filled = arguments[0] if arguments else options.get("tensor")
-        is_init = getattr(function, "__module__", "") == "torch.nn.init"
-        if isinstance(filled, nn.Parameter) and (is_init or function in _FILLS):
-            return filled
-        return function(*arguments, **options)
-
-
-def is_all_state(model: nn.Module) -> bool:
-    """Whether the model's state has all its tensors: no buffer is made by its constructor alone."""
-    return not any(module._non_persistent_buffers_set for module in model.modules())
 
 
 def without_memory(model: nn.Module, kept: frozenset[str]) -> None:
