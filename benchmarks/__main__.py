@@ -24,10 +24,10 @@ NAMES = (
 
 # Only when named: the first three need root and ns-3, the first iperf3 too, the fourth a folder of MNIST's
 # files, the fifth PostgreSQL, the next two a quiet machine for a quarter of an hour, then 14,196 files,
-# the last a GPU.
+# and a GPU.
 NAMED = (
     *("network", "sync", "pipeline", "quality", "takeover", "pipeline_recovery", "staleness"),
-    *("ten_thousand", "gpu"),
+    *("ten_thousand", "gpu", "pipeline_memory"),
 )
 
 
