@@ -1,8 +1,8 @@
 """A transformer of 100 million parameters on slots of 512 MiB: by data there is no room, a pipeline trains.
 
-Run by `make bench-pipeline-memory`. The limit is the owners' `--memory-limit-bytes`. The kernel gives a worker
-no more than twice as much beyond what it began with, and one that uses more than the limit for seconds is
-asked to leave. What a worker uses is what would be free without it: it shares its interpreter and libraries
+Run by `make bench-pipeline-memory`. The limit is the owners' `--memory-limit-bytes`. The kernel gives a
+worker no more than twice as much beyond what it began with, and one that uses more than the limit for seconds
+is asked to leave. What a worker uses is what would be free without it: it shares its interpreter and libraries
 with others that were forked from the same process.
 """
 
