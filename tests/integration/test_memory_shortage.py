@@ -69,8 +69,8 @@ def test_where_nobody_has_room_the_job_says_so(system: tuple[Embedded, Path]) ->
         greedy.write_text(EVERYBODY)  # whoever works now, or begins anew
         result = job.result(LIMIT_S)
     assert result.state == "failed"
-    assert "its slot has too little memory for this job: [enforce fail" in result.reason
-    assert "allocate memory" in result.reason
+    assert "none of its nodes can do this job" in result.reason
+    assert "its slot has too little memory for this job: there are no " in result.reason
 
 
 def test_a_pipeline_by_hand_that_waits_for_nodes_says_which_lack_memory(

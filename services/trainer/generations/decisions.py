@@ -91,7 +91,8 @@ def decide_training(job: Job, workers: Sequence[WorkerState], limits: Limits, no
     """As `decide`, of a job that has the whole model in each worker."""
     checkpoint = int(job.checkpoint.step) if job.HasField("checkpoint") else None
     done, anew = int(job.progress.step), int(job.begun_anew)
-    lacked_room = all(worker.unfit for worker in job.workers if worker.generation == job.generation)
+    unfit = [worker.unfit for worker in job.workers if worker.generation == job.generation]
+    lacked_room = bool(unfit) and all(unfit)
     return decide(workers, job.generation, limits, now_s, checkpoint, done, anew, lacked_room)
 
 
@@ -178,7 +179,7 @@ def _between_generations(
     if newest < least_step:
         return _without_state(alive, present, limits, until_s, again)
     if not alive:
-        return Fail("no worker is left")
+        return again if isinstance(again, Fail) else Fail("no worker is left")
     staying = [w for w in present if not w.is_departing]
     if len(staying) < len(present) and any(w.step == newest for w in staying):
         departing = [w for w in present if w.is_departing]
@@ -199,7 +200,10 @@ def _again(checkpoint_step: int | None, begun_anew: int, lacks_room: bool) -> Fo
         how = f"go on from the checkpoint of step {checkpoint_step}"
         return Form((), checkpoint_step, 0, how, from_checkpoint=True)
     if lacks_room:  # its user has to know: no node that it was tried on can hold it
-        return Fail("nobody is left who has the state, and there is no checkpoint")
+        return Fail(
+            "none of its nodes can do this job; where they lack memory, lend more (--memory-limit-bytes), or "
+            "divide the model among workers (--plan auto)"
+        )
     if begun_anew < MOST_BEGUN_ANEW:
         return Form((), 0, 0, "begin anew: all who had the state are lost, and there is no checkpoint yet")
     tried = f"it began anew {begun_anew} times already"

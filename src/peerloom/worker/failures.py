@@ -1,5 +1,7 @@
 """What an error says of a job: that it can't go on anywhere, or not in this slot. Pure."""
 
+import re
+
 import torch
 
 from peerloom.errors import PeerloomError
@@ -28,8 +30,14 @@ def why_too_little(error: BaseException) -> str:
     """What the error, or one that it came of, says of memory, on one line; "": nothing."""
     seen: BaseException | None = error
     while seen is not None:
-        is_torchs = any(words in str(seen) for words in _WORDS)
-        if is_torchs or isinstance(seen, MemoryError | torch.OutOfMemoryError):
-            return (str(seen) or type(seen).__name__).splitlines()[0]
+        if any(words in str(seen) for words in _WORDS):
+            asked = re.search(r"allocate (\d+) bytes", str(seen))
+            return f"there are no {int(asked[1]):,} bytes more" if asked else _first_line(seen)
+        if isinstance(seen, MemoryError | torch.OutOfMemoryError):
+            return _first_line(seen)
         seen = seen.__cause__
     return ""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -24,6 +24,12 @@ def test_what_can_not_be_allocated_is_want_of_memory(allocate: Callable[[], obje
     assert failure_of(wrapped) == failed
 
 
+def test_what_torch_could_not_have_is_told_in_bytes() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(MUCH)
+    assert why_too_little(raised.value) == f"there are no {4 * MUCH:,} bytes more"
+
+
 def test_a_gpu_without_room_is_too() -> None:
     said = "CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has 1 GiB."
     assert why_too_little(torch.OutOfMemoryError(said)) == "CUDA out of memory. Tried to allocate 2.00 GiB."
