@@ -12,9 +12,10 @@ import pytest
 import torch
 from mesh_ranks import LIMIT_S, Ranks
 
+from peerloom.kit.tournament import partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.measuring import link_probe
-from peerloom.worker.measuring.link_probe import LinkProbe, partners
+from peerloom.worker.measuring.link_probe import LinkProbe
 from peerloom.worker.mesh.mesh import Mesh
 
 

@@ -5,28 +5,34 @@ than its fastest way does, so that is taken for its rate in each direction.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import fsum
 from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
-from peerloom.kit.sync_method import CUT, NONE, SyncMethod
+from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS
+from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.layer_times import LayerTimes
 from peerloom.kit.sync_model.sync_choice import candidates
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
+from peerloom.kit.topology_choices import MOST_NAMED_NODES
+from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
 from peerloom.v1.trainer_pb2 import WorkerMeasured
 
 # More pieces hide nothing more, and each costs the simulation's time.
 MOST_PIECES = 256
 
 
-def setting_of(by_rank: Sequence[WorkerMeasured], compute_s: float = 0.0) -> SyncSetting | None:
-    """What was measured, by rank; None while a part of it is missing.
+def setting_of(
+    by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = (), compute_s: float = 0.0
+) -> SyncSetting | None:
+    """What was measured, by rank, on these `nodes` if they are known; None while a part of it is missing.
 
     `compute_s` is what a step's computing takes by now; 0: what the layers took when they were timed.
     """
     layers = by_rank[0].layers if by_rank else ()
-    network = network_of(by_rank)
+    network = network_of(by_rank, nodes)
     if network is None or not sum(layer.parameters for layer in layers):
         return None
     whole_s = fsum(layer.forward_s + layer.backward_s for layer in layers)
@@ -38,25 +44,26 @@ def setting_of(by_rank: Sequence[WorkerMeasured], compute_s: float = 0.0) -> Syn
     return SyncSetting(network, times, codec_speeds(by_rank))
 
 
-def network_of(by_rank: Sequence[WorkerMeasured]) -> SyncNetwork | None:
-    """The ranks' links; of a way that nobody measured the delay is a middling one. None: one has no way."""
+def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> SyncNetwork | None:
+    """The ranks' links, and what those of a site share, where there are sites.
+
+    Of a way that nobody measured the delay is a middling one. None: a rank has no way.
+    """
     ranks = len(by_rank)
-    sent: list[list[float]] = [[] for _ in range(ranks)]
-    received: list[list[float]] = [[] for _ in range(ranks)]
+    rates: dict[tuple[int, int], float] = {}
     delays: dict[tuple[int, int], float] = {}
     for rank, measured in enumerate(by_rank):
         for link in (link for link in measured.links if link.rank < ranks and link.rank != rank):
-            sent[rank].append(link.sent_bits_per_s)
-            received[link.rank].append(link.sent_bits_per_s)
-            sent[link.rank].append(link.received_bits_per_s)
-            received[rank].append(link.received_bits_per_s)
+            rates[rank, link.rank], rates[link.rank, rank] = link.sent_bits_per_s, link.received_bits_per_s
             delays[rank, link.rank] = delays[link.rank, rank] = link.delay_s
+    sent = [[rate for (sender, _), rate in rates.items() if sender == rank] for rank in range(ranks)]
+    received = [[rate for (_, taker), rate in rates.items() if taker == rank] for rank in range(ranks)]
     if ranks < 2 or not all(sent):
         return None
     links = tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
     usual_s = median(delays.values())
     rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
-    return SyncNetwork(links, tuple(rows))
+    return SyncNetwork(links, tuple(rows), nodes=tuple(nodes), trunks=trunks_of(rates, ranks))
 
 
 def codec_speeds(by_rank: Sequence[WorkerMeasured]) -> Mapping[str, CodecSpeed]:
@@ -78,9 +85,14 @@ def methods_for(quality: str, setting: SyncSetting) -> tuple[SyncMethod, ...]:
     Raises InvalidArgumentError for a quality that isn't there.
     """
     size_bytes = VALUE_BYTES * sum(layer.parameters for layer in setting.layers)
+    known = candidates(quality)
+    sites = named_sites(setting.network.trunks, setting.network.node_names)
+    if sites is not None and sum(map(len, sites)) <= MOST_NAMED_NODES:
+        by_site = (replace(one, topology=HIERARCHY, sites=sites) for one in known if one.topology == DIRECT)
+        known = (*known, *(one for one in by_site if len(str(one)) <= MAX_SYNC_CHARACTERS))
     return tuple(
         one
-        for one in candidates(quality)
+        for one in known
         if one.rounds is None
         and (one.codec == NONE or one.codec in setting.codec_speeds)
         and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)

@@ -135,6 +135,11 @@ class SyncTuner:
         members = [worker for worker in job.workers if worker.generation == job.generation]
         return tuple(worker.worker_id for worker in sorted(members, key=lambda worker: worker.rank))
 
+    def _nodes(self) -> list[str]:
+        """By rank the name of its node."""
+        names = {worker.worker_id: worker.node_name for worker in self._record.job.workers}
+        return [names[member] for member in self._members]
+
     @property
     def _has_enough(self) -> bool:
         return len(self._steps) >= STEPS_MEASURED and self._steps_s >= MEASURED_S
@@ -196,7 +201,7 @@ class SyncTuner:
         if len(known) < len(self._members):
             return ()
         try:
-            setting = setting_of(known, compute_s)
+            setting = setting_of(known, self._nodes(), compute_s)
             if setting is None:
                 return ()
             methods = methods_for(self._quality, setting)

@@ -304,7 +304,7 @@ def test_who_lost_its_last_workers_for_want_of_memory_does_not_begin_anew(
     decision = decide_training(job, lost, LIMITS, 0.0)
     if fails:
         assert isinstance(decision, g.Fail)
-        assert decision.reason.startswith("none of its nodes can do this job; where they lack memory, lend more")
+        assert decision.reason.startswith("none of its nodes can do this job; where they lack memory")
     else:
         assert isinstance(decision, g.Hold)
     beside = decide_training(job, [*lost, WorkerState("new", Idle())], LIMITS, 0.0)

@@ -23,6 +23,14 @@ class AccessLink:
 
 
 @dataclass(frozen=True)
+class Trunk:
+    """The way to all others that the `ranks` of one site share: between themselves they have a faster one."""
+
+    ranks: tuple[int, ...]
+    link: AccessLink
+
+
+@dataclass(frozen=True)
 class SyncNetwork:
     """The ranks' links, and the start-up between them.
 
@@ -30,7 +38,8 @@ class SyncNetwork:
     what a message costs its sender besides. `servers` are links of machines that only keep parameters (none:
     ranks do). Without `is_full_duplex` a link carries both directions in turn. `library_waits`: a message of
     the library's collectives waits for its receiver's word, as gloo's do, so that each round costs a whole
-    round trip. `nodes` names each rank's; empty: "node-1" and so on, one a rank. Raises InvalidArgumentError.
+    round trip. `nodes` names each rank's; empty: "node-1" and so on, one a rank. `trunks` are those of sites,
+    of which no two have a rank in common. Raises InvalidArgumentError.
     """
 
     links: tuple[AccessLink, ...]
@@ -40,6 +49,7 @@ class SyncNetwork:
     is_full_duplex: bool = True
     library_waits: bool = True
     nodes: tuple[str, ...] = ()
+    trunks: tuple[Trunk, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.links) <= MOST_RANKS:
@@ -47,6 +57,9 @@ class SyncNetwork:
         delays = [delay for row in self.delay_s for delay in row]
         if [len(row) for row in self.delay_s] != [self.ranks] * self.ranks:
             raise InvalidArgumentError.of_field("delay_s", len(self.delay_s), "a row and a column a rank")
+        shared = [rank for trunk in self.trunks for rank in trunk.ranks]
+        if len(set(shared)) != len(shared) or not set(shared) <= set(range(self.ranks)):
+            raise InvalidArgumentError.of_field("ranks of trunks", shared, "each rank once")
         for time_s in (*delays, self.overhead_s):
             if not 0 <= time_s < math.inf:
                 raise InvalidArgumentError.of_field("a start-up", time_s, "at least 0 s")

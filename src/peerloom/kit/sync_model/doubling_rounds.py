@@ -6,6 +6,7 @@ from itertools import pairwise
 from peerloom.kit.doubling_partners import doubling_place, round_count
 from peerloom.kit.sync_model.access_links import SyncNetwork
 from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageBytes, MessageRound
+from peerloom.kit.sync_model.shared_ways import slowest_trunk_s
 
 
 class DoublingTopology:
@@ -47,17 +48,19 @@ class DoublingTopology:
         """Both directions take as long as the slowest pair; one at a time takes the sum of them."""
         links, overhead_s = self._network.links, self._network.overhead_s
         bits = 8 * length
+        shared_s = slowest_trunk_s(self._network, ((sender, taker, length) for sender, taker in pairs))
         if self._network.is_full_duplex:
             slowest_s = max(
                 bits / min(links[sender].up_bits_per_s, links[taker].down_bits_per_s)
                 for sender, taker in pairs
             )
+            slowest_s = max(slowest_s, shared_s)
             return (0, overhead_s + slowest_s), (1, slowest_s)
         used_s = [0.0] * len(links)
         for sender, taker in pairs:
             used_s[sender] += overhead_s + bits / links[sender].up_bits_per_s
             used_s[taker] += bits / links[taker].down_bits_per_s
-        return ((0, max(used_s)),)
+        return ((0, max(*used_s, shared_s)),)
 
     def _chained(self) -> list[float]:
         """By how much each round's delays make the longest chain of messages longer."""

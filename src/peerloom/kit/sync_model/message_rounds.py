@@ -10,6 +10,7 @@ from typing import Protocol
 from peerloom.kit.sync_method import DIRECT, DOUBLING, HIERARCHY, RING
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
+from peerloom.kit.sync_model.shared_ways import Flow, slowest_trunk_s, trunk_links, trunks_busy
 from peerloom.kit.sync_servers import server_ranks
 from peerloom.kit.sync_sites import leaders_of
 
@@ -75,12 +76,19 @@ class RingTopology:
             return ()
         chunk_bytes = self._message_bytes(-(-values // ranks))
         count = 2 * (ranks - 1)
-        busy_s = count * max(self._message_s(rank, chunk_bytes) for rank in range(ranks))
+        shared_s = slowest_trunk_s(
+            self._network, ((rank, (rank + 1) % ranks, chunk_bytes) for rank in range(ranks))
+        )
+        slowest_s = max(self._message_s(rank, chunk_bytes, shared_s) for rank in range(ranks))
+        busy_s = count * slowest_s
         busy = tuple((link, busy_s) for link in range(len(self.links)))
         return (MessageRound("all-reduce", busy, 0.0, (count * chunk_bytes,)),)
 
-    def _message_s(self, rank: int, chunk_bytes: int) -> float:
-        """From `rank` to the next one; with one direction at a time it gets one in the same round."""
+    def _message_s(self, rank: int, chunk_bytes: int, shared_s: float) -> float:
+        """From `rank` to the next one; with one direction at a time it gets one in the same round.
+
+        No round is over before what the ranks of a site send together has left it, in `shared_s`.
+        """
         network, after = self._network, (rank + 1) % self._network.ranks
         sends, gets = network.links[rank], network.links[after]
         rate = min(sends.up_bits_per_s, gets.down_bits_per_s)
@@ -90,7 +98,7 @@ class RingTopology:
         delay_s = network.delay_s[rank][after]
         if network.library_waits:
             delay_s += network.delay_s[after][rank]
-        return delay_s + network.overhead_s + travels_s
+        return delay_s + network.overhead_s + max(travels_s, shared_s)
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,9 @@ class OwnersTopology:
         self._roles = tuple(firsts)
         directions = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
         names = firsts.values() if len(firsts) > 1 else [""]
-        self.links = tuple(f"{name} {one}".strip() for name in names for one in directions)
+        own = tuple(f"{name} {one}".strip() for name in names for one in directions)
+        self._first_trunk = len(own)
+        self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
 
     def rounds(self, values: int) -> tuple[MessageRound, ...]:
         if self._network.ranks == 1:
@@ -130,15 +140,23 @@ class OwnersTopology:
         part_bytes = self._message_bytes(-(-values // self._owners))
         push = [(role.pushes, role.collects) for role in self._roles]
         pull = [(collects, pushes) for pushes, collects in push]
+        ranks = range(self._network.ranks) if self._network.trunks else ()
+        there = [(rank, owner, part_bytes) for rank in ranks for owner in self._owner_ranks]
+        back = [(owner, rank, length) for rank, owner, length in there]
         return (
-            self._round("push", push, part_bytes, self._push_s),
-            self._round("pull", pull, part_bytes, self._pull_s),
+            self._round("push", push, part_bytes, self._push_s, there),
+            self._round("pull", pull, part_bytes, self._pull_s, back),
         )
 
     def _round(
-        self, name: str, counts: list[tuple[int, int]], part_bytes: int, delay_s: float
+        self,
+        name: str,
+        counts: list[tuple[int, int]],
+        part_bytes: int,
+        delay_s: float,
+        flows: Sequence[Flow],
     ) -> MessageRound:
-        busy = []
+        busy = trunks_busy(self._network, flows, self._first_trunk)
         for place, (role, (sent, received)) in enumerate(zip(self._roles, counts, strict=True)):
             up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
             sending_s = sent * (self._network.overhead_s + part_bytes * 8 / role.link.up_bits_per_s)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageBytes, MessageRound
+from peerloom.kit.sync_model.shared_ways import Flow, trunk_links, trunks_busy
 
 
 class SiteTopology:
@@ -17,6 +18,7 @@ class SiteTopology:
     def __init__(self, network: SyncNetwork, message_bytes: MessageBytes, leaders: Sequence[int]) -> None:
         self._network = network
         self._message_bytes = message_bytes
+        self._leaders = tuple(leaders)
         self._sites = len(set(leaders))
         roles: dict[tuple[AccessLink, bool, int], int] = {}
         for rank, leader in enumerate(leaders):
@@ -24,7 +26,9 @@ class SiteTopology:
             roles.setdefault((network.links[rank], leader == rank, members), rank)
         self._roles = tuple(roles)
         directions = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
-        self.links = tuple(f"rank {rank} {one}" for rank in roles.values() for one in directions)
+        own = tuple(f"rank {rank} {one}" for rank in roles.values() for one in directions)
+        self._first_trunk = len(own)
+        self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
         inside = [(rank, leader) for rank, leader in enumerate(leaders) if rank != leader]
         between = [(one, other) for one in set(leaders) for other in set(leaders)]
         self._delays_s = (
@@ -42,11 +46,25 @@ class SiteTopology:
         up = [(0, members * plain) if leads else (plain, 0) for _, leads, members in self._roles]
         across = [(others * part, others * part) if leads else (0, 0) for _, leads, _ in self._roles]
         down = [(members * whole, 0) if leads else (0, whole) for _, leads, members in self._roles]
-        named = zip(("up", "push", "pull", "down"), (up, across, across, down), self._delays_s, strict=True)
-        return tuple(self._round(name, loads, delay_s) for name, loads, delay_s in named)
+        names, loads = ("up", "push", "pull", "down"), (up, across, across, down)
+        flows = self._flows(plain, part, whole)
+        named = zip(names, loads, self._delays_s, flows, strict=True)
+        return tuple(self._round(name, load, delay_s, flow) for name, load, delay_s, flow in named)
 
-    def _round(self, name: str, loads: Sequence[tuple[int, int]], delay_s: float) -> MessageRound:
-        busy = []
+    def _flows(self, plain: int, part: int, whole: int) -> tuple[list[Flow], ...]:
+        """Of each round: bytes from rank to rank, where some share a way."""
+        if not self._network.trunks:
+            return [], [], [], []
+        leaders = sorted(set(self._leaders))
+        inside = [(rank, leader) for rank, leader in enumerate(self._leaders) if rank != leader]
+        across = [(one, other, part) for one in leaders for other in leaders if one != other]
+        up = [(rank, leader, plain) for rank, leader in inside]
+        return up, across, across, [(leader, rank, whole) for rank, leader in inside]
+
+    def _round(
+        self, name: str, loads: Sequence[tuple[int, int]], delay_s: float, flows: Sequence[Flow]
+    ) -> MessageRound:
+        busy = trunks_busy(self._network, flows, self._first_trunk)
         for place, ((link, _, _), (sent, received)) in enumerate(zip(self._roles, loads, strict=True)):
             up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
             overhead_s = self._network.overhead_s if sent else 0.0

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 
+from peerloom.kit.tournament import MOST_ROUNDS, partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.mesh.frames import Tag
 from peerloom.worker.mesh.mesh import Mesh
@@ -27,7 +28,6 @@ LONG_ENOUGH_S = 0.03  # beside the delay: a rate is known well enough
 LEAST_TRIP_S = 1e-6  # no clock and no network is faster
 PAIR_S = 0.15  # after which a pair doesn't go on to longer messages
 LONGEST_WAIT_S = 60.0  # who waits in a mesh that was left is let go in the end
-MOST_ROUNDS = 8  # a rank's own rate is known after as many partners
 _BEHIND = -1  # whatever the training sends is more urgent
 
 
@@ -52,20 +52,6 @@ class LinkProbe:
     def _pair(self, peer: int) -> int:
         low, high = sorted((self._rank, peer))
         return FIRST_SEQUENCE + (low * self._ranks + high) * MOST_TRIPS
-
-
-def partners(rank: int, ranks: int) -> list[int | None]:
-    """Whom a rank meets in each round, so that all meet: the circle method. None: it has a rest."""
-    places = ranks + ranks % 2
-    found: list[int | None] = []
-    for round_ in range(places - 1):
-        if rank == places - 1:
-            partner = round_ * places // 2 % (places - 1)  # whom the line below has meet itself
-        else:
-            partner = (round_ - rank) % (places - 1)
-            partner = places - 1 if partner == rank else partner
-        found.append(partner if partner < ranks else None)
-    return found
 
 
 class _Asking:
