@@ -2,7 +2,7 @@
 
 Run by `make bench-pipeline-memory`. The limit is the owners' `--memory-limit-bytes`. The kernel gives a
 worker no more than twice as much beyond what it began with, and one that uses more than the limit for seconds
-is asked to leave. What a worker uses is what would be free without it: it shares its interpreter and libraries
+is asked to leave. What a worker uses is what would be free without it: interpreter and libraries are shared
 with others that were forked from the same process.
 """
 
