@@ -89,7 +89,8 @@ def profile(quick: bool) -> str:
 
 
 def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
-    cell, taken = LOOPBACK, _empty(LOOPBACK, _plans(LOOPBACK))
+    cell, plans = LOOPBACK, [*_plans(LOOPBACK), *_unshadowed(LOOPBACK)]
+    taken = _empty(cell, plans)
     slots = (1,) * cell.stages
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -97,7 +98,7 @@ def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
         Client(system.address) as client,
     ):
         for _ in range(rounds):
-            for plan in _plans(cell):
+            for plan in plans:
                 taken[plan].append(job_ms(client, _job(cell, plan, cell.stages, steps)))
             for order in ORDERS:
                 taken[_torch(order)].append(_local_script_ms(cell, _script(cell, order, steps)))
@@ -111,6 +112,7 @@ def _over_wan(rounds: int, steps: int) -> list[Measurement]:
     plans = [
         one_f_one_b,
         gpipe,
+        *_unshadowed(cell),
         f"{gpipe},activations=bf16",
         f"{gpipe},activations=int8",
         f"{one_f_one_b},activations=int8",
@@ -133,6 +135,11 @@ def _plans(cell: Cell) -> list[str]:
     starts = ":".join(str(stage * LAYERS // cell.stages) for stage in range(1, cell.stages))
     even = f"pipeline={starts}{':' if cell.stages == 2 else ''},micro_batches={MICRO_BATCHES}"
     return [f"{even},order={order}" for order in ORDERS]
+
+
+def _unshadowed(cell: Cell) -> list[str]:
+    """Without a copy of each stage, as the rivals are: what one costs is sent with each step."""
+    return [f"{plan},shadow=off" for plan in _plans(cell)]
 
 
 def _empty(cell: Cell, plans: list[str]) -> dict[str, list[float]]:
