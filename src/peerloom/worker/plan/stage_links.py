@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from peerloom.kit.sync_method import NONE
-from peerloom.worker.group.process_group import Group, all_gather_rows
+from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.plan.stage_message import FORM_NUMBERS, TensorForm, decoded, empty_content, encoded
 from peerloom.worker.sync import SyncTraffic
@@ -127,10 +127,18 @@ class MeshLinks:
         self.traffic.exposed_s += time.perf_counter() - began_s
 
     def gather(self, row: Sequence[float]) -> list[list[float]]:
+        # One trip. The library's all-reduce would take two round trips for each of the others.
         began_s = time.perf_counter()
-        rows = all_gather_rows(self._group, row, torch.float64)
+        rows = torch.empty(self.workers, len(row), dtype=torch.float64)
+        rows[self.rank] = torch.tensor(row, dtype=torch.float64)
+        others = [rank for rank in range(self.workers) if rank != self.rank]
+        for rank in others:
+            self._send(rank, rows[self.rank])
+        for coming in [self.begin_receive(rank, rows[rank]) for rank in others]:
+            self._group.result(coming)
         self.traffic.exposed_s += time.perf_counter() - began_s
-        return rows
+        found: list[list[float]] = rows.tolist()
+        return found
 
     @contextmanager
     def patient(self, size_bytes: int) -> Iterator[None]:
