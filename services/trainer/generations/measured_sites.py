@@ -13,6 +13,8 @@ from peerloom.kit.tournament import MOST_ROUNDS, partners
 
 # So many times as fast is another kind of way; within it nothing is gained by a leader.
 GAP = 3.0
+# Faster ways are as fast as processors copy just then: they tell of no line.
+FASTEST_LINE_BITS_PER_S = 2e9
 Rates = Mapping[tuple[int, int], float]  # bits/s from a rank to another, of the ways that were measured
 
 
@@ -24,7 +26,8 @@ def trunks_of(rates: Rates, ranks: int) -> tuple[Trunk, ...]:
     """
     both = {(i, j): min(rates[i, j], rates[j, i]) for i, j in rates if i < j and (j, i) in rates}
     kinds = sorted(set(both.values()))
-    gaps = sorted(((above / below, above) for below, above in pairwise(kinds)), reverse=True)
+    lines = [(below, above) for below, above in pairwise(kinds) if below <= FASTEST_LINE_BITS_PER_S]
+    gaps = sorted(((above / below, above) for below, above in lines), reverse=True)
     for gap, least in gaps:
         if gap < GAP:
             break

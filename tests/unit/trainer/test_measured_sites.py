@@ -45,6 +45,7 @@ def test_who_is_alone_shares_nothing() -> None:
     [
         ({}, SLOW),  # all alike
         ({(0, 1): 2.9 * SLOW}, SLOW),  # not another kind of way
+        ({(0, 1): 40e9}, 4e9),  # no lines
         ({(0, 1): FAST, (1, 2): FAST, (2, 3): FAST}, SLOW),  # a chain, whose ends are far
         ({(i, j): FAST for i in range(4) for j in range(4)}, SLOW),
     ],
