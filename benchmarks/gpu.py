@@ -9,23 +9,20 @@ with them, and NCCL goes by way of sockets.
 import os
 import signal
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from benchmarks.committed import committed_steps, seconds_between, stamp_s
-from benchmarks.measure import ROOT, Goal, Measurement, alternate, measurement
+from benchmarks.measure import Goal, Measurement, alternate, measurement
 from benchmarks.recovery.rival_faults import recoveries
 from benchmarks.recovery.rival_jobs import torchrun
 from benchmarks.recovery.running_job import running_job
 from benchmarks.recovery.series import recovery_times, signal_worker, told
 from benchmarks.torchrun_rival import SEQUENCES, WORKERS, Workload, torchrun_process
-from peerloom import Client, Embedded, StepCommitted
+from benchmarks.training import training_system
+from peerloom import Client, StepCommitted
 
 RIVAL = "torchrun, DDP, NCCL"
 SETTLE_S = 1.0  # after a run, before the other side's
@@ -38,7 +35,7 @@ def run(quick: bool) -> list[Measurement]:
     os.environ["PEERLOOM_NODE_ACCELERATOR"] = "cuda"
     os.environ["PEERLOOM_WORKERS_SHARE_CARDS"] = "1" if torch.cuda.device_count() < WORKERS else ""
     rounds, work = (1, SEQUENCES(30, 10)) if quick else (6, SEQUENCES(300, 60))
-    with _system() as client:
+    with training_system() as (_, client):
         ours, rival = alternate(rounds, lambda: _peerloom(client, work), lambda: _torchrun(work))
     return [
         measurement(
@@ -64,7 +61,7 @@ def run(quick: bool) -> list[Measurement]:
 def profile(quick: bool) -> str:
     """One job's steps, as the workers report them."""
     work = SEQUENCES(30, 10) if quick else SEQUENCES(300, 60)
-    with _system() as client:
+    with training_system() as (_, client):
         steps = _steps(client, work)[work.warm_up :]
     parts = ("step_s", "compute_s", "communication_s")
     medians = ((name, 1000 * statistics.median(getattr(step, name) for step in steps)) for name in parts)
@@ -87,18 +84,6 @@ def _kills(count: int, rivals_count: int) -> list[Measurement]:
         *told(what, times, None, 1.0),
         measurement(f"{what}, beside torchrun", "s", times, rival=rival, rival_samples=found.times),
     ]
-
-
-@contextmanager
-def _system() -> Iterator[Client]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
-    with (
-        tempfile.TemporaryDirectory() as state,
-        Embedded(Path(state) / "state", slots=(1,) * WORKERS, log_level="error") as system,
-        Client(system.address) as client,
-    ):
-        yield client
 
 
 def _peerloom(client: Client, work: Workload) -> tuple[float, float]:

@@ -1,26 +1,20 @@
 """The GPU benchmark's model and data as a Peerloom task."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.gpu_model import BATCH, LEARNING_RATE, make_model, make_pool
-from benchmarks.wide_task import PoolTask, Repeated
-from peerloom.worker.task import Samples, Split
+from benchmarks.wide_task import Wide
 
 
-class Sequences(PoolTask):
-    """`steps` steps of 512 samples in one epoch, so that no evaluation stands between them."""
+class Sequences(Wide):
+    """`steps` steps of 512 sequences in one epoch, in half precision."""
 
-    epochs = 1
     batch_size = BATCH
     learning_rate = LEARNING_RATE
     autocast = "bf16"
 
-    def __init__(self, steps: str) -> None:
-        self.samples = int(steps) * BATCH
-
     def model(self) -> nn.Module:
         return make_model()
 
-    def data(self) -> tuple[Samples, Samples]:
-        inputs, targets = make_pool()
-        return Repeated(inputs, targets, self.samples), Split(inputs[:BATCH], targets[:BATCH])
+    def pool(self) -> tuple[Tensor, Tensor]:
+        return make_pool()

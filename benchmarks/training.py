@@ -52,7 +52,7 @@ class Run:
 def run(quick: bool) -> list[Measurement]:
     """Whole jobs and whole torchrun runs in turn, each on an idle system; each gives both figures."""
     rounds, wide, short = (1, WIDE(12, 4), SHORT(12, 4)) if quick else (10, WIDE(120, 20), SHORT(2000, 200))
-    with _system() as (system, client):
+    with training_system() as (system, client):
         runs = [_round(system, client, wide) for _ in range(rounds)]
         pairs = [_pair(system, client, short) for _ in range(rounds)]
     return [*_long_steps(runs), *_short_steps(pairs)]
@@ -153,7 +153,7 @@ def profile(quick: bool) -> str:
     """One job told by its events, and what each process of both sides takes of the cores in a step."""
     work = WIDE(24, 4) if quick else WIDE(220, 20)
     steps, warm_up = work.steps, work.warm_up
-    with _system() as (system, client):
+    with training_system() as (system, client):
         _wait_until_idle(system)
         begin_s, lines, committed = time.perf_counter(), [], list[StepCommitted]()
         for event in _submit(client, work).watch():
@@ -212,8 +212,9 @@ def _told(used: dict[str, float]) -> list[str]:
 
 
 @contextmanager
-def _system() -> Iterator[tuple[Embedded, Client]]:
-    # The nodes import the task from here; two nodes with a slot each, as in the rival's two processes.
+def training_system() -> Iterator[tuple[Embedded, Client]]:
+    """Two nodes with a slot each, as in the rival's two processes, and a client."""
+    # The nodes import the task from here.
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     with (

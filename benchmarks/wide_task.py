@@ -29,8 +29,12 @@ class Wide(PoolTask):
     def model(self) -> nn.Module:
         return make_model()
 
+    def pool(self) -> tuple[Tensor, Tensor]:
+        """Inputs and targets that the samples are taken from, again and again."""
+        return make_pool()
+
     def data(self) -> tuple[Samples, Samples]:
-        inputs, targets = make_pool()
+        inputs, targets = self.pool()
         return Repeated(inputs, targets, self.samples), Split(inputs[:BATCH], targets[:BATCH])
 
 
