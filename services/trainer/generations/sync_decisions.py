@@ -18,6 +18,7 @@ from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 CHANGE_INTERVAL_S = 30.0
+LEAST_PART = 0.1  # of predicted waiting; a step without any says only that it is hidden
 _LOSES = (NONE, BF16, FP16, INT8, INT4, POWER_SGD, ONE_BIT, TOP_K)  # more and more
 
 
@@ -109,11 +110,27 @@ def _expected(
             unseen[_kind(method)] = max(hope, unseen.get(_kind(method), 1.0))
     # What the model doesn't see of this one costs others as much, as far as anybody knows.
     usual = unseen.get(_kind(now.in_use), 1.0)
+    part = _part_that_links_take(predictions.get(now.in_use), measured_s)
     return {
-        method: now.tried.get(method, prediction.step_s * unseen.get(_kind(method), usual))
+        method: now.tried.get(method, _step_s(prediction, part) * unseen.get(_kind(method), usual))
         for method, prediction in predictions.items()
         if method != now.in_use
     }
+
+
+def _part_that_links_take(present: StepPrediction | None, measured_s: float) -> float:
+    """How much of the predicted waiting there is: links are measured beside a training that uses them.
+
+    A step that is shorter than predicted shows that they carry more, for any method.
+    """
+    if present is None or present.step_s <= present.compute_s:
+        return 1.0
+    waits_s = max(0.0, measured_s - present.compute_s)
+    return max(LEAST_PART, min(1.0, waits_s / (present.step_s - present.compute_s)))
+
+
+def _step_s(prediction: StepPrediction, part: float) -> float:
+    return prediction.compute_s + part * (prediction.step_s - prediction.compute_s)
 
 
 def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod:
