@@ -61,7 +61,7 @@ def decide(
     `checkpoint_step` is how far the newest durable checkpoint goes, None when there is none;
     `committed_step` is the last step that was ever reported;
     `begun_anew` is how often the job began anew, as all who had its state were lost before a checkpoint;
-    `lacked_room`: what all of the newest generation were lost for is that their slots lack memory.
+    `lacked_room`: what all of the newest generation were lost for is that their slots can't do the job.
     """
     overdue = [w for w in workers if has_passed(away_deadline(w, limits), now_s)]
     if overdue:

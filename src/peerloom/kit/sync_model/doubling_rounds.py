@@ -6,7 +6,7 @@ from itertools import pairwise
 from peerloom.kit.doubling_partners import doubling_place, round_count
 from peerloom.kit.sync_model.access_links import SyncNetwork
 from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageBytes, MessageRound
-from peerloom.kit.sync_model.shared_ways import slowest_trunk_s
+from peerloom.kit.sync_model.shared_ways import TrunkLoads
 
 
 class DoublingTopology:
@@ -29,26 +29,33 @@ class DoublingTopology:
         back = [(taker, giver) for giver, taker in given]
         self._rounds = [*([given] if given else []), *swaps, *([back] if given else [])]
         self._delays_s = self._chained()
+        self._trunks = [TrunkLoads(network, pairs) for pairs in self._rounds]
 
     def rounds(self, values: int) -> tuple[MessageRound, ...]:
         length = self._message_bytes(values)
         found = []
-        for name, pairs, delay_s in zip(self._names(), self._rounds, self._delays_s, strict=True):
+        each = zip(self._names(), self._rounds, self._delays_s, self._trunks, strict=True)
+        for name, pairs, delay_s, trunks in each:
             sent_bytes = (
                 length if any(sender == 0 for sender, _ in pairs) else 0
             )  # none sends more than rank 0
-            found.append(MessageRound(name, self._busy(pairs, length), delay_s, (sent_bytes,)))
+            found.append(
+                MessageRound(
+                    name, self._busy(pairs, length, trunks.slowest_s(length)), delay_s, (sent_bytes,)
+                )
+            )
         return tuple(found)
 
     def _names(self) -> list[str]:
         swaps = [f"swap {number}" for number in range(1, round_count(self._network.ranks) + 1)]
         return ["give", *swaps, "give back"] if len(self._rounds) > len(swaps) else swaps
 
-    def _busy(self, pairs: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, float], ...]:
+    def _busy(
+        self, pairs: Sequence[tuple[int, int]], length: int, shared_s: float
+    ) -> tuple[tuple[int, float], ...]:
         """Both directions take as long as the slowest pair; one at a time takes the sum of them."""
         links, overhead_s = self._network.links, self._network.overhead_s
         bits = 8 * length
-        shared_s = slowest_trunk_s(self._network, ((sender, taker, length) for sender, taker in pairs))
         if self._network.is_full_duplex:
             slowest_s = max(
                 bits / min(links[sender].up_bits_per_s, links[taker].down_bits_per_s)

@@ -10,7 +10,7 @@ from typing import Protocol
 from peerloom.kit.sync_method import DIRECT, DOUBLING, HIERARCHY, RING
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
-from peerloom.kit.sync_model.shared_ways import Flow, slowest_trunk_s, trunk_links, trunks_busy
+from peerloom.kit.sync_model.shared_ways import TrunkLoads, trunk_links
 from peerloom.kit.sync_servers import server_ranks
 from peerloom.kit.sync_sites import leaders_of
 
@@ -69,6 +69,8 @@ class RingTopology:
         self._network = network
         self._message_bytes = message_bytes
         self.links: tuple[str, ...] = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
+        ranks = range(network.ranks)
+        self._trunks = TrunkLoads(network, ((rank, (rank + 1) % network.ranks) for rank in ranks))
 
     def rounds(self, values: int) -> tuple[MessageRound, ...]:
         ranks = self._network.ranks
@@ -76,9 +78,7 @@ class RingTopology:
             return ()
         chunk_bytes = self._message_bytes(-(-values // ranks))
         count = 2 * (ranks - 1)
-        shared_s = slowest_trunk_s(
-            self._network, ((rank, (rank + 1) % ranks, chunk_bytes) for rank in range(ranks))
-        )
+        shared_s = self._trunks.slowest_s(chunk_bytes)
         slowest_s = max(self._message_s(rank, chunk_bytes, shared_s) for rank in range(ranks))
         busy_s = count * slowest_s
         busy = tuple((link, busy_s) for link in range(len(self.links)))
@@ -133,6 +133,9 @@ class OwnersTopology:
         own = tuple(f"{name} {one}".strip() for name in names for one in directions)
         self._first_trunk = len(own)
         self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
+        ranks = range(network.ranks)
+        self._pushed = TrunkLoads(network, ((rank, owner) for rank in ranks for owner in owners))
+        self._pulled = TrunkLoads(network, ((owner, rank) for rank in ranks for owner in owners))
 
     def rounds(self, values: int) -> tuple[MessageRound, ...]:
         if self._network.ranks == 1:
@@ -140,12 +143,9 @@ class OwnersTopology:
         part_bytes = self._message_bytes(-(-values // self._owners))
         push = [(role.pushes, role.collects) for role in self._roles]
         pull = [(collects, pushes) for pushes, collects in push]
-        ranks = range(self._network.ranks) if self._network.trunks else ()
-        there = [(rank, owner, part_bytes) for rank in ranks for owner in self._owner_ranks]
-        back = [(owner, rank, length) for rank, owner, length in there]
         return (
-            self._round("push", push, part_bytes, self._push_s, there),
-            self._round("pull", pull, part_bytes, self._pull_s, back),
+            self._round("push", push, part_bytes, self._push_s, self._pushed),
+            self._round("pull", pull, part_bytes, self._pull_s, self._pulled),
         )
 
     def _round(
@@ -154,9 +154,9 @@ class OwnersTopology:
         counts: list[tuple[int, int]],
         part_bytes: int,
         delay_s: float,
-        flows: Sequence[Flow],
+        trunks: TrunkLoads,
     ) -> MessageRound:
-        busy = trunks_busy(self._network, flows, self._first_trunk)
+        busy = trunks.busy(part_bytes, self._first_trunk)
         for place, (role, (sent, received)) in enumerate(zip(self._roles, counts, strict=True)):
             up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
             sending_s = sent * (self._network.overhead_s + part_bytes * 8 / role.link.up_bits_per_s)

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from peerloom.kit.sync_model.access_links import SyncNetwork
 
-Flow = tuple[int, int, int]  # from a rank, to a rank, bytes
-
 
 def trunk_links(network: SyncNetwork, sends: str, receives: str) -> tuple[str, ...]:
     """The names of the trunks' links: two each, or one where both directions take turns."""
@@ -13,40 +11,35 @@ def trunk_links(network: SyncNetwork, sends: str, receives: str) -> tuple[str, .
     return tuple(f"site {number} {one}" for number in range(len(network.trunks)) for one in directions)
 
 
-def trunks_busy(network: SyncNetwork, flows: Iterable[Flow], first: int) -> list[tuple[int, float]]:
-    """How long (s) each trunk's link is busy with these flows; the first trunk's has the number `first`."""
-    busy = []
-    for number, (out_s, in_s) in enumerate(_used_s(network, flows)):
-        if network.is_full_duplex:
-            busy += [(first + 2 * number, out_s), (first + 2 * number + 1, in_s)]
-        else:
-            busy.append((first + number, out_s + in_s))
-    return [one for one in busy if one[1]]
+class TrunkLoads:
+    """The trunks while one message goes each of these `ways`, from a rank to a rank; all are as long."""
+
+    def __init__(self, network: SyncNetwork, ways: Iterable[tuple[int, int]]) -> None:
+        self._links_s = _seconds_a_byte(network, ways) if network.trunks else []  # by link, as `trunk_links`
+
+    def busy(self, message_bytes: int, first: int) -> list[tuple[int, float]]:
+        """How long (s) each trunk's link is busy, where it is; the first has the number `first`."""
+        busy = ((first + number, message_bytes * each) for number, each in enumerate(self._links_s))
+        return [one for one in busy if one[1]]
+
+    def slowest_s(self, message_bytes: int) -> float:
+        """How long the busiest of them takes; 0 where nothing crosses one."""
+        return message_bytes * max(self._links_s, default=0.0)
 
 
-def slowest_trunk_s(network: SyncNetwork, flows: Iterable[Flow]) -> float:
-    """How long the busiest of them takes for these flows; 0 where none crosses one."""
-    used = _used_s(network, flows)
-    both = [max(out_s, in_s) if network.is_full_duplex else out_s + in_s for out_s, in_s in used]
-    return max(both, default=0.0)
-
-
-def _used_s(network: SyncNetwork, flows: Iterable[Flow]) -> list[tuple[float, float]]:
-    """By trunk: seconds outwards, and inwards."""
-    if not network.trunks:
-        return []
+def _seconds_a_byte(network: SyncNetwork, ways: Iterable[tuple[int, int]]) -> list[float]:
     site_of = {rank: number for number, trunk in enumerate(network.trunks) for rank in trunk.ranks}
-    out_bytes, in_bytes = [0] * len(network.trunks), [0] * len(network.trunks)
-    for sender, taker, length in flows:
+    sent, received = [0] * len(network.trunks), [0] * len(network.trunks)
+    for sender, taker in ways:
         here, there = site_of.get(sender), site_of.get(taker)
         if here == there:
             continue
         if here is not None:
-            out_bytes[here] += length
+            sent[here] += 1
         if there is not None:
-            in_bytes[there] += length
-    links = [trunk.link for trunk in network.trunks]
-    return [
-        (8 * sent / link.up_bits_per_s, 8 * received / link.down_bits_per_s)
-        for link, sent, received in zip(links, out_bytes, in_bytes, strict=True)
-    ]
+            received[there] += 1
+    found = []
+    for trunk, out, back in zip(network.trunks, sent, received, strict=True):
+        out_s, back_s = 8 * out / trunk.link.up_bits_per_s, 8 * back / trunk.link.down_bits_per_s
+        found += [out_s, back_s] if network.is_full_duplex else [out_s + back_s]
+    return found

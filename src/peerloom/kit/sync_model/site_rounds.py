@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageBytes, MessageRound
-from peerloom.kit.sync_model.shared_ways import Flow, trunk_links, trunks_busy
+from peerloom.kit.sync_model.shared_ways import TrunkLoads, trunk_links
 
 
 class SiteTopology:
@@ -18,7 +18,6 @@ class SiteTopology:
     def __init__(self, network: SyncNetwork, message_bytes: MessageBytes, leaders: Sequence[int]) -> None:
         self._network = network
         self._message_bytes = message_bytes
-        self._leaders = tuple(leaders)
         self._sites = len(set(leaders))
         roles: dict[tuple[AccessLink, bool, int], int] = {}
         for rank, leader in enumerate(leaders):
@@ -31,12 +30,9 @@ class SiteTopology:
         self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
         inside = [(rank, leader) for rank, leader in enumerate(leaders) if rank != leader]
         between = [(one, other) for one in set(leaders) for other in set(leaders)]
-        self._delays_s = (
-            self._farthest(inside),
-            self._farthest(between),
-            self._farthest(between),
-            self._farthest((leader, rank) for rank, leader in inside),
-        )
+        ways = (inside, between, between, [(leader, rank) for rank, leader in inside])
+        self._delays_s = tuple(self._farthest(each) for each in ways)
+        self._trunks = tuple(TrunkLoads(network, each) for each in ways)
 
     def rounds(self, values: int) -> tuple[MessageRound, ...]:
         if self._network.ranks == 1:
@@ -47,24 +43,21 @@ class SiteTopology:
         across = [(others * part, others * part) if leads else (0, 0) for _, leads, _ in self._roles]
         down = [(members * whole, 0) if leads else (0, whole) for _, leads, members in self._roles]
         names, loads = ("up", "push", "pull", "down"), (up, across, across, down)
-        flows = self._flows(plain, part, whole)
-        named = zip(names, loads, self._delays_s, flows, strict=True)
-        return tuple(self._round(name, load, delay_s, flow) for name, load, delay_s, flow in named)
-
-    def _flows(self, plain: int, part: int, whole: int) -> tuple[list[Flow], ...]:
-        """Of each round: bytes from rank to rank, where some share a way."""
-        if not self._network.trunks:
-            return [], [], [], []
-        leaders = sorted(set(self._leaders))
-        inside = [(rank, leader) for rank, leader in enumerate(self._leaders) if rank != leader]
-        across = [(one, other, part) for one in leaders for other in leaders if one != other]
-        up = [(rank, leader, plain) for rank, leader in inside]
-        return up, across, across, [(leader, rank, whole) for rank, leader in inside]
+        shared = (
+            trunks.busy(length, self._first_trunk)
+            for trunks, length in zip(self._trunks, (plain, part, part, whole), strict=True)
+        )
+        named = zip(names, loads, self._delays_s, shared, strict=True)
+        return tuple(self._round(name, load, delay_s, busy) for name, load, delay_s, busy in named)
 
     def _round(
-        self, name: str, loads: Sequence[tuple[int, int]], delay_s: float, flows: Sequence[Flow]
+        self,
+        name: str,
+        loads: Sequence[tuple[int, int]],
+        delay_s: float,
+        shared: Sequence[tuple[int, float]],
     ) -> MessageRound:
-        busy = trunks_busy(self._network, flows, self._first_trunk)
+        busy = list(shared)
         for place, ((link, _, _), (sent, received)) in enumerate(zip(self._roles, loads, strict=True)):
             up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
             overhead_s = self._network.overhead_s if sent else 0.0
