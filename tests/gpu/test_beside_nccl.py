@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import torch
 
@@ -73,17 +72,16 @@ def test_each_method_trains_on_gpus(start_system: StartSystem) -> None:
         assert job.status().backend == backend, sync
 
 
-def test_stages_on_gpus_outlive_the_death_of_one(start_system: StartSystem) -> None:
+def test_stages_on_gpus_outlive_the_death_of_one(
+    start_system: StartSystem, kill_workers: Callable[[Embedded, str], int]
+) -> None:
     system, client = start_system(1, 1, 1, **ON_GPU)
     job = client.train("digits", plan="pipeline=2", epochs=8, requests=3, seed=3)
-    killed = False
+    killed = 0
     for event in job.watch():
         if isinstance(event, StepCommitted) and event.step == 45 and not killed:
             victim = next(worker for worker in job.status().workers if worker.rank == 1)
-            for forks in psutil.Process(system.pids[victim.node_name]).children():
-                for worker in forks.children():
-                    worker.kill()
-                    killed = True
+            killed = kill_workers(system, victim.node_name)
     assert killed
     trained(job)
 

@@ -121,7 +121,8 @@ class Hidden(Waves):
 
     def model(self) -> nn.Module:
         model = super().model()
-        model[1].register_buffer("drawn", torch.rand(3), persistent=False)  # type: ignore[index,operator]  # layers
+        assert isinstance(model, nn.Sequential)
+        model[1].register_buffer("drawn", torch.rand(3), persistent=False)
         return model
 
 
