@@ -20,7 +20,7 @@ from benchmarks.recovery.rival_faults import recoveries
 from benchmarks.recovery.rival_jobs import torchrun
 from benchmarks.recovery.running_job import running_job
 from benchmarks.recovery.series import recovery_times, signal_worker, told
-from benchmarks.torchrun_rival import SEQUENCES, WORKERS, Workload, torchrun_process
+from benchmarks.torchrun_rival import SEQUENCES, WORKERS, Workload, timed_torchrun
 from benchmarks.training import training_system
 from peerloom import Client, StepCommitted
 
@@ -102,13 +102,4 @@ def _steps(client: Client, work: Workload) -> list[StepCommitted]:
 
 def _torchrun(work: Workload) -> tuple[float, float]:
     time.sleep(SETTLE_S)
-    begin_s = time.perf_counter()
-    with torchrun_process(work) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        first = process.stdout.readline().strip()
-        first_s = time.perf_counter() - begin_s
-        rate, complaint = process.stdout.readline().strip(), process.stderr.read()
-    if first != "first" or process.returncode:
-        raise SystemExit(f"error: torchrun failed with status {process.returncode}:\n{complaint}")
-    return float(rate), first_s
+    return timed_torchrun(work)

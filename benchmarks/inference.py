@@ -17,7 +17,7 @@ from benchmarks import inference_cases, inference_choice, inference_networks
 from benchmarks.inference_files import made
 from benchmarks.inference_sweep import Questions, sweep
 from benchmarks.intervals import EXACT
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.measure import Goal, Measurement, let_nodes_import, measurement
 from benchmarks.processes import running
 from peerloom import AsyncClient, Embedded
 from peerloom.artifacts.transfer import put_file
@@ -35,7 +35,7 @@ TEXT = {"width": "64", "depth": "4", "heads": "4", "context": "160"}
 
 def run(quick: bool) -> list[Measurement]:
     """All figures; eight minutes, half of them for stages that die and servers that start again."""
-    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    let_nodes_import()
     own = (WAITING, inference_cases.WIDE)
     os.environ["PEERLOOM_NODE_INFERENCE_MODULES"] = ",".join(task.partition(":")[0] for task in own)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,6 @@
 """Measurements, and how they are taken."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,12 @@ def _rounded(value: float) -> float:
 
 def _both_rounded(interval: Interval | None) -> Interval | None:
     return None if interval is None else (_rounded(interval[0]), _rounded(interval[1]))
+
+
+def let_nodes_import() -> None:
+    """Nodes that are started from now on import tasks from here."""
+    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
 
 
 def alternate(rounds: int, ours: Callable[[], T], rival: Callable[[], T]) -> tuple[list[T], list[T]]:

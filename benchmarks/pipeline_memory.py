@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.measure import Goal, Measurement, let_nodes_import, measurement
 from peerloom import Client, Embedded, Job, StepCommitted, WorkerLost
 
 SLOT_BYTES, WORKERS = 512 * 2**20, 4
@@ -60,8 +60,7 @@ def profile(quick: bool) -> str:
 
 @contextmanager
 def _system() -> Iterator[tuple[Client, Embedded]]:
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    let_nodes_import()
     os.environ["PEERLOOM_NODE_MEMORY_LIMIT_BYTES"] = str(SLOT_BYTES)
     with (
         tempfile.TemporaryDirectory() as state,

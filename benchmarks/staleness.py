@@ -6,7 +6,6 @@ divides batches by speed, so that a worker that is always slow costs it little. 
 once, with the round's seed; throughput is that of the second half of its steps.
 """
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.committed import seconds_between
-from benchmarks.measure import ROOT, Measurement, measurement
+from benchmarks.measure import Measurement, let_nodes_import, measurement
 from peerloom.client.client import Client
 from peerloom.client.types import EpochFinished, StepCommitted
 from peerloom.embedded import Embedded
@@ -74,8 +73,7 @@ def profile(quick: bool) -> str:
 @contextmanager
 def _system() -> Iterator[tuple[Client, Embedded, Path]]:
     """A client, its system, and a file that workers may read."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    let_nodes_import()
     with (
         tempfile.TemporaryDirectory() as state,
         tempfile.TemporaryDirectory() as data,

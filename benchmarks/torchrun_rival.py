@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,3 +49,19 @@ def torchrun_process(work: Workload) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def timed_torchrun(work: Workload) -> tuple[float, float]:
+    """A whole run: its samples a second after the warm-up, and seconds from here to its first step."""
+    begin_s = time.perf_counter()
+    with torchrun_process(work) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        told = process.stdout.readline().strip()
+        first_s = time.perf_counter() - begin_s
+        rate = process.stdout.readline().strip()
+        complaint = process.stderr.read()
+    if told != "first" or process.returncode:
+        command = " ".join(torchrun_command(work))
+        raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}\n{complaint}")
+    return float(rate), first_s

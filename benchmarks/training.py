@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.committed import seconds_between
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.measure import ROOT, Goal, Measurement, let_nodes_import, measurement
 from benchmarks.processor_time import ProcessorTime, seconds_used
 from benchmarks.torchrun_rival import (
     RIVAL,
@@ -25,7 +25,7 @@ from benchmarks.torchrun_rival import (
     WIDE,
     WORKERS,
     Workload,
-    torchrun_command,
+    timed_torchrun,
     torchrun_process,
 )
 from peerloom.client.client import Client
@@ -214,9 +214,7 @@ def _told(used: dict[str, float]) -> list[str]:
 @contextmanager
 def training_system() -> Iterator[tuple[Embedded, Client]]:
     """Two nodes with a slot each, as in the rival's two processes, and a client."""
-    # The nodes import the task from here.
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    let_nodes_import()
     with (
         tempfile.TemporaryDirectory() as state,
         Embedded(Path(state) / "state", slots=(1,) * WORKERS, log_level="error") as system,
@@ -257,18 +255,7 @@ def _peerloom(system: Embedded, client: Client, work: Workload, equal_shares: bo
 
 def _torchrun(system: Embedded, work: Workload) -> Run:
     _wait_until_idle(system)  # our job's end must not fall on the rival
-    begin_s = time.perf_counter()
-    with torchrun_process(work) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        told = process.stdout.readline().strip()
-        first_s = time.perf_counter() - begin_s
-        rate = process.stdout.readline().strip()
-        complaint = process.stderr.read()
-    if told != "first" or process.returncode:
-        command = " ".join(torchrun_command(work))
-        raise SystemExit(f"torchrun failed with status {process.returncode}: run {command}\n{complaint}")
-    return Run(float(rate), first_s)
+    return Run(*timed_torchrun(work))
 
 
 def _wait_until_idle(system: Embedded) -> None:

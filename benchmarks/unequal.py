@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.committed import committed_steps, seconds_between
 from benchmarks.core_shares import core_shares, why_no_shares
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.measure import ROOT, Goal, Measurement, let_nodes_import, measurement
 from benchmarks.recovery.running_job import process_of
 from benchmarks.unequal_work import Computing, Waiting, Work
 from peerloom.client.client import Client
@@ -101,8 +101,7 @@ def _figures(
 @contextmanager
 def _system(workers: int) -> Iterator[tuple[Client, Path]]:
     """A client, and a folder that workers may read."""
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    let_nodes_import()
     os.environ["PEERLOOM_NODE_THREADS_PER_SLOT"] = "1"  # as torchrun's have
     with (
         tempfile.TemporaryDirectory() as state,

@@ -15,7 +15,7 @@ from typing import IO
 
 import psutil
 
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, let_nodes_import
 from benchmarks.recovery.small_model import WORKERS
 from peerloom.embedded import Embedded
 
@@ -148,8 +148,7 @@ def process_of(worker: str) -> psutil.Process:
 
 def environment(address: str = "") -> dict[str, str]:
     """What a process needs to import the benchmark, as the nodes do; and where the registry is."""
-    paths = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
+    let_nodes_import()
     return {**os.environ, **({"PEERLOOM_ADDRESS": address} if address else {})}
 
 
@@ -161,9 +160,15 @@ def running_system(task: str = "Small", backend: str = "gloo") -> Iterator[tuple
         TemporaryDirectory(prefix="peerloom-recovery-") as state,
         Embedded(Path(state), slots=(1,) * WORKERS, log_level="info") as system,
     ):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        environ = environment(system.address)
-        running = RunningJob(subprocess.Popen([*FOLLOW, task, backend], cwd=ROOT, env=environ, **pipes))  # type: ignore[call-overload]  # text is given
+        following = subprocess.Popen(
+            [*FOLLOW, task, backend],
+            cwd=ROOT,
+            env=environment(system.address),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        running = RunningJob(following)
         running.wait_until_full()
         yield running, system
         running.end()
