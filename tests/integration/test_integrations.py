@@ -154,7 +154,7 @@ def test_a_script_goes_on_from_its_distributed_checkpoint(client: Client, tmp_pa
     result = job.result(LIMIT_S)
     told = printed(job)
     assert result.succeeded, f"{result.reason}: {told}"
-    assert told.count("goes on after epoch 1") == 2
+    assert told.count("goes on after epoch 1") == 2, "\n".join(told)
     assert [line.partition(":")[0] for line in told if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
 
 

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +19,14 @@ from peerloom.artifacts.transfer import digest_of
 from peerloom.client.requests import script_spec
 from peerloom.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from peerloom.v1.artifact_pb2 import Artifact
+from peerloom.v1.trainer_pb2 import ConfigureGeneration, StoreEntry
 from peerloom.worker.assignment import Assignment, Work
-from peerloom.worker.script import working_folder
+from peerloom.worker.script import gathering, working_folder
+from peerloom.worker.script.gathering import Gathering
 from peerloom.worker.script.script_worker import check_may_be_plain
 from peerloom.worker.script.working_folder import WorkingFolder
 from peerloom.worker.script.written_files import files_in
+from peerloom.worker.store_entries import StoreEntries
 
 LIMIT_S = 60.0
 HOLDER = Path(__file__).with_name("script_holder.py")
@@ -66,12 +71,16 @@ class Agent:
         self.fetched.append(digest)
         shutil.copy(self._folder / digest, path)
 
+    def bring(self, told: Assignment, digest: str, _: object, path: Path) -> None:
+        self.fetch(told, digest, path)
+
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agent:
     agent = Agent(tmp_path / "kept")
     monkeypatch.setattr(working_folder, "store_artifact", agent.store)
     monkeypatch.setattr(working_folder, "fetch_file", agent.fetch)
+    monkeypatch.setattr(gathering, "bring_file", agent.bring)
     return agent
 
 
@@ -128,15 +137,21 @@ def test_what_rank_0_leaves_is_what_all_begin_with(tmp_path: Path, code: str, ag
     assert (first.path / "checkpoint.pt").read_bytes() == b"step 7"
 
 
-def test_what_others_wrote_is_stored_beside_and_half_a_checkpoint_is_not(
-    tmp_path: Path, code: str, agent: Agent
-) -> None:
-    """Rank 1 wrote a part that the metadata of rank 0 name; without it rank 0 keeps nothing of it."""
+def checkpoint_in_two(tmp_path: Path, code: str) -> tuple[WorkingFolder, WorkingFolder]:
+    """The folders of ranks 0 and 1, each with its own part of a checkpoint."""
     first, second = folder_of("one", tmp_path, code), folder_of("two", tmp_path, code)
     for folder, part in ((first, "__0_0.distcp"), (second, "__1_0.distcp")):
         (folder.path / "saved").mkdir()
         (folder.path / "saved" / part).write_bytes(part.encode())
     (first.path / "saved" / ".metadata").write_bytes(b"__0_0.distcp and __1_0.distcp")
+    return first, second
+
+
+def test_what_others_wrote_is_stored_beside_and_half_a_checkpoint_is_not(
+    tmp_path: Path, code: str, agent: Agent
+) -> None:
+    """Rank 1 wrote a part that the metadata of rank 0 name; without it rank 0 keeps nothing of it."""
+    first, second = checkpoint_in_two(tmp_path, code)
     assert first.store() is None
     written = second.store_written()
     assert written is not None
@@ -153,6 +168,61 @@ def test_what_others_wrote_is_stored_beside_and_half_a_checkpoint_is_not(
     (first.path / "saved" / "__1_0.distcp").unlink()
     first.begin_with("")
     assert files_in(first.path).keys() == {"bad.py", "sub/train.py"}, "nobody can load the rest"
+
+
+class Asking(StoreEntries):
+    """Of which one is answered only while it is waited for, after something else happened."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        super().__init__(1, self.heard)
+        self._answer = answer
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def wait(self, key: str, is_due: Callable[[bytes | None], bool], limit_s: float) -> bytes | None:
+        self.meanwhile()
+        told = StoreEntry(generation=1, key=key, value=self._answer(self.get("files asked", LIMIT_S)))
+        answering = threading.Timer(0, self.heard, (told,))
+
+        def is_waited_for(value: bytes | None) -> bool:
+            if not (is_over := is_due(value)) and not answering.ident:
+                answering.start()
+            return is_over
+
+        return super().wait(key, is_waited_for, limit_s)
+
+    def get(self, key: str, limit_s: float) -> bytes:
+        return super().wait(key, lambda value: value is not None, limit_s) or b""
+
+
+@pytest.mark.parametrize("has_failed_too", [True, False])
+def test_a_break_told_while_the_last_files_are_gathered_loses_none(
+    has_failed_too: bool, tmp_path: Path, code: str
+) -> None:
+    """Both ranks' scripts end at once: rank 0 hears of rank 1's failure when it asks for its part."""
+    first, second = checkpoint_in_two(tmp_path, code)
+    written = second.store_written()
+    assert written is not None
+    entries = Asking(lambda asked: b"%s %s 127.0.0.1:1" % (asked, written.digest.encode()))
+    told, config = first._assignment, ConfigureGeneration(generation=1, world_size=2, node_ids=["a", "b"])
+    gathered = Gathering(told, first, entries, config)
+    entries.meanwhile = gathered.broke
+    stored = gathered.last(is_broken=has_failed_too)
+    assert stored is not None
+    second.begin_with(stored.digest)
+    assert files_in(second.path).keys() >= {"saved/.metadata", "saved/__0_0.distcp", "saved/__1_0.distcp"}
+
+
+def test_of_a_break_that_takes_a_rank_no_half_checkpoint_is_left(
+    tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0's script ended well, and rank 1 is lost with its part: rank 0 waits for it a moment."""
+    monkeypatch.setattr(gathering, "BREAK_LIMIT_S", 0.01)
+    first, _ = checkpoint_in_two(tmp_path, code)
+    entries = Asking(lambda asked: b"")  # never an answer
+    config = ConfigureGeneration(generation=1, world_size=2, node_ids=["a", "b"])
+    gathered = Gathering(first._assignment, first, entries, config)
+    entries.meanwhile = gathered.broke
+    assert gathered.last(is_broken=False) is None
 
 
 def test_a_folder_that_is_too_large_stays_where_it_is(

@@ -7,6 +7,7 @@ of a checkpoint that they speak of are there too.
 
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from peerloom.artifacts.bundles import unpack
@@ -78,57 +79,65 @@ class Gathering:
         config: ConfigureGeneration,
     ) -> None:
         self._assignment, self._folder, self._entries, self._config = assignment, folder, entries, config
-        self._asked, self._is_given_up = 0, False
+        self._asked, self._is_closed, self._is_broken = 0, False, False
         self._taken: dict[int, tuple[str, Path]] = {}
 
     def store(self) -> Artifact | None:
         """Stores all that was written; None if nothing has changed, or some rank doesn't answer."""
         for _ in range(_LOOKS):
             looked = self._looked()
-            if looked is None or not self._gather():
+            if looked is None or not self._gather(lambda: self._is_closed or self._is_broken):
                 return None
             if not self._taken or self._looked() == looked:
                 return self._folder.store(self._others())
         return None
 
-    def give_up(self) -> None:
-        """Ends a wait for the others that another thread is in."""
-        self._is_given_up = True
+    def close(self) -> None:
+        """Ends a `store` that another thread is in."""
+        self._is_closed = True
+        self._entries.wake()
+
+    def broke(self) -> None:
+        """The generation broke: whom another thread waits for may be the one that is lost."""
+        self._is_broken = True
         self._entries.wake()
 
     def last(self, *, is_broken: bool) -> Artifact | None:
         """What the script's next start begins with, or what it leaves; None for nothing but its code.
 
-        After a break some rank may never answer. If others have written, what was gathered before counts
-        then: rank 0's newer files may speak of some that are lost.
+        After a break some rank may never answer, and is waited for a few seconds. If others have written,
+        what was gathered before counts then: rank 0's newer files may speak of some that are lost.
         """
-        self._is_given_up = False
-        if is_broken and (self._taken or not self._folder.is_complete()):
-            if self._gather(BREAK_LIMIT_S):
+        if not is_broken:
+            self._gather(lambda: self._is_broken)
+        if not is_broken and not self._is_broken:
+            return self._folder.newest(self._others())
+        # Nothing else ends this: others answer after their end too, and a break is told while one is at it.
+        if self._taken or not self._folder.is_complete():
+            if self._gather(lambda: False, BREAK_LIMIT_S):
                 self._folder.store(self._others())
             return self._folder.artifact
-        if not is_broken:
-            self._gather()
         return self._folder.newest(self._others())
 
-    def _gather(self, limit_s: float = ANSWER_LIMIT_S) -> bool:
-        """Whether all have answered, and what they wrote is here."""
+    def _gather(self, gives_up: Callable[[], bool], limit_s: float = ANSWER_LIMIT_S) -> bool:
+        """Whether all have answered, before one `gives_up`, and what they wrote is here."""
+
+        def is_due(value: bytes | None) -> bool:
+            return gives_up() or (value is not None and self._is_answer(value))
+
         try:
             self._asked += 1
             self._entries.set(_ASKED, str(self._asked).encode())
             for rank in range(1, self._config.world_size):
-                told = self._entries.wait(_WRITTEN.format(rank), self._is_due, limit_s)
+                told = self._entries.wait(_WRITTEN.format(rank), is_due, limit_s)
                 if told is None or not self._is_answer(told):
-                    return False  # given up
+                    return False
                 _, digest, address = told.decode().split(" ", 2)
                 self._take(rank, digest, address)
         except (RuntimeError, OSError, PeerloomError) as error:
             _log.info("files_not_gathered", reason=str(error))
             return False
         return True
-
-    def _is_due(self, value: bytes | None) -> bool:
-        return self._is_given_up or (value is not None and self._is_answer(value))
 
     def _is_answer(self, value: bytes) -> bool:
         return value.startswith(f"{self._asked} ".encode())

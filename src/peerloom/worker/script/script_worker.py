@@ -83,8 +83,8 @@ class ScriptWorker:
             attempt = self._attempt
         if attempt is not None and (not abort.generation or attempt.generation <= abort.generation):
             attempt.end(abort.reason)
-            if self._gathering is not None:  # whom it waits for may be the one that is lost
-                self._gathering.give_up()
+            if self._gathering is not None:
+                self._gathering.broke()
 
     def _prepare(self, spec: JobSpec) -> None:
         if why_not := self._assignment.work.why_not(spec):
@@ -128,7 +128,7 @@ class ScriptWorker:
             aborted.reason = str(broken)
         finally:
             if gathering is not None:
-                gathering.give_up()
+                gathering.close()
             periodic.close()
         # With the last word, which is said again when the stream breaks, they reach the trainer in any case.
         files = gathering.last(is_broken=bool(aborted.reason)) if gathering is not None else None
