@@ -24,7 +24,7 @@ from peerloom.services.trainer.generations.planning import JobPlanner, former_ra
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
-from peerloom.services.trainer.jobs.plan_entries import is_pipeline, plan_in_use, without_unfit
+from peerloom.services.trainer.jobs.plan_entries import is_divided, plan_in_use, without_unfit
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import slots_wanted
@@ -141,7 +141,7 @@ class GenerationDriver:
             return decide_script(states, job.generation, limits, now_s)
         if self._planner.has_a_say:
             return await self._planner.decide(states, limits, now_s)
-        if is_pipeline(job):
+        if is_divided(job):
             return decide_pipeline(states, job.generation, limits, now_s)
         return decide_training(job, states, limits, now_s)
 
@@ -158,13 +158,20 @@ class GenerationDriver:
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
         worker_ids = by_stage(begin.worker_ids, former_ranks(job))
         # A plan that was chosen says itself where its stages begin.
-        ranks, shares = plan_in_use(job).ranks, list[int]()
+        plan, shares = plan_in_use(job), list[int]()
+        ranks = plan.ranks
         if not self._planner.has_a_say:
-            shares = shares_of_stages(stage_shares(worker_ids, self._pool.speeds()), ranks)
+            # In shards each computes all layers, and holds as many as it has room for.
+            nodes = {worker.worker_id: worker.node_id for worker in job.workers}
+            slots = self._pool.slots
+            seconds = slots.rooms(worker_ids, nodes) if plan.is_sharded else slots.speeds()
+            shares = shares_of_stages(stage_shares(worker_ids, seconds), ranks)
         states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], ranks, newest)
         if isinstance(states, GoOn) and len(stage_starts(job)) != ranks.stages:
             states = GoBack("a worker was lost before it said which layers its stage has")
-        form = begin_pipeline(worker_ids, job.generation, newest, shares, states, ranks.stages)
+        form = begin_pipeline(
+            worker_ids, job.generation, newest, shares, states, ranks.stages, plan.is_sharded
+        )
         await self._form(form if begin.plan is None else Planned(**vars(form), plan=begin.plan))
 
     async def _start_script(self, form: g.Form) -> None:

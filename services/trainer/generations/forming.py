@@ -74,7 +74,7 @@ class Former:
         there = {state.worker_id for state in self._pool.states() if not isinstance(state.phase, Lost)}
         if not there.issuperset(form.worker_ids):
             return False  # one was lost while the others were given the checkpoint
-        speeds = {} if record.job.spec.equal_shares else self._pool.speeds()
+        speeds = {} if record.job.spec.equal_shares else self._pool.slots.speeds()
         shares = first_shares(form.worker_ids, speeds)
         plan = form.plan if isinstance(form, Planned) else None
         record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside, form.sync, plan)

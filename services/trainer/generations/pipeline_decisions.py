@@ -84,16 +84,18 @@ def begin_pipeline(
     shares: Sequence[int] = (),
     states: GoOn | GoBack = _NONE,
     stages: int = 0,
+    is_sharded: bool = False,
 ) -> Form:
     """The generation after `generation` of these workers, in the order of their stages.
 
     `shares` say how much of the model's cost each stage should have; empty: as much for each worker. There
-    are as many `stages` as workers unless it is told. With `states` to go on with the model stays divided as
-    it is.
+    are as many `stages` as workers unless it is told, of a model that `is_sharded` shards. With `states` to
+    go on with the model stays divided as it is.
     """
     stages, workers = stages or len(worker_ids), len(worker_ids)
     of_workers = f" on {workers} workers" if workers > stages else ""
-    went_on = f"{stages} stages{of_workers} {'go on' if generation else 'begin'}"
+    parts_of, by = ("shards", "memory") if is_sharded else ("stages", "speeds")
+    went_on = f"{stages} {parts_of}{of_workers} {'go on' if generation else 'begin'}"
     if isinstance(states, GoOn):
         return Form(worker_ids, states.step, 0, f"{went_on} {states.reason}", state_sources=states.sources)
     where = "from the beginning"
@@ -102,7 +104,7 @@ def begin_pipeline(
     cut = ""
     if len(set(shares)) > 1:
         parts = " : ".join(f"{100 * share / sum(shares):.0f}" for share in shares)
-        cut = f", with parts of the model by the speeds of their slots, {parts}"
+        cut = f", with parts of the model by the {by} of their slots, {parts}"
     why = f", as {states.reason}" if states.reason else ""
     reason = f"{went_on} {where}{cut}{why}"
     form = Form(worker_ids, checkpoint_step or 0, 0, reason, stage_shares=tuple(shares))

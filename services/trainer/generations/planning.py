@@ -115,7 +115,7 @@ class JobPlanner:
         """As `decide` and `decide_pipeline`, whichever the plan in use asks for, and with a plan."""
         job = self._record.job
         plan = plan_in_use(job)
-        if plan.is_pipeline:
+        if plan.is_divided:
             workers = plan.ranks.workers
             inner = replace(limits, min_workers=workers, max_workers=max(workers, limits.max_workers))
             decision: Decision = decide_pipeline(states, job.generation, inner, now_s)
@@ -129,7 +129,7 @@ class JobPlanner:
                 return await self._joined(decision, states)
             case g.Form() | Begin():
                 return await self._formed(decision, states)
-            case g.Hold() if plan.is_pipeline:
+            case g.Hold() if plan.is_divided:
                 return await self._with_fewer(decision, states, limits, now_s)
             case g.Wait() if job.generation and may_move(states):
                 return await self._moved(decision, states, now_s)
@@ -150,7 +150,7 @@ class JobPlanner:
         now, lost_s = (None, 0.0) if is_first else self._in_use(decision, known)
         if best is None:
             return self._none(known, is_first) if now is None else decision
-        is_other = is_first or plan_in_use(job).is_pipeline or p.is_pipeline(best)
+        is_other = is_first or plan_in_use(job).is_divided or p.is_pipeline(best)
         pays = lost_s is not None and p.pays(now, best, _steps_left(job), lost_s, known.setting.batch)
         if (is_other or now is None) and pays:
             return self._planned(best, known)
@@ -203,9 +203,9 @@ class JobPlanner:
             return wait
         known = await self._ask(there)
         best = p.best_of(known.options)
-        if best is None or not (p.is_pipeline(best) or plan_in_use(job).is_pipeline):
+        if best is None or not (p.is_pipeline(best) or plan_in_use(job).is_divided):
             return wait
-        ranked = Begin(working) if plan_in_use(job).is_pipeline else g.Form(working, 0, 0, "")
+        ranked = Begin(working) if plan_in_use(job).is_divided else g.Form(working, 0, 0, "")
         now, lost_s = self._in_use(ranked, known)
         # A pipeline that is left politely writes a checkpoint.
         lost_s = 0.0 if isinstance(ranked, Begin) else lost_s

@@ -28,9 +28,9 @@ def plan_text(job: Job) -> str:
     return (job.plan_in_use.plan or DATA) if is_auto_plan(job.spec.plan) else job.spec.plan
 
 
-def is_pipeline(job: Job) -> bool:
+def is_divided(job: Job) -> bool:
     """Whether its workers hold a part of the model each."""
-    return plan_in_use(job).is_pipeline
+    return plan_in_use(job).is_divided
 
 
 def stages_of(job: Job) -> int:
@@ -41,7 +41,7 @@ def stages_of(job: Job) -> int:
 def has_shadows(job: Job) -> bool:
     """Whether the state of each of its stages of one worker is kept by another one too."""
     plan = plan_in_use(job)
-    return plan.is_pipeline and plan.shadow
+    return plan.is_divided and plan.shadow
 
 
 def take(job: Job, chosen: ChosenPlan) -> PlanChosen | None:

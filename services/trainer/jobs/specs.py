@@ -82,18 +82,19 @@ def _complete_script(spec: JobSpec) -> None:
 def _complete_plan(spec: JobSpec) -> None:
     spec.plan = asked_plan("spec.plan", spec.plan)
     if is_auto_plan(spec.plan):
-        _check_pipelined(spec, "with plan auto, which may be a pipeline")
+        _check_divided(spec, "with plan auto, which may be a pipeline")
         _check_one_batch(spec)
         if spec.max_workers > MOST_PLANNED_SLOTS:
             limit = f"at most {MOST_PLANNED_SLOTS} with plan auto: a search over more would take too long"
             raise InvalidArgumentError.of_field("spec.max_workers", spec.max_workers, limit)
-    elif (plan := parse_plan("spec.plan", spec.plan)).is_pipeline:
-        _complete_pipeline(spec, plan)
+    elif (plan := parse_plan("spec.plan", spec.plan)).is_divided:
+        _complete_divided(spec, plan)
 
 
-def _complete_pipeline(spec: JobSpec, plan: ParallelPlan) -> None:
+def _complete_divided(spec: JobSpec, plan: ParallelPlan) -> None:
     workers = plan.ranks.workers
-    needed = f"{workers}, the stages of the pipeline, each of which is one worker"
+    what = "shards of the model" if plan.is_sharded else "stages of the pipeline"
+    needed = f"{workers}, the {what}, each of which is one worker"
     if plan.ranks.is_wide:
         needed = f"{workers}, the workers of the pipeline's {plan.stages} stages together"
     if spec.HasField("min_workers") and spec.min_workers != workers:
@@ -108,25 +109,27 @@ def _complete_pipeline(spec: JobSpec, plan: ParallelPlan) -> None:
         spec.request_budget = max(DEFAULT_REQUEST_BUDGET, min(spec.max_workers, MOST_REQUESTS))
     if spec.sync:
         limit = (
-            "unset with a pipeline: its stages hold other parameters each, and the workers of a stage add up "
-            "their gradients in one way"
+            f"unset with plan {plan.kind}: its workers hold other parameters each, and those of one part add "
+            "up their gradients in one way"
         )
         raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
-    _check_pipelined(spec, "with a pipeline")
+    _check_divided(spec, f"with plan {plan.kind}")
 
 
-def _check_pipelined(spec: JobSpec, when: str) -> None:
+def _check_divided(spec: JobSpec, when: str) -> None:
     if spec.task == SCRIPT_TASK:
         limit = "data for a script, whose model only it can compute"
         raise InvalidArgumentError.of_field("spec.plan", spec.plan, limit)
     if spec.robust not in ("", OFF):
-        limit = f"{OFF} {when}: nobody else holds a stage, so nobody can outvote or audit it"
+        limit = (
+            f"{OFF} {when}: nobody else holds a worker's part of the model, so nobody can outvote or audit it"
+        )
         raise InvalidArgumentError.of_field("spec.robust", spec.robust, limit)
     if spec.equal_shares:
-        limit = f"unset {when}: each sample goes through all of its stages"
+        limit = f"unset {when}, whose workers compute what the plan says"
         raise InvalidArgumentError.of_field("spec.equal_shares", spec.equal_shares, limit)
     if spec.backend == Backend.BACKEND_NCCL:
-        limit = f"gloo or unspecified {when}: what goes from stage to stage goes by way of the processor"
+        limit = f"gloo or unspecified {when}: what goes from worker to worker goes by way of the processor"
         raise InvalidArgumentError.of_field("spec.backend", "nccl", limit)
     spec.backend = Backend.BACKEND_GLOO
 
@@ -155,9 +158,9 @@ def resumed_spec(spec: JobSpec, plan: str) -> JobSpec:
         raise InvalidArgumentError.of_field("plan", plan, limit)
     other.plan = asked_plan("plan", plan)
     former = 1 if is_auto_plan(spec.plan) else parse_plan("spec.plan", spec.plan).ranks.workers
-    is_pipeline = not is_auto_plan(other.plan) and parse_plan("plan", other.plan).is_pipeline
-    workers = parse_plan("plan", other.plan).ranks.workers if is_pipeline else 0
-    if former > 1 or is_pipeline:
+    is_divided = not is_auto_plan(other.plan) and parse_plan("plan", other.plan).is_divided
+    workers = parse_plan("plan", other.plan).ranks.workers if is_divided else 0
+    if former > 1 or is_divided:
         other.ClearField("min_workers")
     if spec.max_workers < workers or spec.max_workers == former > 1:
         other.ClearField("max_workers")

@@ -15,6 +15,7 @@ from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
 from peerloom.services.trainer.workers.failure_detector import HeartbeatHistory
 from peerloom.services.trainer.workers.session_router import SessionRouter
+from peerloom.services.trainer.workers.slot_measures import SlotMeasures
 from peerloom.services.trainer.workers.state import (
     Contact,
     Finished,
@@ -42,13 +43,13 @@ OWN_PAUSE_S = 0.5
 class _Tracked:
     state: WorkerState
     heartbeats: HeartbeatHistory = field(default_factory=HeartbeatHistory)
-    compute_s_per_sample: float = 0.0
 
 
 class WorkerPool:
     """All workers of one job. `changed` is set at each change of a state that may ask for a decision."""
 
     def __init__(self, record: JobRecord, router: SessionRouter, witness: Witness, clock: Clock) -> None:
+        self.slots = SlotMeasures()
         self.failure = ""  # why no worker can go on with this job, anywhere
         self.last_loss = ""
         self.someone_departs = asyncio.Event()
@@ -78,10 +79,6 @@ class WorkerPool:
         """Who has one vote with all workers of theirs; without certificates each node is its own."""
         state = self.state_of(worker_id)
         return voter(self._record.worker(worker_id).node_id, state.owner if state is not None else "")
-
-    def speeds(self) -> dict[str, float]:
-        """Seconds of computing a sample, with a pipeline 1e9 operations, by worker that has measured it."""
-        return {i: t.compute_s_per_sample for i, t in self._tracked.items() if t.compute_s_per_sample > 0}
 
     def held_by(self, worker_id: str) -> tuple[tuple[int, int], ...]:
         """Of which stages a member of the generation that broke has the states of which steps."""
@@ -243,10 +240,6 @@ class WorkerPool:
         if tracked is not None:
             tracked.heartbeats.stop()
             self.become(tracked.state.disconnected(self._clock.monotonic_s()))
-
-    def measured(self, worker_id: str, compute_s_per_sample: float) -> None:
-        """A worker told how long it computes a sample (`speeds`); 0: it doesn't know."""
-        self._tracked[worker_id].compute_s_per_sample = compute_s_per_sample
 
     def note(self, state: WorkerState) -> None:
         """A worker is in this state now, which asks for no decision."""

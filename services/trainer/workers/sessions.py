@@ -179,7 +179,7 @@ class WorkerSessions:
             case "beat":
                 alive = state.reached(request.beat.committed_step).loading(self._clock.monotonic_s())
                 self._pool.note(alive)
-                self._pool.measured(state.worker_id, request.beat.compute_s_per_sample)
+                self._pool.slots.computed(state.worker_id, request.beat.compute_s_per_sample)
                 self._record.audits_made(state.worker_id, request.beat.audits)
                 if request.beat.HasField("shadow"):
                     self._record.shadow_told(state.worker_id, request.beat.shadow)
@@ -203,7 +203,8 @@ class WorkerSessions:
                     self._record.task_loaded(request.prepared)
                 self._planner.surveyed(state.worker_id, request.prepared)
                 if request.prepared.speed_gflops and not self._planner.has_a_say:
-                    self._pool.measured(state.worker_id, 1 / request.prepared.speed_gflops)
+                    self._pool.slots.computed(state.worker_id, 1 / request.prepared.speed_gflops)
+                self._pool.slots.has_room(state.worker_id, request.prepared.free_bytes)
                 self._pool.become(state.prepared())
             case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
                 self._let_go(state, request.aborted)

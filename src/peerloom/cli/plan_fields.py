@@ -6,12 +6,12 @@ from peerloom.cli.units import human_bytes, human_share, human_step, plural
 from peerloom.client.types import Job, PredictedStage
 from peerloom.kit.printable import Column
 
-_PIPELINE = "pipeline"
+_DIVIDED = ("pipeline", "sharded")
 
 
-def is_pipeline(job: Job) -> bool:
+def is_divided(job: Job) -> bool:
     """Whether the model is cut now."""
-    return (job.plan.plan if job.plan is not None else job.spec.plan).startswith(_PIPELINE)
+    return (job.plan.plan if job.plan is not None else job.spec.plan).startswith(_DIVIDED)
 
 
 def plan_fields(job: Job) -> list[tuple[str, str]]:

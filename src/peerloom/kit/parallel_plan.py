@@ -1,8 +1,9 @@
-"""How a model spreads over a job's workers: `data`, or `pipeline=K`. Pure functions of what a user wrote.
+"""How a model spreads over a job's workers: `data`, `pipeline=K` or `sharded=K`. Pure, of what a user wrote.
 
-Or a job leaves it to the trainer, `auto`, which takes one of both by what the workers tell.
+Or a job leaves it to the trainer, `auto`, which takes `data` or a pipeline by what the workers tell.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,9 +12,10 @@ from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
 from peerloom.kit.stage_ranks import StageRanks
 from peerloom.kit.sync_method import BF16, INT8, NONE
 
-DATA, PIPELINE, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
+DATA, PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "data",
     "pipeline",
+    "sharded",
     "widths",
     "micro_batches",
     "order",
@@ -21,7 +23,8 @@ DATA, PIPELINE, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "shadow",
 )
 AUTO, _SLASH = "auto", "/"
-_KEYS = (PIPELINE, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
+_KEYS = (PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
+_KEYS_OF_SHARDED = (SHARDED, SHADOW)
 ON, OFF = "on", "off"
 ORDERS, ACTIVATION_CODECS = (ONE_F_ONE_B, GPIPE), (NONE, BF16, INT8)
 # There are as many workers at most as stages may be.
@@ -38,7 +41,8 @@ class ParallelPlan:
     computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of ORDERS; `activations`
     is the codec of what goes from stage to stage, and of its gradients, one of ACTIVATION_CODECS. With
     `shadow` each stage's state is kept by another worker too. `widths` are the stages' workers, who take
-    turns at the micro-batches; empty: one each.
+    turns at the micro-batches; empty: one each. Where it `is_sharded` a stage is what a worker holds, and
+    each worker computes a part of the batch with all layers, whose values it gets while it needs them.
     """
 
     stages: int = 1
@@ -48,6 +52,7 @@ class ParallelPlan:
     activations: str = NONE
     shadow: bool = True
     widths: tuple[int, ...] = ()
+    is_sharded: bool = False
 
     @property
     def ranks(self) -> StageRanks:
@@ -55,16 +60,33 @@ class ParallelPlan:
         return StageRanks(self.widths or (1,) * self.stages)
 
     @property
-    def is_pipeline(self) -> bool:
+    def is_divided(self) -> bool:
         """Whether workers hold parts of the model."""
         return self.stages > 1
 
+    @property
+    def kind(self) -> str:
+        """The word for how the model is spread."""
+        return DATA if not self.is_divided else SHARDED if self.is_sharded else PIPELINE
+
+    def computes(self, rank: int, micro_batch: int) -> bool:
+        """Whether a rank has to do with a micro-batch; the workers of shards take turns at them."""
+        if self.is_sharded:
+            return micro_batch % self.stages == rank
+        return self.ranks.has_turn(rank, micro_batch)
+
+    def losers(self) -> Sequence[int]:
+        """The ranks that compute losses, each of its own micro-batches."""
+        return range(self.stages) if self.is_sharded else self.ranks.of_stage(self.stages - 1)
+
     def __str__(self) -> str:
-        if not self.is_pipeline:
+        if not self.is_divided:
             return DATA
         how = ":".join(map(str, self.starts)) if self.starts else str(self.stages)
         # One start alone would read as a number of stages.
         colon = ":" if len(self.starts) == 1 else ""
+        if self.is_sharded:
+            return f"{SHARDED}={how}{colon}" + ("" if self.shadow else f",{SHADOW}={OFF}")
         widths = f",{WIDTHS}={_SLASH.join(map(str, self.widths))}" if self.widths else ""
         order = f",{ORDER}={self.order}" if self.order != ONE_F_ONE_B else ""
         activations = f",{ACTIVATIONS}={self.activations}" if self.activations != NONE else ""
@@ -77,8 +99,8 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
     """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…" and more of its pairs.
 
     These are "widths=2/1", "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off".
-    "pipeline=5:" begins the second of two stages at layer 5. Raises InvalidArgumentError with the limit that
-    was passed, or the nearest word.
+    "pipeline=5:" begins the second of two stages at layer 5. "sharded=" takes the same numbers, and "shadow".
+    Raises InvalidArgumentError with the limit that was passed, or the nearest word.
     """
     if len(text) > MAX_PLAN_CHARACTERS:
         limit = f"at most {MAX_PLAN_CHARACTERS} characters"
@@ -90,15 +112,17 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         key, equals, value = pair.partition("=")
         if key not in _KEYS or not equals or key in given:
             hint = _hint(key, (DATA, AUTO, *_KEYS))
-            more = f"{', '.join(_KEYS[1:-1])} or {_KEYS[-1]}"
-            limit = f"{DATA}, {AUTO}, or {PIPELINE}=K and perhaps {more}, with a value, each once{hint}"
+            more = f"{', '.join(_KEYS[2:-1])} or {_KEYS[-1]}"
+            kinds = f"{DATA}, {AUTO}, {SHARDED}=K, or {PIPELINE}=K"
+            limit = f"{kinds} and perhaps {more}, with a value, each once{hint}"
             raise InvalidArgumentError.of_field(field, text, limit)
         given[key] = value
+    if SHARDED in given:
+        return _sharded(field, text, given)
     if PIPELINE not in given:
-        limit = f"{PIPELINE}=K too: {', '.join(given)} would say how it runs"
+        limit = f"{PIPELINE}=K or {SHARDED}=K too: {', '.join(given)} would say how it runs"
         raise InvalidArgumentError.of_field(field, text, limit)
-    starts = _starts(field, text, given[PIPELINE]) if ":" in given[PIPELINE] else ()
-    stages = len(starts) + 1 if starts else _number(field, text, PIPELINE, given[PIPELINE], 2, MAX_STAGES)
+    stages, starts = _stages(field, text, PIPELINE, given)
     widths = _widths(field, text, given[WIDTHS], stages) if WIDTHS in given else ()
     usual = str(MICRO_BATCHES_A_WORKER * (sum(widths) or stages))
     number = given.get(MICRO_BATCHES, usual)
@@ -120,6 +144,15 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
     )
 
 
+def _sharded(field: str, text: str, given: Mapping[str, str]) -> ParallelPlan:
+    if others := [key for key in given if key not in _KEYS_OF_SHARDED]:
+        limit = f"without {others[0]}: the workers of shards compute one part of the batch each"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    stages, starts = _stages(field, text, SHARDED, given)
+    shadow = _word(field, text, SHADOW, given.get(SHADOW, ON), (ON, OFF)) == ON
+    return ParallelPlan(stages, starts, stages, shadow=shadow, is_sharded=True)
+
+
 def is_auto_plan(text: str) -> bool:
     """Whether a job leaves its plan to the trainer."""
     return text == AUTO
@@ -138,6 +171,12 @@ def micro_batch_sizes(samples: int, micro_batches: int, least: int = 1) -> list[
     parts = max(1, min(micro_batches, samples // least))
     size, more = divmod(samples, parts)
     return [size + (part < more) for part in range(parts)]
+
+
+def _stages(field: str, text: str, key: str, given: Mapping[str, str]) -> tuple[int, tuple[int, ...]]:
+    """How many, and where all but the first begin, if that is told."""
+    starts = _starts(field, text, given[key]) if ":" in given[key] else ()
+    return (len(starts) + 1 if starts else _number(field, text, key, given[key], 2, MAX_STAGES)), starts
 
 
 def _starts(field: str, text: str, value: str) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def begin_training(
     else:
         task = load_task(spec.task, arguments)
         spec = fill_in(spec, task)
-        if parse_plan("spec.plan", spec.plan).is_pipeline:
+        if parse_plan("spec.plan", spec.plan).is_divided:
             return spec, PipelineTraining(task, spec, device)
         training = _kind_of(spec)(task, spec, device)
     if spec.initial_model_digest:
@@ -110,12 +110,14 @@ def _kind_of(spec: JobSpec) -> type[Training]:
 
 def prepared_of(training: Training | PipelineTraining, spec: JobSpec) -> WorkerPrepared:
     """What the trainer hears of a training that can begin."""
+    divided = training if isinstance(training, PipelineTraining) else None
     return WorkerPrepared(
         training_samples=training.schedule.samples,
         epochs=spec.epochs,
         batch_size=spec.batch_size,
         learning_rate=spec.learning_rate,
-        speed_gflops=training.speed_gflops if isinstance(training, PipelineTraining) else 0.0,
+        speed_gflops=divided.speed_gflops if divided else 0.0,
+        free_bytes=divided.free_bytes if divided else 0,
     )
 
 

@@ -153,11 +153,11 @@ class TrainingWorker:
         reached_at = (self._assignment.agent_address, self._assignment.interface)
         # Where the method may change the ways between all workers are measured, on the mesh.
         may_change = is_auto(config.spec.sync)
-        is_pipeline = parse_plan("spec.plan", config.spec.plan).is_pipeline
-        needs_mesh = method_of(config).needs_mesh or may_change or is_pipeline
+        is_divided = parse_plan("spec.plan", config.spec.plan).is_divided
+        needs_mesh = method_of(config).needs_mesh or may_change or is_divided
         mesh_host = host_of(*reached_at) if needs_mesh else ""
         # Between stages numbers go by way of the processor, as their tensors do.
-        device = torch.device("cpu") if is_pipeline else self._device
+        device = torch.device("cpu") if is_divided else self._device
         return Group(config, device, entries, *spared, relay=self._relay, mesh_host=mesh_host)
 
     def _work(self, config: ConfigureGeneration) -> None:

@@ -62,7 +62,7 @@ def _gain(shares: Sequence[int], seconds_per_sample: Sequence[float]) -> float:
 
 
 def stage_shares(worker_ids: Sequence[str], seconds: Mapping[str, float]) -> list[int]:
-    """How a pipeline's model is divided among its workers: equally unless some are known to be much slower.
+    """How a model is divided among its workers: equally unless some are known to be much slower.
 
     `seconds` that equal work takes each; who isn't known counts as a middling one.
     """

@@ -37,6 +37,15 @@ def test_members_of_nested_sequences_are_the_layers() -> None:
     assert [layer.parameter_bytes for layer in layers] == [36, 0, 16]
 
 
+def test_a_member_that_is_there_twice_computes_twice() -> None:
+    twice = nn.Linear(3, 3)
+    model = nn.Sequential(twice, nn.ReLU(), twice)
+    layers = layers_of(model)
+    assert [layer.name for layer in layers] == ["0", "1", "2"]
+    inputs = torch.rand(2, 3)
+    assert torch.equal(run_layers(layers, inputs), model(inputs))
+
+
 def test_a_traced_model_is_cut_where_one_tensor_goes_on() -> None:
     torch.manual_seed(0)
     model, inputs = Residual(), torch.randn(3, 4)

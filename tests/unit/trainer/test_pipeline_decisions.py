@@ -139,6 +139,10 @@ def test_stages_and_workers_are_told_where_they_differ() -> None:
 def test_a_cut_by_speeds_is_told() -> None:
     form = begin_pipeline(("a", "b"), 1, 30, [10_000, 2_500])
     assert form.stage_shares == (10_000, 2_500)
+    shards = begin_pipeline(("a", "b"), 0, None, [10_000, 2_500], is_sharded=True)
+    assert shards.reason == (
+        "2 shards begin from the beginning, with parts of the model by the memory of their slots, 80 : 20"
+    )
     assert form.reason == (
         "2 stages go on from the checkpoint of step 30, with parts of the model by the speeds of their "
         "slots, 80 : 20"

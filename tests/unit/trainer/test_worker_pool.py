@@ -418,7 +418,7 @@ def test_what_is_stored_is_told_to_all(working: Job) -> None:
 
 def test_measured_speeds_are_told_by_those_who_know_them(working: Job) -> None:
     working.says(1, beat=WorkerBeat(compute_s_per_sample=0.25))
-    assert working.pool.speeds() == {"worker-1": 0.25}
+    assert working.pool.slots.speeds() == {"worker-1": 0.25}
 
 
 def test_members_hear_each_other_and_who_says_too_much_is_let_go(working: Job) -> None:

@@ -47,9 +47,12 @@ def check_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         "pipeline=2,widths=1/2,micro_batches=5",
         "pipeline=3,widths=1/3/2,micro_batches=4,order=gpipe",
         "pipeline=2,widths=4/3,micro_batches=4",
+        "sharded=2",
+        "sharded=4",
+        "sharded=1:3",
     ],
 )
-def test_a_pipeline_trains_what_one_worker_trains(plan: str) -> None:
+def test_a_divided_model_trains_what_one_worker_trains(plan: str) -> None:
     """With a clipped norm over all stages, a schedule, and micro-batches of 7, 7 and 6 samples, or of one."""
     expected, losses = in_one_piece(Waves(), STEPS)
     pipeline = Pipeline(Waves(), plan)
@@ -100,12 +103,13 @@ def test_a_stage_holds_its_own_parameters_and_moments_only() -> None:
     assert sum(len(each.blueprint.names(n)) for n, each in enumerate(pipeline.trainings)) == 8
 
 
-def test_the_test_set_goes_through_all_stages() -> None:
+@pytest.mark.parametrize("plan", ["pipeline=3", "sharded=3"])
+def test_the_test_set_goes_through_all_stages(plan: str) -> None:
     expected, _ = in_one_piece(Waves(), 4)
     with torch.no_grad():
         inputs, targets = expected.test.inputs, expected.test.targets  # type: ignore[attr-defined]
         accuracy = float((expected.state.model(inputs).argmax(1) == targets).float().mean())
-    pipeline = Pipeline(Waves(), "pipeline=3")
+    pipeline = Pipeline(Waves(), plan)
     pipeline.work(steps(4))
     told = pipeline.work(lambda training, links: evaluate_stage(training, links))
     assert [round(each.metric, 6) for each in told] == [round(accuracy, 6)] * 3
@@ -120,7 +124,7 @@ def kept(pipeline: Pipeline, folder: Path, writer: int = 0) -> Path:
     return path
 
 
-@pytest.mark.parametrize("plan", ["pipeline=2", "pipeline=4"])
+@pytest.mark.parametrize("plan", ["pipeline=2", "pipeline=4", "sharded=2"])
 def test_a_checkpoint_goes_on_under_any_plan(plan: str, tmp_path: Path) -> None:
     """Three stages, then one worker, then another number of stages: as one worker all the way."""
     expected, _ = in_one_piece(Waves(), 30)
@@ -138,9 +142,10 @@ def test_a_checkpoint_goes_on_under_any_plan(plan: str, tmp_path: Path) -> None:
     check_equal(last.parameters(), expected.state.model.state_dict())
 
 
-def test_a_checkpoint_holds_what_that_of_one_worker_holds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("plan", ["pipeline=3", "sharded=3"])
+def test_a_checkpoint_holds_what_that_of_one_worker_holds(plan: str, tmp_path: Path) -> None:
     """After no step at all the two are equal to the last bit."""
-    pipeline = Pipeline(Waves(), "pipeline=3")
+    pipeline = Pipeline(Waves(), plan)
     alone = Training(Waves(), spec_of(Waves()), CPU)
     for writer in range(3):
         assert kept(pipeline, tmp_path, writer).read_bytes() == alone.state.to_bytes()

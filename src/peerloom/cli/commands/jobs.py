@@ -14,7 +14,7 @@ from peerloom.cli.job_fields import audits_of, began_anew_of, failed_last_of, ne
 from peerloom.cli.name_completion import JOB
 from peerloom.cli.output import print_document, print_fields, print_list, say, table_lines
 from peerloom.cli.parameters import choice_of, track_option
-from peerloom.cli.plan_fields import PREDICTED_COLUMNS, is_pipeline, plan_fields
+from peerloom.cli.plan_fields import PREDICTED_COLUMNS, is_divided, plan_fields
 from peerloom.cli.stage_columns import stage_columns
 from peerloom.cli.summary import print_result
 from peerloom.cli.sync_fields import sync_fields
@@ -173,7 +173,7 @@ def _print_job(job: Job) -> None:
             ("backend", str(job.backend or "")),
             ("plan", spec.plan),
             *plan_fields(job),
-            *([] if is_pipeline(job) else [("sync", spec.sync), *sync_fields(job)]),
+            *([] if is_divided(job) else [("sync", spec.sync), *sync_fields(job)]),
             ("generation", str(job.generation or "")),
             ("began anew", began_anew_of(job)),
             ("ledger", job.ledger.verdict if job.ledger else ""),

@@ -114,11 +114,11 @@ function script(job) {
 function synchronised(job) {
   const inUse = job.sync?.method || job.generations.at(-1)?.sync || job.asked_sync;
   if (!inUse && !job.traffic.length) return [];
-  const isCut = job.plan.startsWith("pipeline");
+  const isCut = /^(pipeline|sharded)/.test(job.plan);
   const method = (name) => (isCut ? job.plan : name || "all-reduce");
   const asked = job.sync ? ` (asked: ${job.asked_sync}): ${job.sync.reason}` : "";
   const parts = [
-    h("h2", null, isCut ? "What its stages send each other" : "How its workers are synchronised"),
+    h("h2", null, isCut ? "What its workers send each other" : "How its workers are synchronised"),
     h("p", null, h("strong", null, method(inUse)), asked),
   ];
   if (job.sync) {

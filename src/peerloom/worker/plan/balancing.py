@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.parallel_plan import PIPELINE, ParallelPlan
+from peerloom.kit.parallel_plan import ParallelPlan
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ def stage_starts(
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
     if plan.starts:
         return _checked(layers, plan)
-    units = _units(layers)
+    units = unit_starts(layers)
     if plan.stages > len(units):
         limit = (
-            f"at most {PIPELINE}={len(units)}: {len(units)} of the model's {len(layers)} layers have "
+            f"at most {plan.kind}={len(units)}: {len(units)} of the model's {len(layers)} layers have "
             "parameters to train, and each stage needs one"
         )
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
@@ -61,7 +61,7 @@ def _checked(layers: Sequence[LayerFacts], plan: ParallelPlan) -> tuple[int, ...
     return starts
 
 
-def _units(layers: Sequence[LayerFacts]) -> list[int]:
+def unit_starts(layers: Sequence[LayerFacts]) -> list[int]:
     """The first layers of the smallest stages: what has nothing to train goes with what it follows."""
     trained = [index for index, layer in enumerate(layers) if layer.parameters]
     return [0, *trained[1:]] if trained else []

@@ -20,6 +20,7 @@ from peerloom.worker.training import least_samples
 from peerloom.worker.updating.named_state import NamedOptimiser
 from peerloom.worker.updating.task_updater import each_of
 
+_TRAINED_BYTES = 12  # a gradient, and two moments of Adam's
 _log = get_logger()
 
 
@@ -99,7 +100,7 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
     model = without_values(task)
     chain, why_single = chain_of(model)
     flops = _flops(model, chain, inputs) if next(model.parameters()).is_meta else [0] * len(chain)
-    layers = tuple(_facts(layer, count) for layer, count in zip(chain, flops, strict=True))
+    layers = tuple(_facts(layer, count, plan) for layer, count in zip(chain, flops, strict=True))
     optimisers = [
         NamedOptimiser(each, model) for each in each_of(task.optimiser(model.parameters(), learning_rate))
     ]
@@ -139,8 +140,10 @@ def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], sta
         )
 
 
-def _facts(layer: Layer, flops: int) -> LayerFacts:
+def _facts(layer: Layer, flops: int, plan: ParallelPlan) -> LayerFacts:
     parameters = sum(each.numel() for each in layer.module.parameters() if each.requires_grad)
+    if plan.is_sharded:  # each worker computes all layers; what differs is what it holds
+        return LayerFacts(layer.name, float(layer.parameter_bytes + _TRAINED_BYTES * parameters), parameters)
     # An update touches each parameter once a step, whatever the batch.
     return LayerFacts(layer.name, float(flops + parameters), parameters)
 

@@ -64,7 +64,8 @@ def _is_plain_sequential(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 def _members(model: nn.Sequential, prefix: str) -> list[Layer]:
     layers: list[Layer] = []
-    for name, member in model.named_children():
+    for name, member in model._modules.items():  # not `named_children`: a module may be there twice
+        assert member is not None, "a Sequential calls all of its members"
         if _is_plain_sequential(member) and len(member):
             layers += _members(member, f"{prefix}{name}.")
         else:

@@ -1,4 +1,7 @@
-"""What a worker keeps of a pipeline job: task, data and blueprint, and its stage for a generation."""
+"""What a worker keeps of a job whose model is divided: task, data, blueprint, and its stage of a generation.
+
+In a pipeline the stage is what it computes; of a model in shards, what it holds.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +17,9 @@ from peerloom.v1.trainer_pb2 import HeldState, JobSpec, ModelStage
 from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data, without_values
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.own_past import OwnPast
+from peerloom.worker.plan.shard_units import units_of
+from peerloom.worker.plan.sharded_model import ShardedModel
+from peerloom.worker.plan.slot_memory import free_bytes
 from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
@@ -32,7 +38,9 @@ _log = get_logger()
 
 
 class PipelineTraining:
-    """A job's training as one worker of a pipeline sees it; after `enter` it has a stage and its state.
+    """A job's training as one worker of a divided model sees it; after `enter` it has a stage and its state.
+
+    `shards` are the units of a model in shards, with others' too.
 
     Raises InvalidArgumentError for a task that can't be trained so.
     """
@@ -40,6 +48,7 @@ class PipelineTraining:
     stage: int
     stage_model: StageModel
     state: TrainingState
+    shards: ShardedModel
 
     def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
         self.task = task
@@ -47,7 +56,9 @@ class PipelineTraining:
         self.device = device
         self.seed: int = spec.seed
         # A stage's time would say as much of its layers as of the slot.
-        self.speed_gflops = 0.0 if self.plan.starts else slot_gflops(device)
+        is_fixed = bool(self.plan.starts)
+        self.speed_gflops = 0.0 if is_fixed or self.plan.is_sharded else slot_gflops(device)
+        self.free_bytes = free_bytes(device) if self.plan.is_sharded and not is_fixed else 0
         self._learning_rate: float = spec.learning_rate
         check_task(task)
         self.train, self.test = indexed_data(task)
@@ -150,10 +161,16 @@ class PipelineTraining:
     def _build(self, stage: int, names: frozenset[str], comes: bool) -> StageModel:
         whole = self._made(names, comes)
         first, end = self.blueprint.bounds(stage)
+        if self.plan.is_sharded:
+            first, end = 0, len(self.blueprint.layers)
+            units = units_of(self.blueprint, without_values(self.task))
+            self.shards = ShardedModel(whole, units, stage, self.device)
         evaluated = chain_of(whole.eval())[0][first:end]
         trained = chain_of(whole.train())[0][first:end]
         for layers in (evaluated, trained):
             moved_layers(layers, self.device)
+        if self.plan.is_sharded:
+            self.shards.release_all()
         return StageModel(whole, names, trained, evaluated)
 
     def _made(self, names: frozenset[str], comes: bool) -> nn.Module:
@@ -194,7 +211,7 @@ def check_task(task: Task) -> None:
     """Raises InvalidArgumentError for a task that no pipeline can train."""
     if task.autocast == FP16:
         raise InvalidArgumentError(
-            f"{type(task).__name__}.autocast is 'fp16', but the job's plan is a pipeline, whose stages don't "
-            "know whether another one's gradients overflow. Use 'bf16', or train with plan data.",
+            f"{type(task).__name__}.autocast is 'fp16', but the job's plan divides the model, and no part of "
+            "it knows whether another one's gradients overflow. Use 'bf16', or train with plan data.",
             reason="FP16_IN_PIPELINE",
         )

@@ -1,29 +1,11 @@
 """What a step changes a stage by, as bytes: its gradients, and its buffers as they are after the step."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.stage_model import StageModel
-
-_ALIGNED_BYTES = 16  # any type's values can be read where they lie
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a tensor lies in the bytes."""
-
-    name: str
-    shape: torch.Size
-    dtype: torch.dtype
-    offset: int
-
-    def of(self, content: Tensor) -> Tensor:
-        """The tensor itself, in the bytes' memory."""
-        end = self.offset + self.shape.numel() * self.dtype.itemsize
-        return content[self.offset : end].view(self.dtype).view(self.shape)
+from peerloom.worker.plan.tensor_places import TensorPlace, aligned
 
 
 class ChangeLayout:
@@ -38,7 +20,7 @@ class ChangeLayout:
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         buffers = {name: t for name, t in model.state_dict().items() if name not in parameters}
         self.buffers = tuple(sorted(buffers))
-        self.size_bytes = _aligned(len(self._parameters))
+        self.size_bytes = aligned(len(self._parameters))
         self._gradients = [self._placed(name, parameter) for name, parameter in self._parameters]
         self._kept = [self._placed(name, buffers[name]) for name in self.buffers]
 
@@ -69,14 +51,10 @@ class ChangeLayout:
         for place in self._kept:
             state[place.name].copy_(place.of(content))
 
-    def _placed(self, name: str, tensor: Tensor) -> _Place:
-        place = _Place(name, tensor.shape, tensor.dtype, self.size_bytes)
-        self.size_bytes += _aligned(tensor.numel() * tensor.element_size())
+    def _placed(self, name: str, tensor: Tensor) -> TensorPlace:
+        place = TensorPlace(name, tensor.shape, tensor.dtype, self.size_bytes)
+        self.size_bytes = place.end
         return place
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
 def _check_dense(name: str, parameter: nn.Parameter) -> None:

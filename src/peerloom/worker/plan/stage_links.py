@@ -81,6 +81,10 @@ class ChangeLinks(Protocol):
         """Waits for one of these. Raises what `Group.result` does."""
 
 
+class WorkerLinks(StageLinks, ChangeLinks, Protocol):
+    """Both, by the same way."""
+
+
 class MeshLinks:
     """Over the mesh of a group, whose limits and breaks end every wait. One thread uses a `channel`."""
 

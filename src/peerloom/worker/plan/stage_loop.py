@@ -14,7 +14,8 @@ from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.loop import Report, StepLimit
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shadowing import Shadowing
-from peerloom.worker.plan.stage_links import StageLinks
+from peerloom.worker.plan.shard_step import score_shards
+from peerloom.worker.plan.stage_links import StageLinks, WorkerLinks
 from peerloom.worker.plan.stage_step import Committed, make_step, one_tensor
 from peerloom.worker.task import load_batch, sample_scores
 
@@ -40,7 +41,7 @@ class Hooks:
 def train_stage(
     training: PipelineTraining,
     group: Group,
-    links: StageLinks,
+    links: WorkerLinks,
     hooks: Hooks,
     shadowing: Shadowing | None = None,
 ) -> None:
@@ -72,19 +73,20 @@ def train_stage(
 
 
 def evaluate_stage(
-    training: PipelineTraining, links: StageLinks, check: Callable[[], None] = lambda: None
+    training: PipelineTraining, links: WorkerLinks, check: Callable[[], None] = lambda: None
 ) -> EpochProgress:
     """Measures an epoch that has just ended: the test set goes through all stages, the last one scores.
 
     The workers of a stage take turns at its parts.
     """
     training.stage_model.eval()
-    total = _scores(training, links, check)
+    scores = score_shards if training.plan.is_sharded else _scores
+    total = scores(training, links, check)
     training.stage_model.train()
     rows = links.gather([total])
     check()
-    last = training.plan.ranks.of_stage(training.plan.stages - 1)
-    state, metric = training.state, sum(rows[rank][0] for rank in last) / max(1, len(training.test))
+    score = sum(rows[rank][0] for rank in training.plan.losers())
+    state, metric = training.state, score / max(1, len(training.test))
     state.close_epoch(state.evaluated + 1, metric)
     return EpochProgress(
         epoch=state.evaluated,
@@ -121,7 +123,7 @@ def _scores(training: PipelineTraining, links: StageLinks, check: Callable[[], N
 
 
 def _step(
-    training: PipelineTraining, group: Group, links: StageLinks, hooks: Hooks, shadowing: Shadowing | None
+    training: PipelineTraining, group: Group, links: WorkerLinks, hooks: Hooks, shadowing: Shadowing | None
 ) -> Committed:
     began_s, sent_bytes, state = time.perf_counter(), links.traffic.bytes, training.state
     first, end = training.schedule.bounds(state.step)

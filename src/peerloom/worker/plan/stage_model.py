@@ -7,6 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from peerloom.errors import InvalidArgumentError
+from peerloom.kit.parallel_plan import ParallelPlan
+from peerloom.worker.batches import Nest, form_of
 from peerloom.worker.plan.chain import Layer
 
 
@@ -34,9 +37,16 @@ class StageModel(nn.Module):
 
         `begin_layer` hears of each, from 0 in this stage, before it computes.
         """
-        for number, layer in enumerate(self._parts[2] if self.training else self._parts[3]):
+        return self.run(inputs, 0, len(self._parts[2]), begin_layer)
+
+    def run(
+        self, inputs: Any, first: int, end: int, begin_layer: Callable[[int], None] = lambda number: None
+    ) -> Any:
+        """The same of the layers `first` to before `end` of these."""
+        layers = self._parts[2] if self.training else self._parts[3]
+        for number in range(first, end):
             begin_layer(number)
-            inputs = layer(inputs)
+            inputs = layers[number](inputs)
         return inputs
 
     def train(self, mode: bool = True) -> "StageModel":
@@ -71,6 +81,14 @@ class StageModel(nn.Module):
         # Without the versions of its parts torch would add what old ones lack, to other stages' layers too.
         told._metadata = self.whole.state_dict()._metadata  # type: ignore[attr-defined]  # it is there
         return self.whole.load_state_dict(told, strict=False, assign=assign)
+
+
+def check_one_tensor(left: Nest, layer: str, plan: ParallelPlan) -> Tensor:
+    """What a layer hands on to another worker. Raises InvalidArgumentError when that is no single tensor."""
+    if not isinstance(left, Tensor):
+        limit = f"another one: {layer} gives {form_of(left)}, not a single tensor"
+        raise InvalidArgumentError.of_field("plan", str(plan), limit)
+    return left
 
 
 def without_memory(model: nn.Module, kept: frozenset[str]) -> None:

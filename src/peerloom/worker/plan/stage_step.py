@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import micro_batch_sizes
-from peerloom.worker.batches import Nest, each_tensor, form_of
+from peerloom.worker.batches import Nest, each_tensor
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shadowing import Shadowing
-from peerloom.worker.plan.stage_links import StageLinks
+from peerloom.worker.plan.shard_step import compute_shards
+from peerloom.worker.plan.stage_links import StageLinks, WorkerLinks
+from peerloom.worker.plan.stage_model import check_one_tensor
 from peerloom.worker.plan.stage_shadow import CommittedStep
 from peerloom.worker.plan.stage_sum import add_up, buffers_of, check_buffers
 from peerloom.worker.step_chance import seed_of, seed_torch
@@ -49,7 +50,7 @@ class _Parts:
 
 def make_step(
     training: PipelineTraining,
-    links: StageLinks,
+    links: WorkerLinks,
     check: Callable[[], None],
     *,
     keeps: bool = False,
@@ -67,15 +68,19 @@ def make_step(
     state, began_s, waited_s = training.state, time.perf_counter(), links.traffic.exposed_s
     ranks = training.plan.ranks
     companions = ranks.of_stage(ranks.stage_of(links.rank))
-    buffers = buffers_of(training.stage_model) if len(companions) > 1 else {}
-    seed = seed_of(training.seed, state.step, 0)
-    parts = _parts(training, links, seed)
+    is_shared = training.plan.is_sharded or len(companions) > 1
+    buffers = buffers_of(training.stage_model) if is_shared else {}
+    sizes = _sizes(training)
     if shadowing is not None:
         shadowing.begin_step()
-    loss_sum = _compute(training, links, parts, check)
-    links.flush()
-    if len(companions) > 1:
+    if training.plan.is_sharded:
+        loss_sum = compute_shards(training, links, sizes, check)
+    else:
+        loss_sum = _compute(training, links, _parts(training, links, sizes), check)
+        links.flush()
+    if is_shared:
         check_buffers(buffers, training.stage_model, str(training.plan))
+    if len(companions) > 1:
         add_up(training.stage_model, links, companions)
     check_all_used(training.task, training.stage_model)
     computed_s = time.perf_counter() - began_s - (links.traffic.exposed_s - waited_s)
@@ -87,16 +92,16 @@ def make_step(
     check()
     # From here on this stage has made the step. One that dies before it has leaves the others ahead of it:
     # all go back to a step that they have together.
-    loss_sum = math.fsum(rows[rank][1] for rank in ranks.of_stage(ranks.stages - 1))
+    loss_sum = math.fsum(rows[rank][1] for rank in training.plan.losers())
     squares = [rows[ranks.of_stage(stage)[0]][0] for stage in range(ranks.stages)]
     _update(training, squares, loss_sum, shadowing, [row[5:] for row in rows])
     return Committed(
-        loss_sum / sum(parts.sizes),
+        loss_sum / sum(sizes),
         any(row[2] for row in rows),
         any(row[3] for row in rows),
         next((rank for rank, row in enumerate(rows) if not row[4]), 0),
         computed_s,
-        sum(size for number, size in enumerate(parts.sizes) if ranks.has_turn(links.rank, number)),
+        sum(size for number, size in enumerate(sizes) if training.plan.computes(links.rank, number)),
     )
 
 
@@ -120,13 +125,18 @@ def _update(
         shadowing.after_update(CommittedStep(state.step, norm, loss_sum), figures)
 
 
-def _parts(training: PipelineTraining, links: StageLinks, seed: int) -> _Parts:
+def _sizes(training: PipelineTraining) -> list[int]:
+    """Of the next step's micro-batches."""
+    samples, wanted = len(training.batch_of(training.state.step)), training.plan.micro_batches
+    if training.task.micro_batch is not None:
+        wanted = max(wanted, -(-samples // training.task.micro_batch))
+    return micro_batch_sizes(samples, wanted, training.least_samples)
+
+
+def _parts(training: PipelineTraining, links: StageLinks, sizes: list[int]) -> _Parts:
     # The first stage and the last load the same batch with the same chance, the others none.
     indices = training.batch_of(training.state.step)
-    wanted = training.plan.micro_batches
-    if training.task.micro_batch is not None:
-        wanted = max(wanted, -(-len(indices) // training.task.micro_batch))
-    sizes = micro_batch_sizes(len(indices), wanted, training.least_samples)
+    seed = seed_of(training.seed, training.state.step, 0)
     stage = training.plan.ranks.stage_of(links.rank)
     if stage not in (0, training.plan.stages - 1):
         return _Parts(sizes, [], [])
@@ -203,11 +213,8 @@ def _forward(
 
 def one_tensor(left: Nest, training: PipelineTraining) -> Tensor:
     """What a stage hands on. Raises InvalidArgumentError when that is no single tensor."""
-    if not isinstance(left, Tensor):
-        layer = training.blueprint.layers[training.blueprint.bounds(training.stage)[1] - 1].name
-        limit = f"another one: layer {layer}, the last of stage {training.stage}, gives {form_of(left)}"
-        raise InvalidArgumentError.of_field("plan", str(training.plan), f"{limit}, not a single tensor")
-    return left
+    layer = training.blueprint.layers[training.blueprint.bounds(training.stage)[1] - 1].name
+    return check_one_tensor(left, f"layer {layer}, the last of stage {training.stage},", training.plan)
 
 
 def divided(nest: Nest, sizes: list[int]) -> list[Nest]:

@@ -8,10 +8,10 @@ import torch
 from peerloom.errors import PeerloomError
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.plan_model.model_layers import MOST_PLANNED_LAYERS
-from peerloom.sandbox.cgroup_usage import memory_limit
 from peerloom.v1.trainer_pb2 import JobSpec, ModelPart, WorkerPrepared
 from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data, without_values
 from peerloom.worker.plan.pipeline_training import check_task
+from peerloom.worker.plan.slot_memory import free_bytes
 from peerloom.worker.plan.stage_model import StageModel
 from peerloom.worker.plan.task_layers import described_layers
 from peerloom.worker.speed import slot_gflops
@@ -37,15 +37,6 @@ def survey(task: Task, spec: JobSpec, device: torch.device) -> WorkerPrepared:
         used_bytes=_used_bytes(),
         why_whole=why_whole[:_LONGEST_REASON],
     )
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that a training may still take on its accelerator, or else in this process's group and node."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    available = int(psutil.virtual_memory().available)
-    limit = memory_limit()
-    return available if limit is None else max(0, min(available, limit.limit_bytes - limit.used_bytes))
 
 
 def _used_bytes() -> int:
