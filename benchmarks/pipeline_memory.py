@@ -1,4 +1,4 @@
-"""A transformer of 100 million parameters on slots of 512 MiB: by data there is no room, a pipeline trains.
+"""A transformer of 100 million parameters on slots of 512 MiB: by data there is no room, divided it trains.
 
 Run by `make bench-pipeline-memory`. The limit is the owners' `--memory-limit-bytes`. The kernel gives a
 worker no more than twice as much beyond what it began with, and one that uses more than the limit for seconds
@@ -9,7 +9,7 @@ with others that were forked from the same process.
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,35 +18,37 @@ import psutil
 from benchmarks.measure import Goal, Measurement, let_nodes_import, measurement
 from peerloom import Client, Embedded, Job, StepCommitted, WorkerLost
 
-SLOT_BYTES, WORKERS = 512 * 2**20, 4
+SLOT_BYTES, STAGES, SHARDS = 512 * 2**20, 4, 8
 TASK = "benchmarks.large_task:LargeTransformer"
-PIPELINE = f"pipeline={WORKERS},micro_batches=4,shadow=off"
+PLANS = (f"pipeline={STAGES},micro_batches=4,shadow=off", f"sharded={SHARDS},shadow=off")
 LOOK_S, JOB_LIMIT_S = 0.05, 300.0
+_SLOTS = f"Slots of {SLOT_BYTES / 2**20:.0f} MiB, a transformer of 100 million parameters"
 
 
 def run(quick: bool) -> list[Measurement]:
-    """A job of each kind, the pipeline's a few times."""
+    """A job with plan data, and some of each that divides the model, in turn."""
+    found: dict[str, list[tuple[float, int]]] = {plan: [] for plan in PLANS}
     with _system() as (client, system):
         lost = _lost_for_memory(client)
-        peaks, losses = [], []
-        for seed in range(1, 2 if quick else 6):
-            peak_bytes, count = _train(client, system, seed)
-            peaks.append(peak_bytes / 2**20)
-            losses.append(count)
-    limit = SLOT_BYTES / 2**20
-    slots = f"{WORKERS} slots of {limit:.0f} MiB, a transformer of 100 million parameters"
+        for seed in range(1, 2 if quick else 4):
+            for plan, seen in found.items():
+                seen.append(_train(client, system, plan, seed))
+    data = measurement(f"{_SLOTS}: workers that plan data lost for want of memory", "", [lost])
+    return [data, *(one for plan, seen in found.items() for one in _measurements(plan, seen))]
+
+
+def _measurements(plan: str, seen: Sequence[tuple[float, int]]) -> list[Measurement]:
     return [
-        measurement(f"{slots}: workers that plan data lost for want of memory", "", [lost]),
         measurement(
-            f"{slots}: the most that a worker of {PIPELINE} used beside what all share",
+            f"{_SLOTS}: the most that a worker of {plan} used beside what all share",
             "MiB",
-            peaks,
-            goal=Goal(limit, at_least=False),
+            [peak_mib for peak_mib, _ in seen],
+            goal=Goal(SLOT_BYTES / 2**20, at_least=False),
         ),
         measurement(
-            f"{slots}: workers that {PIPELINE} lost",
+            f"{_SLOTS}: workers that {plan} lost",
             "",
-            losses,
+            [count for _, count in seen],
             statistic="mean",
             goal=Goal(0, at_least=False),
         ),
@@ -64,7 +66,7 @@ def _system() -> Iterator[tuple[Client, Embedded]]:
     os.environ["PEERLOOM_NODE_MEMORY_LIMIT_BYTES"] = str(SLOT_BYTES)
     with (
         tempfile.TemporaryDirectory() as state,
-        Embedded(Path(state) / "state", slots=(1,) * WORKERS, log_level="error") as system,
+        Embedded(Path(state) / "state", slots=(1,) * SHARDS, log_level="error") as system,
         Client(system.address) as client,
     ):
         yield client, system
@@ -72,27 +74,27 @@ def _system() -> Iterator[tuple[Client, Embedded]]:
 
 def _lost_for_memory(client: Client) -> int:
     """How many workers of plan data had too little memory, until the job ended for that."""
-    job = client.train(TASK, requests=WORKERS, plan="data")
+    job = client.train(TASK, requests=STAGES, plan="data")
     lost = [event for event in job.watch() if isinstance(event, WorkerLost) and "memory" in event.reason]
     result = job.result(JOB_LIMIT_S)
     print(f"   data: {result.state}: {result.reason}", flush=True)
     return len({event.worker.id for event in lost})
 
 
-def _train(client: Client, system: Embedded, seed: int) -> tuple[int, int]:
-    """The most bytes that one of the pipeline's workers used, and how many were lost. Ends if it fails."""
+def _train(client: Client, system: Embedded, plan: str, seed: int) -> tuple[float, int]:
+    """The most MiB that one of the plan's workers used, and how many were lost. Ends if it fails."""
     watched = _Watched(system)
-    job = client.train(TASK, requests=WORKERS, plan=PIPELINE, seed=seed)
+    job = client.train(TASK, requests=SHARDS, plan=plan, seed=seed)
     lost = steps = 0
     for event in job.watch():
         lost += isinstance(event, WorkerLost)
         steps += isinstance(event, StepCommitted)
     result = job.result(JOB_LIMIT_S)
-    peak_bytes = watched.end()
+    peak_mib = watched.end() / 2**20
     if not result.succeeded:
-        raise SystemExit(f"error: {PIPELINE} ended as {result.state}: {result.reason}")
-    print(f"   {PIPELINE}: {steps} steps, {_stages(job.status())}, {peak_bytes / 2**20:.0f} MiB", flush=True)
-    return peak_bytes, lost
+        raise SystemExit(f"error: {plan} ended as {result.state}: {result.reason}")
+    print(f"   {plan}: {steps} steps, {_stages(job.status())}, {peak_mib:.0f} MiB", flush=True)
+    return peak_mib, lost
 
 
 def _stages(job: Job) -> str:

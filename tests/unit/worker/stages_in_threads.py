@@ -39,6 +39,8 @@ class Lines:
             for receiver in range(workers)
         }
         self.rows: list[Sequence[float]] = [()] * workers
+        self.beside: dict[int, Lines] = {}
+        self.lock = threading.Lock()
         self.barrier = threading.Barrier(workers, timeout=LIMIT_S)
 
 
@@ -50,6 +52,7 @@ class QueueLinks:
         self.rank, self.workers = rank, len(lines.rows)
         self._lines = lines
         self._receiver = ThreadPoolExecutor(1)  # what is awaited comes in turn
+        self._beside: dict[int, QueueLinks] = {}
 
     def send(self, rank: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
         content = tensor.detach().clone()
@@ -73,6 +76,14 @@ class QueueLinks:
 
         self._receiver.submit(receive)
         return future
+
+    def post(self, rank: int, content: Tensor) -> None:
+        self.send(rank, content)
+
+    def beside(self, channel: int) -> "QueueLinks":
+        with self._lines.lock:
+            lines = self._lines.beside.setdefault(channel, Lines(self.workers))
+        return self._beside.setdefault(channel, QueueLinks(lines, self.rank))
 
     def result(self, future: TensorFuture) -> Tensor:
         tensor = future.wait()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import parse_plan
 from peerloom.worker.plan import shard_step
-from peerloom.worker.plan.blueprint import draw, without_values
+from peerloom.worker.plan.blueprint import draw, indexed_data, without_values
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
@@ -29,7 +29,8 @@ Model = Callable[[], nn.Module]
 
 def task_of(model: Model, **more: object) -> Task:
     """As `Waves`, with this model."""
-    return type("Modelled", (Waves,), {"model": lambda self: model(), **more})()
+    made: Task = type("Modelled", (Waves,), {"model": lambda self: model(), **more})()
+    return made
 
 
 def steps(count: int) -> Callable[[PipelineTraining, QueueLinks], list[float]]:
@@ -215,47 +216,52 @@ def test_sparse_gradients_are_refused() -> None:
     shards = ShardedModel(model, units, 1, CPU)
     embedding = model[1]  # type: ignore[index]  # it is a Sequential
     embedding(torch.tensor([1, 2])).sum().backward()
-    for act in (lambda: shards.packed_gradients(1), lambda: shards.sum_gradients(1, {})):
-        with pytest.raises(InvalidArgumentError, match=r"The gradient of 1\.weight is sparse"):
-            act()
+    with pytest.raises(InvalidArgumentError, match=r"The gradient of 1\.weight is sparse"):
+        shards.packed_gradients(1)
 
 
-def test_gradients_are_summed_in_the_order_of_ranks_whoever_sums() -> None:
-    """0.1 + 0.2 + 0.3 is another number of 64 bits than 0.3 + 0.2 + 0.1."""
-
-    class Double(Waves):
-        def model(self) -> nn.Module:
-            return nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3)).double()
-
-    def packed(unit: int, value: float) -> Tensor:
-        borrower = shards_of(1 - unit)
-        for parameter in borrower._trained(unit):
-            parameter.grad = torch.full_like(parameter, value)
-        return borrower.packed_gradients(unit)
-
-    def shards_of(rank: int) -> ShardedModel:
-        blueprint = draw(Double(), Double().data()[0], parse_plan("plan", "sharded=2"), 0.1)
-        shards = ShardedModel(Double().model(), units_of(blueprint, Double().model()), rank, CPU)
-        for number in range(2):
-            if number != rank:
-                shards.fill(number, torch.zeros(shards.units[number].value_bytes, dtype=torch.uint8))
-        return shards
-
-    for rank, others in ((0, {1: 0.2, 2: 0.3}), (1, {0: 0.1, 2: 0.3})):
-        shards = shards_of(rank)
-        for parameter in shards._trained(rank):
-            parameter.grad = torch.full_like(parameter, [0.1, 0.2][rank])
-        shards.sum_gradients(rank, {other: packed(rank, value) for other, value in others.items()})
-        sums = [parameter.grad for parameter in shards._trained(rank)]
-        assert all(each is not None and bool((each == (0.1 + 0.2) + 0.3).all()) for each in sums)
+def shards_of(task: Task, rank: int) -> ShardedModel:
+    blueprint = draw(task, indexed_data(task)[0], parse_plan("plan", "sharded=2"), 0.1)
+    return ShardedModel(task.model(), units_of(blueprint, task.model()), rank, CPU)
 
 
-def test_who_gave_none_counts_for_nothing() -> None:
-    blueprint = draw(Waves(), Waves().data()[0], parse_plan("plan", "sharded=2"), 0.1)
-    shards = ShardedModel(Waves().model(), units_of(blueprint, Waves().model()), 0, CPU)
-    nothing = torch.zeros(shards.units[0].gradient_bytes, dtype=torch.uint8)
-    shards.sum_gradients(0, {1: nothing})
-    assert all(parameter.grad is None for parameter in shards._trained(0))
+def mixed() -> nn.Module:
+    """A unit with tensors of two types, one between two others."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Parameter(torch.zeros(3))
+            self.second = nn.Parameter(torch.zeros(5, dtype=torch.float64))
+            self.third = nn.Parameter(torch.zeros(2))
+            self.idle = nn.Parameter(torch.zeros(1))
+
+    return nn.Sequential(Mixed(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("piece_bytes", [16, 32, 1 << 20])
+def test_packed_gradients_are_added_piece_by_piece(piece_bytes: int) -> None:
+    """1 + 2 of each value, in any pieces; what only one has counts as it is, what nobody has as nothing."""
+    owner = shards_of(task_of(mixed, data=wide), 0)
+    packed = []
+    for value, missing in ((1.0, "third"), (2.0, "second")):
+        model = mixed()
+        shards = ShardedModel(model, owner.units, 0, CPU)
+        for name, parameter in model[0].named_parameters():  # type: ignore[index]  # it is a Sequential
+            if name not in (missing, "idle"):
+                parameter.grad = torch.full_like(parameter, value)
+        packed.append(shards.packed_gradients(0))
+    total, came = packed
+    for first in range(0, len(total), piece_bytes):
+        owner.add(0, first, total[first : first + piece_bytes], came[first : first + piece_bytes])
+    owner.take_gradients(0, total)
+    found = {
+        place.name: parameter.grad
+        for place, parameter in zip(owner.units[0].trained, owner._trained(0), strict=True)
+    }
+    assert found.pop("0.idle") is None
+    told = {name: each.tolist() for name, each in found.items() if each is not None}
+    assert told == {"0.first": [3.0] * 3, "0.second": [1.0] * 5, "0.third": [2.0] * 2}
 
 
 def test_a_layer_that_looks_at_another_s_values_hears_why_not() -> None:

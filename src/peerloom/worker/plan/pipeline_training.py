@@ -19,7 +19,7 @@ from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.own_past import OwnPast
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
-from peerloom.worker.plan.slot_memory import free_bytes
+from peerloom.worker.plan.slot_memory import free_bytes, give_back_large
 from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
@@ -51,6 +51,7 @@ class PipelineTraining:
     shards: ShardedModel
 
     def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
+        give_back_large()
         self.task = task
         self.plan: ParallelPlan = parse_plan("plan", spec.plan)
         self.device = device

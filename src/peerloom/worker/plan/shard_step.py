@@ -30,11 +30,12 @@ def compute_shards(
     `sizes` are those of the batch's micro-batches. Raises what `WorkerLinks.result` and `check` do.
     """
     units = len(training.shards.units)
-    stream = ShardStream(training.shards, links, [*range(units), *reversed(range(units - 1))])
-    passes = _forward_passes(training, stream, _loaded(training, links.rank, sizes), check)
-    losses = [left.detach() for _, left in passes[-1].values()]
-    _backward_passes(stream, passes, 1 / sum(sizes), check)
-    stream.finish()
+    visits = [*range(units), *reversed(range(units - 1))]
+    with ShardStream(training.shards, links, visits) as stream:
+        passes = _forward_passes(training, stream, _loaded(training, links.rank, sizes), check)
+        losses = [left.detach() for _, left in passes[-1].values()]
+        _backward_passes(stream, passes, 1 / sum(sizes), check)
+        stream.finish()
     return float(torch.stack(losses).double().sum()) if losses else 0.0
 
 
@@ -88,20 +89,20 @@ def score_shards(training: PipelineTraining, links: WorkerLinks, check: Callable
     parts = torch.split(torch.arange(len(training.test)), EVALUATION_BATCH)
     rounds = [parts[first : first + links.workers] for first in range(0, len(parts), links.workers)]
     units = training.shards.units
-    stream = ShardStream(training.shards, links, [*range(len(units))] * len(rounds))
-    for together in rounds:
-        check()
-        entered, targets = None, None
-        if links.rank < len(together):
-            entered, targets = load_batch(task, training.test, together[links.rank], training.device)
-        for unit in units:
-            number = stream.visit()
+    with ShardStream(training.shards, links, [*range(len(units))] * len(rounds)) as stream:
+        for together in rounds:
+            check()
+            entered, targets = None, None
+            if links.rank < len(together):
+                entered, targets = load_batch(task, training.test, together[links.rank], training.device)
+            for unit in units:
+                number = stream.visit()
+                if entered is not None:
+                    entered = model.run(entered, unit.first, unit.end)
+                stream.release(number)
             if entered is not None:
-                entered = model.run(entered, unit.first, unit.end)
-            stream.release(number)
-        if entered is not None:
-            total += float(sample_scores(task, entered, targets).double().sum())
-    stream.finish()
+                total += float(sample_scores(task, entered, targets).double().sum())
+        stream.finish()
     return total
 
 

@@ -4,6 +4,7 @@ from bisect import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -17,8 +18,8 @@ class ShardUnit:
     """Layers `first` to before `end`, held by a rank, the `owner`.
 
     `values` are where its parameters and buffers lie on their way, by the first name of each; `names` are all
-    names of each, since one tensor may have several. `trained` are where its gradients lie, after a byte for
-    each that says whether there is one.
+    names of each, since one tensor may have several. `trained` are where its gradients lie, those of one type
+    together, after a byte for each that says whether there is one.
     """
 
     owner: int
@@ -32,6 +33,14 @@ class ShardUnit:
     def value_bytes(self) -> int:
         """What its values take on their way; 0: it has none."""
         return self.values[-1].end if self.values else 0
+
+    @property
+    def regions(self) -> list[tuple[torch.dtype, int, int]]:
+        """Each type of its gradients, and from where to where these lie."""
+        found: dict[torch.dtype, tuple[int, int]] = {}
+        for place in self.trained:
+            found[place.dtype] = found.get(place.dtype, (place.offset, 0))[0], place.end
+        return [(dtype, first, end) for dtype, (first, end) in found.items()]
 
     @property
     def gradient_bytes(self) -> int:
@@ -66,7 +75,11 @@ def units_of(blueprint: PipelineBlueprint, model: nn.Module) -> tuple[ShardUnit,
 
 
 def _unit(owner: int, first: int, end: int, tensors: dict[str, tuple[Tensor, tuple[str, ...]]]) -> ShardUnit:
-    trained = {name: tensor for name, (tensor, _) in tensors.items() if tensor.requires_grad}
+    of_type: dict[torch.dtype, dict[str, Tensor]] = {}
+    for name, (tensor, _) in tensors.items():
+        if tensor.requires_grad:
+            of_type.setdefault(tensor.dtype, {})[name] = tensor
+    trained = {name: tensor for alike in of_type.values() for name, tensor in alike.items()}
     return ShardUnit(
         owner,
         first,

@@ -6,7 +6,7 @@ autograd keeps of a forward pass refers to that memory, so it is right again whe
 in for the backward pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.shard_units import ShardUnit
-from peerloom.worker.plan.tensor_places import TensorPlace
 
 
 @dataclass
@@ -82,7 +81,7 @@ class ShardedModel:
             borrowed.content.untyped_storage().resize_(0)
 
     def packed_gradients(self, number: int) -> Tensor:
-        """The gradients of a unit, uint8 [gradient_bytes], on the processor.
+        """Takes the gradients of a unit away: uint8 [gradient_bytes], on the processor.
 
         Raises InvalidArgumentError for a sparse one.
         """
@@ -93,25 +92,27 @@ class ShardedModel:
                 _check_dense(place.name, parameter.grad)
                 content[index] = 1
                 place.of(content).copy_(parameter.grad)
+                parameter.grad = None
         return content
 
-    def sum_gradients(self, number: int, others: Mapping[int, Tensor]) -> None:
-        """Makes an own unit's gradients the sum over all workers, always in the order of ranks.
+    def add(self, number: int, first: int, piece: Tensor, came: Tensor) -> None:
+        """Adds what others packed to a `piece` of a unit's packed gradients, from byte `first`, in place."""
+        unit, end = self.units[number], first + piece.numel()
+        flags = len(unit.trained) - first
+        if flags > 0:
+            piece[:flags].bitwise_or_(came[:flags])
+        for dtype, region_first, region_end in unit.regions:
+            begin, stop = max(region_first, first) - first, min(region_end, end) - first
+            if begin < stop:
+                piece[begin:stop].view(dtype).add_(came[begin:stop].view(dtype))
 
-        `others` are what they packed, by rank. Raises InvalidArgumentError for a sparse gradient.
-        """
-        for index, (place, parameter) in enumerate(
-            zip(self.units[number].trained, self._trained(number), strict=True)
+    def take_gradients(self, number: int, content: Tensor) -> None:
+        """Gives an own unit the gradients that `content` has; one that nobody has is None."""
+        has = content[: len(self.units[number].trained)].tolist()
+        for place, parameter, is_there in zip(
+            self.units[number].trained, self._trained(number), has, strict=True
         ):
-            if parameter.grad is not None:
-                _check_dense(place.name, parameter.grad)
-            total: Tensor | None = None
-            for rank in sorted({*others, self.rank}):
-                part = parameter.grad if rank == self.rank else _part(others[rank], place, index)
-                if part is not None:
-                    there = part.to(self._device)
-                    total = there.clone() if total is None else total.add_(there)
-            parameter.grad = total
+            parameter.grad = place.of(content).to(self._device) if is_there else None
 
     def _trained(self, number: int) -> list[Tensor]:
         borrowed, places = self._borrowed.get(number), self.units[number].trained
@@ -136,10 +137,6 @@ class ShardedModel:
                 tensors[own_name] = tensor
                 borrowed.places.append((tensors, own_name, tensor, absent))
         return borrowed
-
-
-def _part(content: Tensor, place: TensorPlace, index: int) -> Tensor | None:
-    return place.of(content) if content[index] else None
 
 
 def _check_dense(name: str, gradient: Tensor) -> None:

@@ -1,9 +1,24 @@
-"""Memory that is left for a training."""
+"""Memory that is left for a training, and what is given back of it."""
+
+import ctypes
 
 import psutil
 import torch
 
 from peerloom.sandbox.cgroup_usage import memory_limit
+
+_M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20  # of glibc's mallopt
+
+
+def give_back_large() -> None:
+    """From now on large tensors' memory goes back to the system when they are gone.
+
+    By itself glibc keeps what was freed for the next one, of up to 32 MB each and for each thread: several
+    times what a divided model holds. Other C libraries have no such setting.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def free_bytes(device: torch.device) -> int:

@@ -24,8 +24,8 @@ from peerloom.worker.sync import SyncTraffic
 POOR_LINK_BYTES_PER_S = 1 << 16
 # The same two workers have several ways between them, each with an order of its own. What goes by the later
 # ones is less urgent: it travels while nothing else does.
-STEPS, STATES, CHANGES = 0, 1, 2
-_CHANNELS = 3
+STEPS, STATES, CHANGES, SHARD_VALUES, SHARD_GRADIENTS = range(5)
+_CHANNELS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +84,12 @@ class ChangeLinks(Protocol):
 class WorkerLinks(StageLinks, ChangeLinks, Protocol):
     """Both, by the same way."""
 
+    def post(self, rank: int, content: Tensor) -> None:
+        """As `begin_send`, of bytes that nobody changes before `flush` has returned."""
+
+    def beside(self, channel: int) -> "WorkerLinks":
+        """Another way between the same workers, the same each time."""
+
 
 class MeshLinks:
     """Over the mesh of a group, whose limits and breaks end every wait. One thread uses a `channel`."""
@@ -96,6 +102,7 @@ class MeshLinks:
         self._mesh = group.mesh
         self._sent: list[tuple[TensorFuture, Tensor]] = []
         self._messages: dict[tuple[int, int], int] = {}  # so many from one rank to another
+        self._beside: dict[int, MeshLinks] = {}
 
     @property
     def rank(self) -> int:
@@ -106,13 +113,11 @@ class MeshLinks:
         return self._group.world_size
 
     def send(self, rank: int, tensor: Tensor, *, wants_gradient: bool = False, codec: str = NONE) -> None:
-        while self._sent and self._sent[0][0].done():
-            self._group.result(self._sent.pop(0)[0])
         content = tensor.detach().cpu().contiguous()
         form = TensorForm.of(content, wants_gradient, codec)
-        self._send(rank, form.to_numbers())
+        self.post(rank, form.to_numbers())
         if content.numel():
-            self._send(rank, encoded(content, form.codec))
+            self.post(rank, encoded(content, form.codec))
 
     def receive(self, rank: int) -> StageTensor:
         began_s = time.perf_counter()
@@ -137,7 +142,7 @@ class MeshLinks:
         rows[self.rank] = torch.tensor(row, dtype=torch.float64)
         others = [rank for rank in range(self.workers) if rank != self.rank]
         for rank in others:
-            self._send(rank, rows[self.rank])
+            self.post(rank, rows[self.rank])
         for coming in [self.begin_receive(rank, rows[rank]) for rank in others]:
             self._group.result(coming)
         self.traffic.exposed_s += time.perf_counter() - began_s
@@ -169,8 +174,15 @@ class MeshLinks:
     def _patience_s(self, content: Tensor) -> float:
         return content.nbytes / POOR_LINK_BYTES_PER_S if self._channel != STEPS else 0.0
 
-    def _send(self, rank: int, content: Tensor) -> None:
+    def post(self, rank: int, content: Tensor) -> None:
+        while self._sent and self._sent[0][0].done():
+            self._group.result(self._sent.pop(0)[0])
         self._sent.append((self.begin_send(rank, content), content))
+
+    def beside(self, channel: int) -> "MeshLinks":
+        if channel not in self._beside:
+            self._beside[channel] = MeshLinks(self._group, channel)
+        return self._beside[channel]
 
     def _receive(self, rank: int, target: Tensor) -> Tensor:
         self._group.result(self.begin_receive(rank, target))
