@@ -238,8 +238,9 @@ class JobSpec(_message.Message):
     consecutive layers each; "pipeline=3:7" names the layers, from 0, at which all but the first of them begin. With
     widths=2/1 behind a comma the first of two stages has two workers, at most 64 in all, which take turns; with
     micro_batches=M, 1 to 4096, behind a comma a batch is computed in so many parts; at most 512 characters; empty:
-    "data". In a job's record all pairs are there. Or "auto": the trainer takes "data" or a pipeline by what the workers
-    tell of the model and their slots, and may take another one when workers come and go.
+    "data". In a job's record all pairs are there. Or "sharded=K" or "sharded=3:7": such layers are what each worker
+    holds, and all of them compute all layers, of a part of the batch. Or "auto": the trainer takes "data" or a pipeline
+    by what the workers tell of the model and their slots, and may take another one when workers come and go.
     """
     @_builtins.property
     def task_arguments(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -3368,7 +3369,9 @@ class WorkerPrepared(_message.Message):
     it. Else 0.
     """
     free_bytes: _builtins.int
-    """Memory that is free for its training, on its accelerator or else its node, in bytes."""
+    """Memory that is free for its training, on its accelerator or else its node, in bytes, where a plan goes by it: "auto"
+    and shards. Else 0.
+    """
     used_bytes: _builtins.int
     """Memory of the node that it uses by itself already, in bytes."""
     why_whole: _builtins.str
