@@ -6,6 +6,7 @@ with one process, files and the test set are tested where pipelines' are.
 
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 import torch
@@ -79,6 +80,19 @@ class Doubled(nn.Module):
         return again
 
 
+class Residual(nn.Module):
+    """Is traced: two layers, of which one reads a parameter by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.scale = nn.Parameter(torch.full((6,), 0.5))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        left: Tensor = torch.relu(self.first(inputs)) + inputs
+        return cast(Tensor, self.last(self.second(left) * self.scale))
+
+
 def various() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(6, 8), nn.ReLU(inplace=True), Scaled(8), Doubled(), nn.GELU(), nn.Linear(8, 3)
@@ -87,6 +101,10 @@ def various() -> nn.Module:
 
 def test_all_kinds_of_tensors_travel_constants_frozen_and_shared_ones() -> None:
     equal_to_one_piece(task_of(various), "sharded=3", 12)
+
+
+def test_a_traced_model_computes_in_shards() -> None:
+    equal_to_one_piece(task_of(Residual), "sharded=3", 8)
 
 
 def test_a_batch_with_fewer_samples_than_workers_leaves_some_without_a_part() -> None:

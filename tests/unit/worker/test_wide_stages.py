@@ -143,7 +143,7 @@ def test_buffers_that_passes_change_are_refused() -> None:
     training.stage_model.eval()(torch.rand(4, 6))
     check_buffers(before, training.stage_model, "the plan")
     training.stage_model.train()(torch.rand(4, 6))
-    with pytest.raises(InvalidArgumentError, match=r"a stage of one worker for 1\.running_mean"):
+    with pytest.raises(InvalidArgumentError, match=r"a pipeline with one worker for 1\.running_mean"):
         check_buffers(before, training.stage_model, "the plan")
 
 

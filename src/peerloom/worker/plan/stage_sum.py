@@ -48,8 +48,8 @@ def check_buffers(before: Mapping[str, Tensor], model: StageModel, plan: str) ->
     changed = [name for name, seen in before.items() if not torch.equal(now[name], seen)]
     if changed:
         limit = (
-            f"a stage of one worker for {changed[0]}: each forward pass changes it, so workers that compute "
-            "other micro-batches would come to differ. Use widths of 1 there, or GroupNorm for BatchNorm"
+            f"a pipeline with one worker for {changed[0]}: each forward pass changes it, so workers that "
+            "compute other micro-batches would come to differ. Or use GroupNorm for BatchNorm"
         )
         raise InvalidArgumentError.of_field("plan", plan, limit)
 
