@@ -13,6 +13,7 @@ from benchmarks.chaos.places import Place
 from benchmarks.chaos.promises import (
     LEARNING_RATE,
     LOSSY_METHODS,
+    PLANS,
     ROUND_METHODS,
     SYNC_METHODS,
     check_job,
@@ -23,7 +24,17 @@ from peerloom.client.types.jobs import FINAL_STATES
 
 EPOCHS = 15  # fewer: jobs see no fault; more: the last one goes on for long after the last fault
 TASK = "digits"
+PLANNED = 0.3  # of the jobs divide the model
 JOB_LIMIT_S = 600.0
+
+
+def drawn_way(seed: int) -> tuple[list[str], bool]:
+    """How a job trains, as arguments, by its seed; and whether faults leave its losses as they are."""
+    chance = random.Random(seed)
+    if chance.random() < PLANNED:
+        return ["--plan", chance.choice(PLANS)], True
+    method = chance.choice(SYNC_METHODS + ROUND_METHODS + LOSSY_METHODS)
+    return ["--sync", method], method in SYNC_METHODS
 
 
 class Jobs:
@@ -40,8 +51,8 @@ class Jobs:
         """One more job, from its submission to its end."""
         seed = self._seed + self.count
         asked = ["--requests", "5", "--epochs", str(EPOCHS), "--max-workers", "6", "--seed", str(seed)]
-        method = random.Random(seed).choice(SYNC_METHODS + ROUND_METHODS + LOSSY_METHODS)
-        asked += ["--learning-rate", str(LEARNING_RATE), "--sync", method]
+        how, is_exact = drawn_way(seed)
+        asked += ["--learning-rate", str(LEARNING_RATE), *how]
         job_id = self.ask(["train", TASK, *asked, "--detach", "-o", "json"])["id"]
         events = self._watch(job_id)
         job = self.ask(["jobs", "show", job_id, "-o", "json"])
@@ -50,10 +61,10 @@ class Jobs:
         losses = {event["epoch"]: event["loss"] for event in events if event["event"] == "epoch_finished"}
         if job["state"] == "succeeded":
             self.newest = job_id
-            self._losses += [(seed, losses)] if method in SYNC_METHODS else []
+            self._losses += [(seed, losses)] if is_exact else []
         self.count += 1
         formed = sum(event["event"] == "generation_formed" for event in events)
-        told = f"{job['state']} ({job['reason']}), {formed} generations by {method}"
+        told = f"{job['state']} ({job['reason']}), {formed} generations by {' '.join(how)}"
         print(f"{job_id}: {told}", file=sys.stderr)
 
     def check_losses(self) -> None:

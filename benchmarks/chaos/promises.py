@@ -43,6 +43,17 @@ ROUND_METHODS = (
 # Nor are losses compared of these, whose residuals a fault takes along.
 LOSSY_METHODS = ("codec=powersgd:2", "topology=direct,codec=powersgd:4", "codec=int8,codec_from=2048")
 
+# The ways to divide a model that a run draws from. Each makes the training of one process, but for rounding,
+# whoever is lost: from living states, from shadows, or from a checkpoint where there are none.
+PLANS = (
+    "pipeline=3",
+    "pipeline=2,widths=2/1,micro_batches=6,order=gpipe",
+    "pipeline=3,shadow=off",
+    "sharded=3",
+    "sharded=2,shadow=off",
+    "auto",
+)
+
 
 def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epochs: int) -> list[str]:
     """The promises about a job that has ended: its record as JSON, and its events."""

@@ -4,7 +4,9 @@ from math import nan
 
 import pytest
 
-from benchmarks.chaos.promises import LOSS_TOLERANCE, check_job, check_losses
+from benchmarks.chaos.jobs import drawn_way
+from benchmarks.chaos.promises import LOSS_TOLERANCE, PLANS, SYNC_METHODS, check_job, check_losses
+from peerloom.kit.parallel_plan import asked_plan
 
 UNDISTURBED = [2.0, 0.5, 0.1]
 
@@ -31,3 +33,13 @@ def test_a_job_has_made_each_step_or_each_round_once(sync: str, steps: int) -> N
     assert check_job(job, made, epochs=2) == []
     [broken] = check_job(job, made[:-1], epochs=2)
     assert broken == f"the committed steps of job-1 are not 1 to {steps}: {steps - 1} of them"
+
+
+def test_every_plan_and_method_is_drawn_by_some_seed() -> None:
+    drawn = [drawn_way(seed) for seed in range(500)]
+    plans = {how[1] for how, _ in drawn if how[0] == "--plan"}
+    assert plans == set(PLANS)
+    assert all(is_exact for how, is_exact in drawn if how[0] == "--plan")
+    assert {how[1] for how, is_exact in drawn if is_exact and how[0] == "--sync"} == set(SYNC_METHODS)
+    assert all(asked_plan("plan", plan) for plan in plans)
+    assert drawn_way(7) == drawn_way(7)
