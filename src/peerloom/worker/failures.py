@@ -7,8 +7,14 @@ import torch
 from peerloom.errors import PeerloomError
 from peerloom.v1.trainer_pb2 import WorkerFailed
 
-# Of torch's allocators for processors, which raise a bare RuntimeError: on Linux, and elsewhere.
-_WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory")
+# Of torch's allocators for processors, which raise a bare RuntimeError: on Linux, and elsewhere. Then of the
+# system, for a file that is mapped and for a thread, which needs memory too.
+_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "Cannot allocate memory",
+    "can't start new thread",
+)
 
 
 class UnfitSlotError(Exception):

@@ -1,5 +1,7 @@
 """Which errors are want of memory: those that Python and torch really raise, also behind another one."""
 
+import mmap
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -12,9 +14,20 @@ MUCH = 1 << 60
 TOO_LITTLE = "its slot has too little memory for this job"
 
 
-@pytest.mark.parametrize("allocate", [lambda: torch.empty(MUCH), lambda: bytearray(MUCH)])
+def start_thread() -> None:
+    before = threading.stack_size(1 << 46)  # more than there are addresses
+    try:
+        threading.Thread(target=int).start()
+    finally:
+        threading.stack_size(before)
+
+
+@pytest.mark.parametrize(
+    "allocate",
+    [lambda: torch.empty(MUCH), lambda: bytearray(MUCH), lambda: mmap.mmap(-1, MUCH), start_thread],
+)
 def test_what_can_not_be_allocated_is_want_of_memory(allocate: Callable[[], object]) -> None:
-    with pytest.raises((RuntimeError, MemoryError)) as raised:
+    with pytest.raises((RuntimeError, MemoryError, OSError)) as raised:
         allocate()
     assert why_too_little(raised.value)
     failed = failure_of(raised.value)

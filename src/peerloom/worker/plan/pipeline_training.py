@@ -3,11 +3,10 @@
 In a pipeline the stage is what it computes; of a model in shards, what it holds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, InvalidArgumentError
@@ -23,6 +22,7 @@ from peerloom.worker.plan.slot_memory import free_bytes, give_back_large
 from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
+from peerloom.worker.plan.tensor_file import read_tensors
 from peerloom.worker.plan.undrawn_model import Undrawn
 from peerloom.worker.plan.whole_state import part_of
 from peerloom.worker.schedule import Schedule
@@ -197,14 +197,8 @@ class PipelineTraining:
 
     def _load(self, path: Path, names: frozenset[str]) -> None:
         try:
-            with safe_open(path, framework="pt") as file:
-                tensors: Mapping[str, Tensor] = {
-                    name: file.get_tensor(name)
-                    for name in file.keys()  # noqa: SIM118  # it is no mapping
-                    if name in names
-                }
-            self.stage_model.load_state_dict(tensors)
-        except (SafetensorError, RuntimeError) as error:
+            self.stage_model.load_state_dict(read_tensors(path, names.__contains__))
+        except (OSError, KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
 
 

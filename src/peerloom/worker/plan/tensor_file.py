@@ -1,14 +1,15 @@
-"""A safetensors file, written a tensor at a time: no worker has to hold all that is in it."""
+"""A safetensors file, written and read a tensor at a time: no worker has to hold all that is in it."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
+from peerloom.kit.safetensors_file import read_header
 from peerloom.worker.tensor_types import TENSOR_TYPE_NAMES, TENSOR_TYPES
 
 
@@ -35,6 +36,34 @@ def entry_of(name: str, tensor: Tensor) -> TensorEntry:
 def in_file_order(entries: Iterable[TensorEntry]) -> list[TensorEntry]:
     """As the library writes them: the widest types first, so that all are aligned, then by name."""
     return sorted(entries, key=lambda entry: (-TENSOR_TYPES[entry.dtype].itemsize, entry.dtype, entry.name))
+
+
+def read_tensors(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, Tensor]:
+    """The tensors of a file by whose names they are wanted.
+
+    The library maps the whole file, which counts as memory of this process where that is limited. Raises
+    OSError, KeyError, RecursionError, TypeError and ValueError for what is no such file.
+    """
+    with path.open("rb") as file:
+        header, start = read_header(file)
+        size_bytes = path.stat().st_size - start
+        return {
+            name: _read(file, start, size_bytes, told)
+            for name, told in header.items()
+            if name != "__metadata__" and is_wanted(name)
+        }
+
+
+def _read(file: BinaryIO, start: int, size_bytes: int, told: Mapping[str, Any]) -> Tensor:
+    entry = TensorEntry("", told["dtype"], tuple(told["shape"]))
+    first, end = told["data_offsets"]
+    if end - first != entry.size_bytes or not 0 <= first <= end <= size_bytes:
+        raise ValueError(f"bytes {first} to {end} can't be {told['dtype']} {list(entry.shape)}")
+    content = torch.empty(entry.size_bytes, dtype=torch.uint8)
+    file.seek(start + first)
+    if file.readinto(content.numpy().data) != entry.size_bytes:  # type: ignore[attr-defined]  # it is buffered
+        raise ValueError("the file ends within a tensor")
+    return content.view(TENSOR_TYPES[entry.dtype]).view(entry.shape)
 
 
 class TensorFile:

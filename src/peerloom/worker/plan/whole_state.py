@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from peerloom.errors import DataLossError
 from peerloom.worker.plan.stage_links import StageLinks
-from peerloom.worker.plan.tensor_file import TensorEntry, TensorFile, entry_of, in_file_order
+from peerloom.worker.plan.tensor_file import TensorEntry, TensorFile, entry_of, in_file_order, read_tensors
 
 COUNTERS = "counters"
 _MODEL, _OPTIMISER = "model.", "optimiser."
@@ -28,12 +27,10 @@ def part_of(path: Path, names: frozenset[str]) -> dict[str, Tensor]:
     Raises DataLossError for a file that is no checkpoint.
     """
     try:
-        with safe_open(path, framework="pt") as file:
-            wanted = [key for key in file.keys() if name_in(key) in names]  # noqa: SIM118  # it is no mapping
-            tensors: dict[str, Tensor] = {key: file.get_tensor(key) for key in wanted}
-            counters = json.loads(bytes(file.get_tensor(COUNTERS).tolist()))
+        tensors = read_tensors(path, lambda key: key == COUNTERS or name_in(key) in names)
+        counters = json.loads(bytes(tensors[COUNTERS].tolist()))
         tensors[COUNTERS] = text_tensor(json.dumps(_divided(counters, names)))
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DataLossError(f"it isn't a state of this model: {error}") from error
     return tensors
 
