@@ -29,15 +29,14 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded,
 
 
 def trained(
-    client: Client, disturb: Callable[[Job, int], None] = lambda job, step: None, plan: str = PLAN
+    client: Client, disturb: Callable[[Job, JobEvent], None] = lambda job, event: None, plan: str = PLAN
 ) -> tuple[list[JobEvent], Job, JobResult]:
-    """A job's events, its last status and its result; `disturb` hears of each step."""
+    """A job's events, its last status and its result; `disturb` hears of each event."""
     handle = client.train("digits", plan=plan, epochs=3, requests=4, max_workers=4, seed=3)
     events = []
     for event in handle.watch():
         events.append(event)
-        if isinstance(event, StepCommitted):
-            disturb(handle.status(), event.step)
+        disturb(handle.status(), event)
     result = handle.result(JOB_LIMIT_S)
     assert result.succeeded, result.reason
     status = handle.status()
@@ -46,24 +45,38 @@ def trained(
     return events, status, result
 
 
+class Killer:
+    """Kills the workers of some ranks, one after the other, each some steps after all others found together.
+
+    Events may come long after what they tell of: only a generation that is formed after a kill shows that.
+    """
+
+    STEPS_BETWEEN = 8
+
+    def __init__(self, embedded: Embedded, ranks: list[int]) -> None:
+        self.left, self.formed, self.steps = ranks, 0, 0
+        self._embedded, self._kills = embedded, 0
+
+    def hear(self, job: Job, event: JobEvent) -> None:
+        if isinstance(event, GenerationFormed):
+            self.formed, self.steps = self.formed + 1, 0
+        self.steps += isinstance(event, StepCommitted)
+        if self.left and self.formed > self._kills and self.steps == self.STEPS_BETWEEN:
+            self._kills = self.formed
+            rank = self.left.pop(0)
+            living = [worker for worker in job.workers if not worker.ended and worker.stage is not None]
+            node = next(worker.node_name for worker in living if worker.rank == rank)
+            for process in workers_of(self._embedded.pids[node]):
+                process.kill()
+
+
 def test_each_worker_may_die_and_no_step_is_lost(system: tuple[Embedded, Client]) -> None:
     embedded, client = system
     _, _, undisturbed = trained(client)
-    left = {10: 1, 25: 0, 40: 2}
-
-    def disturb(job: Job, step: int) -> None:
-        due = [at for at in left if at <= step]
-        if due:
-            rank = left.pop(due[0])
-            living = [worker for worker in job.workers if not worker.ended and worker.stage is not None]
-            node = next(worker.node_name for worker in living if worker.rank == rank)
-            for process in workers_of(embedded.pids[node]):
-                process.kill()
-
-    events, status, result = trained(client, disturb)
-    assert not left
-    formed = [event for event in events if isinstance(event, GenerationFormed)]
-    assert len(formed) >= 4
+    killer = Killer(embedded, [1, 0, 2])
+    events, status, result = trained(client, killer.hear)
+    assert not killer.left
+    assert killer.formed >= 4
     assert status.ledger is not None
     # A step that rank 0 told of, and died before another had made it, is made again.
     assert status.ledger.discarded_samples <= 3 * BATCH
