@@ -232,7 +232,7 @@ def test_sparse_gradients_are_refused() -> None:
     model = task.model()
     units = units_of(draw(task, task.data()[0], plan, 0.1), without_values(task))
     shards = ShardedModel(model, units, 1, CPU)
-    embedding = model[1]  # type: ignore[index]  # it is a Sequential
+    embedding = model.get_submodule("1")
     embedding(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(InvalidArgumentError, match=r"The gradient of 1\.weight is sparse"):
         shards.packed_gradients(1)
@@ -265,7 +265,7 @@ def test_packed_gradients_are_added_piece_by_piece(piece_bytes: int) -> None:
     for value, missing in ((1.0, "third"), (2.0, "second")):
         model = mixed()
         shards = ShardedModel(model, owner.units, 0, CPU)
-        for name, parameter in model[0].named_parameters():  # type: ignore[index]  # it is a Sequential
+        for name, parameter in model.get_submodule("0").named_parameters():
             if name not in (missing, "idle"):
                 parameter.grad = torch.full_like(parameter, value)
         packed.append(shards.packed_gradients(0))

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.shard_units import ShardUnit
+from peerloom.worker.plan.tensor_places import check_dense, gradients_in, put_gradients
+
+_NO_SPARSE = "the workers of shards add up dense ones. Train with plan data"
 
 
 @dataclass
@@ -57,10 +59,11 @@ class ShardedModel:
 
     def packed(self, number: int) -> Tensor:
         """A copy of an own unit's values, uint8 [value_bytes], on the processor."""
-        unit, state = self.units[number], self._whole.state_dict()
+        unit = self.units[number]
         content = torch.zeros(unit.value_bytes, dtype=torch.uint8)
         for place in unit.values:
-            place.of(content).copy_(state[place.name])
+            tensors, name = self._where(place.name)
+            place.of(content).copy_(tensors[name].detach())
         return content
 
     def fill(self, number: int, content: Tensor) -> None:
@@ -87,12 +90,12 @@ class ShardedModel:
         """
         unit = self.units[number]
         content = torch.zeros(unit.gradient_bytes, dtype=torch.uint8)
-        for index, (place, parameter) in enumerate(zip(unit.trained, self._trained(number), strict=True)):
-            if parameter.grad is not None:
-                _check_dense(place.name, parameter.grad)
-                content[index] = 1
-                place.of(content).copy_(parameter.grad)
-                parameter.grad = None
+        parameters = self._trained(number)
+        for place, parameter in zip(unit.trained, parameters, strict=True):
+            check_dense(place.name, parameter.grad, _NO_SPARSE, "SPARSE_IN_SHARDS")
+        put_gradients(content, unit.trained, [parameter.grad for parameter in parameters])
+        for parameter in parameters:
+            parameter.grad = None
         return content
 
     def add(self, number: int, first: int, piece: Tensor, came: Tensor) -> None:
@@ -108,11 +111,9 @@ class ShardedModel:
 
     def take_gradients(self, number: int, content: Tensor) -> None:
         """Gives an own unit the gradients that `content` has; one that nobody has is None."""
-        has = content[: len(self.units[number].trained)].tolist()
-        for place, parameter, is_there in zip(
-            self.units[number].trained, self._trained(number), has, strict=True
-        ):
-            parameter.grad = place.of(content).to(self._device) if is_there else None
+        gradients = gradients_in(content, self.units[number].trained)
+        for parameter, gradient in zip(self._trained(number), gradients, strict=True):
+            parameter.grad = None if gradient is None else gradient.to(self._device)
 
     def _trained(self, number: int) -> list[Tensor]:
         borrowed, places = self._borrowed.get(number), self.units[number].trained
@@ -120,16 +121,20 @@ class ShardedModel:
             return [borrowed.tensors[place.name] for place in places]
         return [self._whole.get_parameter(place.name) for place in places]
 
+    def _where(self, name: str) -> tuple[dict[str, Any], str]:
+        """Which tensors of a module one of the whole's state is among, and its name there."""
+        path, _, own_name = name.rpartition(".")
+        module = self._whole.get_submodule(path)
+        return (module._parameters if own_name in module._parameters else module._buffers), own_name
+
     def _put(self, unit: ShardUnit) -> _Borrowed:
         content = torch.empty(unit.value_bytes, dtype=torch.uint8, device=self._device)
         borrowed, trained = _Borrowed(content), {place.name for place in unit.trained}
         for place in unit.values:
             for name in unit.names[place.name]:
-                path, _, own_name = name.rpartition(".")
-                module = self._whole.get_submodule(path)
-                is_parameter = own_name in module._parameters
-                tensors: dict[str, Any] = module._parameters if is_parameter else module._buffers
+                tensors, own_name = self._where(name)
                 if place.name not in borrowed.tensors:
+                    is_parameter = isinstance(tensors[own_name], nn.Parameter)
                     tensor = place.of(content)
                     made = nn.Parameter(tensor, place.name in trained) if is_parameter else tensor
                     borrowed.tensors[place.name] = made
@@ -137,12 +142,3 @@ class ShardedModel:
                 tensors[own_name] = tensor
                 borrowed.places.append((tensors, own_name, tensor, absent))
         return borrowed
-
-
-def _check_dense(name: str, gradient: Tensor) -> None:
-    if gradient.is_sparse:
-        raise InvalidArgumentError(
-            f"The gradient of {name} is sparse, and the workers of shards add up dense ones. Train with plan "
-            "data, or make the layer's gradients dense.",
-            reason="SPARSE_IN_SHARDS",
-        )

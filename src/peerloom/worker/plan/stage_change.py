@@ -1,11 +1,18 @@
 """What a step changes a stage by, as bytes: its gradients, and its buffers as they are after the step."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.stage_model import StageModel
-from peerloom.worker.plan.tensor_places import TensorPlace, aligned
+from peerloom.worker.plan.tensor_places import (
+    TensorPlace,
+    aligned,
+    check_dense,
+    gradients_in,
+    put_gradients,
+)
+
+_NO_SPARSE = "a stage's shadow takes dense ones. Train with shadow=off in the plan"
 
 
 class ChangeLayout:
@@ -30,13 +37,9 @@ class ChangeLayout:
         Raises InvalidArgumentError for a sparse gradient.
         """
         content = torch.zeros(self.size_bytes, dtype=torch.uint8)
-        for number, ((name, parameter), place) in enumerate(
-            zip(self._parameters, self._gradients, strict=True)
-        ):
-            if parameter.grad is not None:
-                _check_dense(name, parameter)
-                content[number] = 1
-                place.of(content).copy_(parameter.grad)
+        for name, parameter in self._parameters:
+            check_dense(name, parameter.grad, _NO_SPARSE, "SPARSE_IN_SHADOW")
+        put_gradients(content, self._gradients, [parameter.grad for _, parameter in self._parameters])
         state = self._model.state_dict()
         for place in self._kept:
             place.of(content).copy_(state[place.name])
@@ -44,9 +47,9 @@ class ChangeLayout:
 
     def unpack(self, content: Tensor) -> None:
         """Puts a change into the model: gradients, which use the same memory, and buffers."""
-        has_gradient = content[: len(self._parameters)].tolist()
-        for (_, parameter), place, has in zip(self._parameters, self._gradients, has_gradient, strict=True):
-            parameter.grad = place.of(content) if has else None
+        gradients = gradients_in(content, self._gradients)
+        for (_, parameter), gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
         state = self._model.state_dict()
         for place in self._kept:
             state[place.name].copy_(place.of(content))
@@ -55,12 +58,3 @@ class ChangeLayout:
         place = TensorPlace(name, tensor.shape, tensor.dtype, self.size_bytes)
         self.size_bytes = place.end
         return place
-
-
-def _check_dense(name: str, parameter: nn.Parameter) -> None:
-    if parameter.grad is not None and parameter.grad.is_sparse:
-        raise InvalidArgumentError(
-            f"The gradient of {name} is sparse, and a stage's shadow takes dense ones. Train with shadow=off "
-            "in the plan, or make the layer's gradients dense.",
-            reason="SPARSE_IN_SHADOW",
-        )

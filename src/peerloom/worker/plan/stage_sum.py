@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.stage_model import StageModel
+from peerloom.worker.plan.tensor_places import check_dense
+
+_NO_SPARSE = "the workers of a stage add up dense ones. Train with widths of 1 in the plan"
 
 
 def add_up(model: StageModel, links: StageLinks, ranks: Sequence[int]) -> None:
@@ -22,7 +25,7 @@ def add_up(model: StageModel, links: StageLinks, ranks: Sequence[int]) -> None:
     """
     parameters = [each for each in model.named_parameters() if each[1].requires_grad]
     for name, parameter in parameters:
-        _check_dense(name, parameter)
+        check_dense(name, parameter.grad, _NO_SPARSE, "SPARSE_IN_WIDE_STAGE")
     trained = [parameter for _, parameter in parameters]
     has = torch.tensor([float(each.grad is not None) for each in trained])
     has = _summed(has, links, ranks)
@@ -79,12 +82,3 @@ def _by_type(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]
 def _values(parameter: nn.Parameter) -> Tensor:
     gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     return gradient.detach().flatten().cpu()
-
-
-def _check_dense(name: str, parameter: nn.Parameter) -> None:
-    if parameter.grad is not None and parameter.grad.is_sparse:
-        raise InvalidArgumentError(
-            f"The gradient of {name} is sparse, and the workers of a stage add up dense ones. Train with "
-            "widths of 1 in the plan, or make the layer's gradients dense.",
-            reason="SPARSE_IN_WIDE_STAGE",
-        )

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,14 +55,14 @@ def read_tensors(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, Tens
         }
 
 
-def _read(file: BinaryIO, start: int, size_bytes: int, told: Mapping[str, Any]) -> Tensor:
+def _read(file: BufferedReader, start: int, size_bytes: int, told: Mapping[str, Any]) -> Tensor:
     entry = TensorEntry("", told["dtype"], tuple(told["shape"]))
     first, end = told["data_offsets"]
     if end - first != entry.size_bytes or not 0 <= first <= end <= size_bytes:
         raise ValueError(f"bytes {first} to {end} can't be {told['dtype']} {list(entry.shape)}")
     content = torch.empty(entry.size_bytes, dtype=torch.uint8)
     file.seek(start + first)
-    if file.readinto(content.numpy().data) != entry.size_bytes:  # type: ignore[attr-defined]  # it is buffered
+    if file.readinto(content.numpy().data) != entry.size_bytes:
         raise ValueError("the file ends within a tensor")
     return content.view(TENSOR_TYPES[entry.dtype]).view(entry.shape)
 
