@@ -72,11 +72,12 @@ def test_each_method_trains_on_gpus(start_system: StartSystem) -> None:
         assert job.status().backend == backend, sync
 
 
-def test_stages_on_gpus_outlive_the_death_of_one(
-    start_system: StartSystem, kill_workers: Callable[[Embedded, str], int]
+@pytest.mark.parametrize("plan", ["pipeline=2", "sharded=2"])
+def test_parts_on_gpus_outlive_the_death_of_one(
+    plan: str, start_system: StartSystem, kill_workers: Callable[[Embedded, str], int]
 ) -> None:
     system, client = start_system(1, 1, 1, **ON_GPU)
-    job = client.train("digits", plan="pipeline=2", epochs=8, requests=3, seed=3)
+    job = client.train("digits", plan=plan, epochs=8, requests=3, seed=3)
     killed = 0
     for event in job.watch():
         if isinstance(event, StepCommitted) and event.step == 45 and not killed:
