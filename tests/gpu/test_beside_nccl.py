@@ -43,14 +43,14 @@ dist.destroy_process_group()
 StartSystem = Callable[..., tuple[Embedded, Client]]
 
 
-def trained(job: JobHandle, of: str = "") -> JobResult:
+def trained(job: JobHandle) -> JobResult:
     """The result of a job that succeeded, with an exact ledger and a model that has learnt."""
     result, ledger = job.result(LIMIT_S), job.status().ledger
-    assert result.succeeded, f"{of}: {result.reason}"
+    assert result.succeeded, result.reason
     assert ledger is not None
-    assert ledger.is_exact, f"{of}: {ledger.verdict}"
+    assert ledger.is_exact, ledger.verdict
     assert result.metric is not None
-    assert result.metric > 0.8, of
+    assert result.metric > 0.8
     return result
 
 
@@ -64,12 +64,12 @@ def test_a_gpu_and_cores_train_one_model_over_gloo(start_system: StartSystem) ->
     assert job.status().backend == "gloo"
 
 
-def test_each_method_trains_on_gpus(start_system: StartSystem) -> None:
+@pytest.mark.parametrize("sync", METHODS)
+def test_each_method_trains_on_gpus(sync: str, start_system: StartSystem) -> None:
     _, client = start_system(1, 1, **ON_GPU)
-    for sync, backend in METHODS.items():
-        job = client.train("digits", requests=2, min_workers=2, epochs=8, sync=sync, seed=3)
-        trained(job, sync)
-        assert job.status().backend == backend, sync
+    job = client.train("digits", requests=2, min_workers=2, epochs=8, sync=sync, seed=3)
+    trained(job)
+    assert job.status().backend == METHODS[sync]
 
 
 @pytest.mark.parametrize("plan", ["pipeline=2", "sharded=2"])
