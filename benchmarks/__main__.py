@@ -3,7 +3,7 @@
 import argparse
 import importlib
 
-from benchmarks.keeping import check_may_keep, keep
+from benchmarks.keeping import check_may_keep, keep, keep_profile
 from benchmarks.measure import MET, print_measurements
 from benchmarks.processes import end_with_what_was_started
 
@@ -61,10 +61,12 @@ def run_one(name: str, quick: bool, why: str) -> None:
     print(f"== {name}{' (quick: the figures mean nothing)' if quick else ''}", flush=True)
     measurements = benchmark.run(quick)
     print_measurements(measurements)
+    if not quick:
+        keep(name, measurements, why)  # first: profiling takes its time too, and may be stopped
     is_short = any(one.goal and one.verdict != MET for one in measurements)
     profile = benchmark.profile(quick) if is_short or quick else ""
     if not quick:
-        keep(name, measurements, profile, why)
+        keep_profile(name, profile)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ def check_may_keep(name: str, why: str) -> None:
         )
 
 
-def keep(name: str, measurements: Sequence[Measurement], profile: str, why: str) -> None:
-    """Stores the result, and tells in the history what it replaces; the profile is of a goal not met."""
+def keep(name: str, measurements: Sequence[Measurement], why: str) -> None:
+    """Stores the result, and tells in the history what it replaces."""
     check_may_keep(name, why)
     result = {
         "benchmark": name,
@@ -55,6 +55,10 @@ def keep(name: str, measurements: Sequence[Measurement], profile: str, why: str)
             history.writelines(json.dumps(line) + "\n" for line in lines)
     RESULTS.mkdir(parents=True, exist_ok=True)
     _path(name).write_text(json.dumps(result, indent=2) + "\n")
+
+
+def keep_profile(name: str, profile: str) -> None:
+    """Stores what was seen of a goal that isn't met, in place of an older one; "" where all are met."""
     told = _path(name).with_suffix(".profile.txt")
     if profile:
         told.write_text(profile)
