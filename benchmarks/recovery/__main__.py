@@ -5,7 +5,7 @@ All parts together are benchmarks/results/recovery.json; some of them have a fil
 
 import argparse
 
-from benchmarks.keeping import check_may_keep, keep
+from benchmarks.keeping import check_may_keep, keep, keep_profile
 from benchmarks.measure import MET, print_measurements
 from benchmarks.processes import end_with_what_was_started
 from benchmarks.recovery import PARTS, chosen_parts, profile, run
@@ -28,8 +28,9 @@ def main() -> None:
     print_measurements(measurements)
     if quick:
         return
+    keep(name, measurements, options.why)
     is_short = any(one.goal and one.verdict != MET for one in measurements)
-    keep(name, measurements, profile() if is_short else "", options.why)
+    keep_profile(name, profile() if is_short else "")
 
 
 if __name__ == "__main__":

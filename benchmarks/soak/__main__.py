@@ -54,7 +54,7 @@ def main() -> int:
     for promise in soak.broken:
         print(f"BROKEN: {promise}")
     if is_kept:
-        keep("soak", measurements, "", why)
+        keep("soak", measurements, why)
     grown = [one.name for one in measurements if one.verdict == MISSED]
     for name in grown:
         print(f"GROWN: {name}")
