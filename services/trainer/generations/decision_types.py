@@ -66,6 +66,7 @@ class Form:
 
     Of them `newcomers`, the last ones, lack the state that counts. `beside`: they meet beside the training of
     the current one. `sync` takes the place of the method in use, if any. `state_sources` are those of `GoOn`.
+    `stage_shares` and `stage_rooms` are those of a `Division`.
     """
 
     worker_ids: tuple[str, ...]
@@ -76,6 +77,7 @@ class Form:
     beside: bool = False
     sync: str = ""
     stage_shares: tuple[int, ...] = ()
+    stage_rooms: tuple[int, ...] = ()
     state_sources: tuple[int, ...] = ()
 
 

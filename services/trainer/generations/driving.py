@@ -7,7 +7,6 @@ from peerloom.errors import DataLossError, PeerloomError
 from peerloom.kit import tracing
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
-from peerloom.kit.stage_ranks import shares_of_stages
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.services.trainer.generations import decision_types as g
 from peerloom.services.trainer.generations.decisions import decide_training
@@ -15,9 +14,11 @@ from peerloom.services.trainer.generations.forming import Former
 from peerloom.services.trainer.generations.pace import FormingPace
 from peerloom.services.trainer.generations.pipeline_decisions import (
     Begin,
+    StageDivision,
     begin_pipeline,
     by_stage,
     decide_pipeline,
+    division_of,
 )
 from peerloom.services.trainer.generations.plan_decisions import Planned
 from peerloom.services.trainer.generations.planning import JobPlanner, former_ranks
@@ -38,7 +39,6 @@ from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.reports import why_not_complete
 from peerloom.services.trainer.workers.state import Finished, WorkerState
 from peerloom.v1.trainer_pb2 import Backend, EvaluationVerdict, Job, JobState
-from peerloom.worker.shares import stage_shares
 
 _log = get_logger()
 
@@ -157,20 +157,16 @@ class GenerationDriver:
         job = self._record.job
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
         worker_ids = by_stage(begin.worker_ids, former_ranks(job))
-        # A plan that was chosen says itself where its stages begin.
-        plan, shares = plan_in_use(job), list[int]()
+        plan = plan_in_use(job)
         ranks = plan.ranks
-        if not self._planner.has_a_say:
-            # In shards each computes all layers, and holds as many as it has room for.
-            nodes = {worker.worker_id: worker.node_id for worker in job.workers}
-            slots = self._pool.slots
-            seconds = slots.rooms(worker_ids, nodes) if plan.is_sharded else slots.speeds()
-            shares = shares_of_stages(stage_shares(worker_ids, seconds), ranks)
+        # A plan that was chosen says itself where its stages begin.
+        is_cut = self._planner.has_a_say
+        division = StageDivision() if is_cut else division_of(job, worker_ids, plan, self._pool.slots)
         states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], ranks, newest)
         if isinstance(states, GoOn) and len(stage_starts(job)) != ranks.stages:
             states = GoBack("a worker was lost before it said which layers its stage has")
         form = begin_pipeline(
-            worker_ids, job.generation, newest, shares, states, ranks.stages, plan.is_sharded
+            worker_ids, job.generation, newest, division, states, ranks.stages, plan.is_sharded
         )
         await self._form(form if begin.plan is None else Planned(**vars(form), plan=begin.plan))
 

@@ -133,6 +133,7 @@ class Former:
             first_step=form.first_step,
             batch_shares=shares,
             stage_shares=form.stage_shares,
+            stage_rooms=form.stage_rooms,
             stage_starts=stage_starts(job) if form.state_sources else (),
             state_sources=form.state_sources,
             shadow_holders=shadow_holders(node_ids, plan_in_use(job).ranks) if has_shadows(job) else (),

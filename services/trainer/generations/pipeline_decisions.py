@@ -9,6 +9,8 @@ have together; those beyond are spare, and wait until one of them is lost.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from peerloom.kit.parallel_plan import ParallelPlan
+from peerloom.kit.stage_ranks import shares_of_stages
 from peerloom.services.trainer.generations.decision_types import (
     Abort,
     Decision,
@@ -22,9 +24,50 @@ from peerloom.services.trainer.generations.decisions import decide
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.services.trainer.workers.decisions import Limits, next_deadline
+from peerloom.services.trainer.workers.slot_measures import SlotMeasures
 from peerloom.services.trainer.workers.state import Finished, Idle, Leaving, WorkerState, Working
+from peerloom.v1.trainer_pb2 import Job
+from peerloom.worker.shares import stage_shares
 
 _NONE = GoBack("")
+
+
+@dataclass(frozen=True)
+class StageDivision:
+    """How much of the model's cost each stage should have, in comparison; empty: as much for each worker.
+
+    `rooms` are the bytes of memory that each stage's slots have; empty: not known.
+    """
+
+    shares: tuple[int, ...] = ()
+    rooms: tuple[int, ...] = ()
+
+
+_EVEN = StageDivision()
+
+
+def division_of(
+    job: Job, worker_ids: Sequence[str], plan: ParallelPlan, slots: SlotMeasures
+) -> StageDivision:
+    """By what workers, in the order of their ranks, told of their slots.
+
+    Stages are as large as their slots are fast, and have room. In shards each worker computes all layers, and
+    holds as many as it has room for.
+    """
+    nodes = {worker.worker_id: worker.node_id for worker in job.workers}
+    lent = {
+        answer.node.node_id: int(answer.slot_memory_bytes) for answer in job.answers if answer.accepted_slots
+    }
+    rooms = slots.rooms(worker_ids, nodes, lent)
+    if plan.is_sharded:
+        seconds = {worker_id: 1 / room for worker_id, room in rooms.items() if room}
+        return StageDivision(tuple(shares_of_stages(stage_shares(worker_ids, seconds), plan.ranks)))
+    shares = shares_of_stages(stage_shares(worker_ids, slots.speeds()), plan.ranks)
+    if len(rooms) < len(worker_ids):
+        return StageDivision(tuple(shares))
+    of_stages = [plan.ranks.of_stage(stage) for stage in range(plan.stages)]
+    least = [min(rooms[worker_ids[rank]] for rank in ranks) for ranks in of_stages]
+    return StageDivision(tuple(shares), tuple(int(room) for room in least))
 
 
 @dataclass(frozen=True)
@@ -81,16 +124,15 @@ def begin_pipeline(
     worker_ids: tuple[str, ...],
     generation: int,
     checkpoint_step: int | None,
-    shares: Sequence[int] = (),
+    division: StageDivision = _EVEN,
     states: GoOn | GoBack = _NONE,
     stages: int = 0,
     is_sharded: bool = False,
 ) -> Form:
     """The generation after `generation` of these workers, in the order of their stages.
 
-    `shares` say how much of the model's cost each stage should have; empty: as much for each worker. There
-    are as many `stages` as workers unless it is told, of a model that `is_sharded` shards. With `states` to
-    go on with the model stays divided as it is.
+    There are as many `stages` as workers unless it is told, of a model that `is_sharded` shards. With
+    `states` to go on with the model stays divided as it is, else `division` says how.
     """
     stages, workers = stages or len(worker_ids), len(worker_ids)
     of_workers = f" on {workers} workers" if workers > stages else ""
@@ -101,13 +143,13 @@ def begin_pipeline(
     where = "from the beginning"
     if checkpoint_step is not None:
         where = f"from the checkpoint of step {checkpoint_step}"
-    cut = ""
+    cut, shares = "", division.shares
     if len(set(shares)) > 1:
         parts = " : ".join(f"{100 * share / sum(shares):.0f}" for share in shares)
         cut = f", with parts of the model by the {by} of their slots, {parts}"
     why = f", as {states.reason}" if states.reason else ""
     reason = f"{went_on} {where}{cut}{why}"
-    form = Form(worker_ids, checkpoint_step or 0, 0, reason, stage_shares=tuple(shares))
+    form = Form(worker_ids, checkpoint_step or 0, 0, reason, stage_shares=shares, stage_rooms=division.rooms)
     return replace(form, from_checkpoint=checkpoint_step is not None)
 
 

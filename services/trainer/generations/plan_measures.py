@@ -17,12 +17,12 @@ from peerloom.kit.plan_model.plan_setting import (
     PlanSlot,
 )
 from peerloom.kit.sync_model.scheme import SyncScheme
+from peerloom.services.trainer.workers.slot_measures import room_bytes
 from peerloom.v1.trainer_pb2 import MeasuredLink, ModelPart, WorkerPrepared
 
 ASSUMED_BITS_PER_S, ASSUMED_DELAY_S = 1e9, 0.5e-3
 PASS_OVERHEAD_S = 2e-3  # to take a micro-batch from a socket, and to hand it on
 UNKNOWN_GFLOPS = 1.0
-RUNTIME_BYTES = 64e6  # that torch takes beside tensors once it trains: workspaces, threads, connections
 # Beyond this many samples a batch is planned for as a multiple of it, so that it has micro-batches.
 ROUNDED_BATCH = 16
 
@@ -115,11 +115,8 @@ def _layer(part: ModelPart, is_counted: bool) -> ModelLayer:
 
 def _slot(worker: SurveyedWorker, on_node: int) -> PlanSlot:
     said = worker.said
-    free_bytes = float(said.free_bytes // on_node)
-    if worker.lent_bytes:
-        free_bytes = min(free_bytes, float(worker.lent_bytes) - said.used_bytes)
-    free_bytes = max(0.0, free_bytes - RUNTIME_BYTES)
-    return PlanSlot(worker.node_name, said.speed_gflops or UNKNOWN_GFLOPS, free_bytes)
+    room = room_bytes(said.free_bytes, said.used_bytes, on_node, worker.lent_bytes)
+    return PlanSlot(worker.node_name, said.speed_gflops or UNKNOWN_GFLOPS, room)
 
 
 def _network(workers: Sequence[SurveyedWorker], links: Links) -> PlanNetwork:

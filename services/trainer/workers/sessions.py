@@ -204,7 +204,8 @@ class WorkerSessions:
                 self._planner.surveyed(state.worker_id, request.prepared)
                 if request.prepared.speed_gflops and not self._planner.has_a_say:
                     self._pool.slots.computed(state.worker_id, 1 / request.prepared.speed_gflops)
-                self._pool.slots.has_room(state.worker_id, request.prepared.free_bytes)
+                told = request.prepared
+                self._pool.slots.has_memory(state.worker_id, told.free_bytes, told.used_bytes)
                 self._pool.become(state.prepared())
             case "aborted" if state.is_let_go_by(request.aborted.generation, newest):
                 self._let_go(state, request.aborted)

@@ -3369,8 +3369,8 @@ class WorkerPrepared(_message.Message):
     it. Else 0.
     """
     free_bytes: _builtins.int
-    """Memory that is free for its training, on its accelerator or else its node, in bytes, where a plan goes by it: "auto"
-    and shards. Else 0.
+    """Memory that is free for its training, on its accelerator or else its node, in bytes, where a plan goes by it: all
+    that divide the model, and say not where. Else 0.
     """
     used_bytes: _builtins.int
     """Memory of the node that it uses by itself already, in bytes."""
@@ -3958,6 +3958,7 @@ class ConfigureGeneration(_message.Message):
     STATE_SOURCES_FIELD_NUMBER: _builtins.int
     SHADOW_HOLDERS_FIELD_NUMBER: _builtins.int
     BELIEFS_FIELD_NUMBER: _builtins.int
+    STAGE_ROOMS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -4020,6 +4021,10 @@ class ConfigureGeneration(_message.Message):
     def beliefs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """The belief in each rank's node when it was chosen, which the drawing of clients may go by. Empty: not known."""
 
+    @_builtins.property
+    def stage_rooms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The memory that the slots of each stage have for its training, in bytes; empty: not known."""
+
     def __init__(
         self,
         *,
@@ -4043,10 +4048,11 @@ class ConfigureGeneration(_message.Message):
         state_sources: _abc.Iterable[_builtins.int] | None = ...,
         shadow_holders: _abc.Iterable[_builtins.int] | None = ...,
         beliefs: _abc.Iterable[_builtins.float] | None = ...,
+        stage_rooms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_rooms", b"stage_rooms", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

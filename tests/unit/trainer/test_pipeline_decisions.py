@@ -2,15 +2,19 @@
 
 from dataclasses import replace
 
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.services.trainer.generations import decision_types as g
 from peerloom.services.trainer.generations.pipeline_decisions import (
     Begin,
+    StageDivision,
     begin_pipeline,
     by_stage,
     decide_pipeline,
+    division_of,
 )
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
 from peerloom.services.trainer.workers.decisions import Limits
+from peerloom.services.trainer.workers.slot_measures import SlotMeasures
 from peerloom.services.trainer.workers.state import (
     Departure,
     Finished,
@@ -23,7 +27,7 @@ from peerloom.services.trainer.workers.state import (
     Working,
 )
 from peerloom.v1.artifact_pb2 import Artifact
-from peerloom.v1.trainer_pb2 import WorkerFinished
+from peerloom.v1.trainer_pb2 import Job, NodeAnswer, Worker, WorkerFinished
 
 LIMITS = Limits(60, 15, 1, min_workers=2, max_workers=2)
 STOPPED, GONE = Idle(is_member=True), Lost(is_member=True)
@@ -110,7 +114,7 @@ def test_a_spare_worker_lets_one_go_that_departs() -> None:
 
 
 def test_with_living_states_it_goes_on_from_them() -> None:
-    form = begin_pipeline(("a", "b"), 1, 30, [1, 2], GoOn(34, (0, 0), "from step 34"))
+    form = begin_pipeline(("a", "b"), 1, 30, StageDivision((1, 2)), GoOn(34, (0, 0), "from step 34"))
     assert form == g.Form(("a", "b"), 34, 0, "2 stages go on from step 34", state_sources=(0, 0))
     back = begin_pipeline(("a", "b"), 1, 30, states=GoBack("stage 1 is gone"))
     assert back.reason == "2 stages go on from the checkpoint of step 30, as stage 1 is gone"
@@ -131,15 +135,37 @@ def test_who_lives_keeps_its_stage() -> None:
 
 
 def test_stages_and_workers_are_told_where_they_differ() -> None:
-    form = begin_pipeline(("a", "b", "c"), 1, 30, (), GoOn(34, (1, 1, 2), "from step 34"), stages=2)
+    form = begin_pipeline(("a", "b", "c"), 1, 30, states=GoOn(34, (1, 1, 2), "from step 34"), stages=2)
     assert form.reason == "2 stages on 3 workers go on from step 34"
     assert form.state_sources == (1, 1, 2)
 
 
+def test_stages_are_as_large_as_their_slots_are_fast_and_shards_as_these_have_memory() -> None:
+    """Two slots of 1 and 4 GFLOP/s take turns at one stage; 936 MB are left of 1,000, of the lent 564 500."""
+    job = Job(
+        workers=[Worker(worker_id=name, node_id=f"node-{name}") for name in "abc"],
+        answers=[NodeAnswer(accepted_slots=1, slot_memory_bytes=564 * 10**6)],
+    )
+    job.answers[0].node.node_id = "node-b"
+    slots = SlotMeasures()
+    for name, gflops in (("a", 1.0), ("b", 4.0), ("c", 1.0)):
+        slots.computed(name, 1 / gflops)
+    wide = parse_plan("plan", "pipeline=2,widths=2/1")
+    assert division_of(job, ("a", "b", "c"), wide, slots) == StageDivision((5_000, 2_500)), (
+        "no memory was told"
+    )
+    for name in "abc":
+        slots.has_memory(name, 1_000 * 10**6, 0)
+    rooms = (500 * 10**6, 936 * 10**6)
+    assert division_of(job, ("a", "b", "c"), wide, slots) == StageDivision((5_000, 2_500), rooms)
+    shards = division_of(job, ("a", "b", "c"), parse_plan("plan", "sharded=3"), slots)
+    assert shards == StageDivision((10_000, 5_342, 10_000)), "500 / 936"
+
+
 def test_a_cut_by_speeds_is_told() -> None:
-    form = begin_pipeline(("a", "b"), 1, 30, [10_000, 2_500])
+    form = begin_pipeline(("a", "b"), 1, 30, StageDivision((10_000, 2_500)))
     assert form.stage_shares == (10_000, 2_500)
-    shards = begin_pipeline(("a", "b"), 0, None, [10_000, 2_500], is_sharded=True)
+    shards = begin_pipeline(("a", "b"), 0, None, StageDivision((10_000, 2_500)), is_sharded=True)
     assert shards.reason == (
         "2 shards begin from the beginning, with parts of the model by the memory of their slots, 80 : 20"
     )

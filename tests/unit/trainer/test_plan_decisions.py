@@ -10,7 +10,6 @@ from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.services.trainer.generations import plan_decisions as p
 from peerloom.services.trainer.generations.plan_measures import (
-    RUNTIME_BYTES,
     SurveyedWorker,
     is_assumed,
     parts_of,
@@ -20,6 +19,7 @@ from peerloom.services.trainer.generations.plan_measures import (
 )
 from peerloom.services.trainer.generations.plan_pace import PlanPace
 from peerloom.services.trainer.jobs.plan_entries import without_unfit
+from peerloom.services.trainer.workers.slot_measures import RUNTIME_BYTES
 from peerloom.v1.trainer_pb2 import Job, MeasuredLink, ModelPart, StepProgress, Worker, WorkerPrepared
 
 MB = 10**6

@@ -1,5 +1,6 @@
 """In which order a stage computes, and at which layers stages begin: properties, and cases by hand."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, PipelinePass, passes_of
-from peerloom.worker.plan.balancing import LayerFacts, ends_of, stage_starts
+from peerloom.worker.plan.balancing import MOST_OF_ROOM, LayerFacts, ends_of, stage_starts
 
 
 def passes(stage: int, stages: int, micro_batches: int) -> list[PipelinePass]:
@@ -76,6 +77,40 @@ def test_a_stage_with_a_larger_share_may_cost_more() -> None:
     assert stage_starts(even, ParallelPlan(2), shares=[2, 1]) == (0, 4)
     assert stage_starts(even, ParallelPlan(2), shares=[1, 9]) == (0, 1), "each has something to train"
     assert stage_starts(even, ParallelPlan(2, (5,)), shares=[1, 9]) == (0, 5), "the user's own starts"
+
+
+def test_a_stage_holds_no_more_than_its_slots_have_room_for() -> None:
+    """By cost (0, 3); of the first three 24 bytes are held, and 20 are three quarters of the first room."""
+    sizes = (12, 4, 8, 6)
+    held = [replace(layer, held_bytes=size) for layer, size in zip(layers(1, 1, 1, 3), sizes, strict=True)]
+    assert stage_starts(held, ParallelPlan(2)) == (0, 3)
+    assert stage_starts(held, ParallelPlan(2), rooms=[32, 32]) == (0, 3)
+    assert stage_starts(held, ParallelPlan(2), rooms=[27, 32]) == (0, 2)
+    assert stage_starts(held, ParallelPlan(2), rooms=[20, 12]) == (0, 2), "16/20 and 14/12, by least too much"
+    assert stage_starts(held, ParallelPlan(2), rooms=[0, 10]) == (0, 1), "each has something to train"
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 9)), min_size=2, max_size=8), st.data())
+def test_no_other_cut_that_fits_has_a_cheaper_dearest_stage(
+    made: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    facts = [LayerFacts(f"l{n}", cost, 1, size) for n, (cost, size) in enumerate(made)]
+    stages = data.draw(st.integers(2, len(facts)))
+    rooms = data.draw(st.lists(st.integers(1, 30), min_size=stages, max_size=stages))
+
+    def fullest(starts: tuple[int, ...]) -> float:
+        parts = zip(starts, ends_of(starts, len(facts)), rooms, strict=True)
+        return max(sum(layer.held_bytes for layer in facts[a:b]) / room for a, b, room in parts)
+
+    def dearest(starts: tuple[int, ...]) -> float:
+        parts = zip(starts, ends_of(starts, len(facts)), strict=True)
+        return max(sum(layer.cost for layer in facts[a:b]) for a, b in parts)
+
+    every = [(0, *rest) for rest in combinations(range(1, len(facts)), stages - 1)]
+    limit = max(MOST_OF_ROOM, min(map(fullest, every)))
+    found = stage_starts(facts, ParallelPlan(stages), rooms=rooms)
+    assert fullest(found) <= limit * (1 + 1e-6)
+    assert dearest(found) == min(dearest(starts) for starts in every if fullest(starts) <= limit)
 
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=9), st.data())

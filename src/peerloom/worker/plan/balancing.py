@@ -1,30 +1,45 @@
-"""At which layers the stages of a pipeline begin: pure, of costs and shares."""
+"""At which layers the stages of a pipeline begin: pure, of costs, shares and memory."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import ParallelPlan
 
+# What activations and messages take beside the state isn't known here.
+MOST_OF_ROOM = 0.75
+_ROUNDING = 1 + 1e-9
+
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer's name, its cost for one sample in any unit, and how many of its numbers are trained."""
+    """A layer's name, its cost for one sample in any unit, and how many of its numbers are trained.
+
+    It is held in `held_bytes`, with gradients and what an optimiser keeps.
+    """
 
     name: str
     cost: float
     parameters: int
+    held_bytes: int = 0
 
 
 def stage_starts(
-    layers: Sequence[LayerFacts], plan: ParallelPlan, why_single: str = "", shares: Sequence[int] = ()
+    layers: Sequence[LayerFacts],
+    plan: ParallelPlan,
+    why_single: str = "",
+    shares: Sequence[int] = (),
+    rooms: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """The first layer of each stage, from 0: the plan's own, or those whose dearest stage costs least.
 
     A stage's cost counts by its share: one of 2 may cost twice as much as one of 1; empty: as much for each
-    worker. Each stage has something to train. `why_single` says why a model is a single layer. Raises
-    InvalidArgumentError for more stages than that allows, and for starts beyond the layers.
+    worker. `rooms` are the bytes of memory that each stage has: none holds more than MOST_OF_ROOM of them
+    where a cut allows that, and else none more than must be; empty: enough. Each stage has something to
+    train. `why_single` says why a model is a single layer. Raises InvalidArgumentError for more stages than
+    that allows, and for starts beyond the layers.
     """
     if len(layers) == 1:
         limit = f"data: the model can't be cut ({why_single})"
@@ -38,9 +53,25 @@ def stage_starts(
             "parameters to train, and each stage needs one"
         )
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
-    ends = ends_of(units, len(layers))
-    costs = [sum(each.cost for each in layers[a:b]) for a, b in zip(units, ends, strict=True)]
-    return _balanced(units, costs, list(shares) or plan.ranks.widths)
+    cost = _sums(units, [layer.cost for layer in layers])
+    shares, stages = list(shares) or plan.ranks.widths, plan.stages
+
+    def dearness(stage: int, first: int, end: int) -> float:
+        return (cost[end] - cost[first]) / shares[stage]
+
+    if len(rooms) != stages:
+        return tuple(units[first] for first in _least(len(units), stages, dearness)[1])
+    held = _sums(units, [layer.held_bytes for layer in layers])
+
+    def fullness(stage: int, first: int, end: int) -> float:
+        return (held[end] - held[first]) / max(1, rooms[stage])
+
+    most = max(MOST_OF_ROOM, _least(len(units), stages, fullness)[0]) * _ROUNDING
+
+    def dearness_of_fitting(stage: int, first: int, end: int) -> float:
+        return dearness(stage, first, end) if fullness(stage, first, end) <= most else math.inf
+
+    return tuple(units[first] for first in _least(len(units), stages, dearness_of_fitting)[1])
 
 
 def ends_of(starts: Sequence[int], layers: int) -> tuple[int, ...]:
@@ -67,22 +98,28 @@ def unit_starts(layers: Sequence[LayerFacts]) -> list[int]:
     return [0, *trained[1:]] if trained else []
 
 
-def _balanced(units: Sequence[int], costs: Sequence[float], shares: Sequence[int]) -> tuple[int, ...]:
-    before = [0.0]
-    for cost in costs:
-        before.append(before[-1] + cost)
-    # Of the units before each end, in so many stages: what the dearest stage costs at least, and the stages.
-    best: dict[int, tuple[float, tuple[int, ...]]] = {
-        end: (before[end] / shares[0], (0,)) for end in range(1, len(units) + 1)
-    }
-    for stages in range(2, len(shares) + 1):
+def _sums(units: Sequence[int], values: Sequence[float]) -> list[float]:
+    """By a number of units, what the layers of the first so many come to."""
+    before = [0.0, *accumulate(values)]
+    return [before[first] for first in (*units, len(values))]
+
+
+def _least(
+    units: int, stages: int, value_of: Callable[[int, int, int], float]
+) -> tuple[float, tuple[int, ...]]:
+    """The division of so many units whose greatest value is least: that, and the first unit of each stage.
+
+    `value_of` a stage, its first unit, and one past its last.
+    """
+    # Of the units before each end, in so many stages.
+    best: dict[int, tuple[float, tuple[int, ...]]]
+    best = {end: (value_of(0, 0, end), (0,)) for end in range(1, units + 1)}
+    for stage in range(1, stages):
         following: dict[int, tuple[float, tuple[int, ...]]] = {}
-        for end in range(stages, len(units) + 1):
-            found = (math.inf, tuple[int, ...]())
-            for start in range(stages - 1, end):
-                dearest = max(best[start][0], (before[end] - before[start]) / shares[stages - 1])
-                if dearest < found[0]:
-                    found = (dearest, (*best[start][1], start))
-            following[end] = found
+        for end in range(stage + 1, units + 1):
+            greatest, first = min(
+                (max(best[first][0], value_of(stage, first, end)), first) for first in range(stage, end)
+            )
+            following[end] = (greatest, (*best[first][1], first))
         best = following
-    return tuple(units[start] for start in best[len(units)][1])
+    return best[units]

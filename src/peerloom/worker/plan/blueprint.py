@@ -42,12 +42,14 @@ class PipelineBlueprint:
     starts: tuple[int, ...] = ()
     owners: dict[str, int] = field(default_factory=dict)
 
-    def cut(self, shares: Sequence[int], why_single: str = "") -> "PipelineBlueprint":
-        """The same with stages, whose costs are by `shares` (`stage_starts`).
+    def cut(
+        self, shares: Sequence[int], rooms: Sequence[int] = (), why_single: str = ""
+    ) -> "PipelineBlueprint":
+        """The same with stages, whose costs are by `shares`, as far as `rooms` allow it (`stage_starts`).
 
         Raises InvalidArgumentError for a tensor that two stages would share, and as `stage_starts`.
         """
-        return self.cut_at(stage_starts(self.layers, self.plan, why_single, shares))
+        return self.cut_at(stage_starts(self.layers, self.plan, why_single, shares, rooms))
 
     def cut_at(self, starts: Sequence[int]) -> "PipelineBlueprint":
         """The same with stages that begin at these layers. Raises as `cut` does for a tensor."""
@@ -113,7 +115,7 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
         tuple(tuple(group["params"]) for group in groups),
         least_samples(model),
     )
-    return whole.cut((), why_single)
+    return whole.cut((), why_single=why_single)
 
 
 def without_values(task: Task) -> nn.Module:
@@ -142,10 +144,11 @@ def check_groups(blueprint: PipelineBlueprint, own: Sequence[Sequence[str]], sta
 
 def _facts(layer: Layer, flops: int, plan: ParallelPlan) -> LayerFacts:
     parameters = sum(each.numel() for each in layer.module.parameters() if each.requires_grad)
-    if plan.is_sharded:  # each worker computes all layers; what differs is what it holds
-        return LayerFacts(layer.name, float(layer.parameter_bytes + _TRAINED_BYTES * parameters), parameters)
-    # An update touches each parameter once a step, whatever the batch.
-    return LayerFacts(layer.name, float(flops + parameters), parameters)
+    held_bytes = layer.parameter_bytes + _TRAINED_BYTES * parameters
+    # In shards each worker computes all layers, and what differs is what it holds. Else an update touches
+    # each parameter once a step, whatever the batch.
+    cost = float(held_bytes if plan.is_sharded else flops + parameters)
+    return LayerFacts(layer.name, cost, parameters, held_bytes)
 
 
 @torch.no_grad()

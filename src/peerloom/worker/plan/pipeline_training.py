@@ -18,7 +18,7 @@ from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.own_past import OwnPast
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
-from peerloom.worker.plan.slot_memory import free_bytes, give_back_large
+from peerloom.worker.plan.slot_memory import free_bytes, give_back_large, used_bytes
 from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
@@ -59,7 +59,7 @@ class PipelineTraining:
         # A stage's time would say as much of its layers as of the slot.
         is_fixed = bool(self.plan.starts)
         self.speed_gflops = 0.0 if is_fixed or self.plan.is_sharded else slot_gflops(device)
-        self.free_bytes = free_bytes(device) if self.plan.is_sharded and not is_fixed else 0
+        self.free_bytes, self.used_bytes = (0, 0) if is_fixed else (free_bytes(device), used_bytes())
         self._learning_rate: float = spec.learning_rate
         check_task(task)
         self.train, self.test = indexed_data(task)
@@ -78,6 +78,7 @@ class PipelineTraining:
         self,
         stage: int,
         shares: Sequence[int] = (),
+        rooms: Sequence[int] = (),
         *,
         starts: Sequence[int] = (),
         checkpoint: Path | None = None,
@@ -85,14 +86,15 @@ class PipelineTraining:
     ) -> None:
         """Makes the stage, with the parameters of the seed or of an `initial` model, or a checkpoint's state.
 
-        `shares` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its stages begin:
-        then its state comes later; it is cut evenly where layers with a tensor in common would come apart.
+        `shares` and `rooms` say how the model is divided (`PipelineBlueprint.cut`), or `starts` where its
+        stages begin: then its state comes later; it is cut evenly where layers with a tensor in common would
+        come apart.
         What was kept of earlier generations is dropped. Raises DataLossError for a file of another model,
         InvalidArgumentError for an optimiser that a stage can't have.
         """
         self.own_past, self.shadows = None, {}
         try:
-            self.blueprint = self._even.cut_at(starts) if starts else self._even.cut(shares)
+            self.blueprint = self._even.cut_at(starts) if starts else self._even.cut(shares, rooms)
         except InvalidArgumentError as error:  # the same on all workers
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even

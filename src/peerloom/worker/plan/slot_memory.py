@@ -21,6 +21,11 @@ def give_back_large() -> None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
+def used_bytes() -> int:
+    """Memory of its node that this process uses by itself, not together with that it was forked from."""
+    return int(psutil.Process().memory_full_info().uss)
+
+
 def free_bytes(device: torch.device) -> int:
     """Memory that a training may still take on its accelerator, or else in this process's group and node."""
     if device.type == "cuda":

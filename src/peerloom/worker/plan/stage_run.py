@@ -1,5 +1,6 @@
 """One worker's part in a generation of a pipeline: its stage's state, the training, and its last word."""
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,17 +40,18 @@ def enter_stage(
         else:
             training.enter(stage, starts=list(config.stage_starts))  # its state comes with the group
         return
-    digest, shares = config.checkpoint_digest or spec.initial_model_digest, list(config.stage_shares)
+    digest = config.checkpoint_digest or spec.initial_model_digest
+    enter = partial(training.enter, stage, list(config.stage_shares), list(config.stage_rooms))
     if not digest:
-        training.enter(stage, shares)
+        enter()
         return
     with TemporaryDirectory(prefix="peerloom-") as folder:
         path = Path(folder) / "state.safetensors"
         fetch_file(assignment, digest, path)
         if config.checkpoint_digest:
-            training.enter(stage, shares, checkpoint=path)
+            enter(checkpoint=path)
         else:
-            training.enter(stage, shares, initial=path)
+            enter(initial=path)
 
 
 def run_stage(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import psutil
 import torch
 
 from peerloom.errors import PeerloomError
@@ -11,7 +10,7 @@ from peerloom.kit.plan_model.model_layers import MOST_PLANNED_LAYERS
 from peerloom.v1.trainer_pb2 import JobSpec, ModelPart, WorkerPrepared
 from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data, without_values
 from peerloom.worker.plan.pipeline_training import check_task
-from peerloom.worker.plan.slot_memory import free_bytes
+from peerloom.worker.plan.slot_memory import free_bytes, used_bytes
 from peerloom.worker.plan.stage_model import StageModel
 from peerloom.worker.plan.task_layers import described_layers
 from peerloom.worker.speed import slot_gflops
@@ -34,14 +33,9 @@ def survey(task: Task, spec: JobSpec, device: torch.device) -> WorkerPrepared:
         speed_gflops=slot_gflops(device),
         parts=parts,
         free_bytes=free_bytes(device),
-        used_bytes=_used_bytes(),
+        used_bytes=used_bytes(),
         why_whole=why_whole[:_LONGEST_REASON],
     )
-
-
-def _used_bytes() -> int:
-    # What it shares with the process that it was forked from isn't the slot's.
-    return int(psutil.Process().memory_full_info().uss)
 
 
 def _parts_of(task: Task, spec: JobSpec) -> tuple[list[ModelPart], str]:
