@@ -1,8 +1,9 @@
 """Which plan a job takes that leaves it to the trainer: pure functions of a setting that was measured.
 
 Plan `data` needs nothing of its workers but room, so it is taken where the model fits the slots and no
-pipeline of the search is faster by more than a prediction may err. Another plan than the one in use is taken
-where the steps that are left gain more by it than the move costs; or where the one in use can't go on.
+other plan of the search is faster by more than a prediction may err; a pipeline before shards likewise.
+Another plan than the one in use is taken where the steps that are left gain more by it than the move costs,
+or where the one in use can't go on.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ MOVE_S = 2.0  # to form again, and to build the model's parts
 MOVE_WORTH = 2.0  # a move must gain so many times what it costs
 MOVE_INTERVAL_S = 30.0  # from one move of a job that works to the next
 _PIPELINES = (kinds.PIPELINE, kinds.HYBRID)  # with stages of one worker each, or of several
+_DIVIDED = (*_PIPELINES, kinds.SHARDED)
 REPLACEMENT_S = 5.0  # how long a lost stage's replacement is waited for before others take its layers
 
 
@@ -42,32 +44,48 @@ class Planned(Form):
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The best of both kinds that fit, if any; `why_no_data` and `why_no_pipeline` say what they lack."""
+    """The best of each kind that fits, if any; `why_no_data` and `why_no_pipeline` say what these lack."""
 
     data: PlanPrediction | None
     pipeline: PlanPrediction | None
+    shards: PlanPrediction | None = None
     why_no_data: str = ""
     why_no_pipeline: str = ""
+
+    @property
+    def divided(self) -> PlanPrediction | None:
+        """The pipeline, or the shards where there is none, or where they are much faster."""
+        return _worth(self.pipeline, self.shards)
 
 
 def options_of(setting: PlanSetting, why_whole: str = "") -> PlanOptions:
     """What could be done; `why_whole` says why the model can't be cut."""
     data, why_no_data = _data(setting)
-    pipeline, why_no_pipeline = None, why_whole or "a pipeline needs two slots"
+    pipeline, shards, why_no_pipeline = None, None, why_whole or "a pipeline needs two slots"
     if not why_whole and len(setting.slots) > 1 and len(setting.layers) > 1:
-        try:
-            pipeline, why_no_pipeline = choose_plan(setting, kinds=_PIPELINES).chosen, ""
-        except ResourceExhaustedError as error:
-            why_no_pipeline = error.message
-    return PlanOptions(data, pipeline, why_no_data, why_no_pipeline)
+        pipeline, why_no_pipeline = _best_of(setting, _PIPELINES)
+        shards, _ = _best_of(setting, (kinds.SHARDED,))
+    return PlanOptions(data, pipeline, shards, why_no_data, why_no_pipeline)
+
+
+def _best_of(setting: PlanSetting, wanted: Sequence[str]) -> tuple[PlanPrediction | None, str]:
+    """The best plan of some kinds, or why there is none."""
+    try:
+        return choose_plan(setting, kinds=wanted).chosen, ""
+    except ResourceExhaustedError as error:
+        return None, error.message
 
 
 def best_of(options: PlanOptions) -> PlanPrediction | None:
     """The plan to take where none is in use; None: none fits."""
-    data, pipeline = options.data, options.pipeline
-    if data is None or pipeline is None:
-        return data or pipeline
-    return pipeline if pipeline.finished_per_s > WORTH * data.finished_per_s else data
+    return _worth(options.data, options.divided)
+
+
+def _worth(plain: PlanPrediction | None, other: PlanPrediction | None) -> PlanPrediction | None:
+    """The other one only where it finishes more by more than a prediction may err."""
+    if plain is None or other is None:
+        return plain or other
+    return other if other.finished_per_s > WORTH * plain.finished_per_s else plain
 
 
 def pays(
@@ -84,9 +102,9 @@ def pays(
     return now_s >= WORTH * other_s and gained_s > MOVE_WORTH * (MOVE_S + lost_s)
 
 
-def is_pipeline(found: PlanPrediction) -> bool:
+def is_divided(found: PlanPrediction) -> bool:
     """Whether the model is cut in it."""
-    return found.plan.kind in _PIPELINES
+    return found.plan.kind in _DIVIDED
 
 
 def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None:
@@ -95,10 +113,10 @@ def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None
     return _predicted(placed, setting)
 
 
-def pipeline_on(
+def divided_on(
     setting: PlanSetting, plan: ParallelPlan, parts: Sequence[ModelPart], slots: Sequence[int]
 ) -> PlanPrediction | None:
-    """A job's pipeline on slots in the order of its ranks; None: one lacks room, or the cut is unknown.
+    """A job's stages or shards on slots by rank; None: one lacks room, or the cut is unknown.
 
     Or the model is another one now, whose workers can't take turns so.
     """
@@ -110,17 +128,21 @@ def pipeline_on(
     ends = [*starts[1:], len(parts)]
     groups = [tuple(slots[rank] for rank in ranks.of_stage(stage)) for stage in range(ranks.stages)]
     stages = tuple(PlanStage(*each) for each in zip(starts, ends, groups, strict=True))
+    if plan.is_sharded:
+        return _predicted(PlacedPlan(stages, plan.stages, plan.order, is_sharded=True), setting)
     micro_batches = min(plan.micro_batches, setting.batch)
     return _predicted(PlacedPlan(stages, micro_batches, plan.order), setting)
 
 
 def job_plan(found: PlanPrediction, setting: PlanSetting, parts: Sequence[ModelPart]) -> ParallelPlan:
     """As a job has it: stages by layers, their workers, and shadows where they are worth their cost."""
-    if not is_pipeline(found):
+    if not is_divided(found):
         return ParallelPlan()
     starts = tuple(parts[stage.first].first_layer for stage in found.plan.stages[1:])
     shadow = shadow_needs(found, setting).is_worth
     ranks, plan = found.plan.ranks, found.plan
+    if plan.is_sharded:
+        return ParallelPlan(ranks.stages, starts, ranks.stages, shadow=shadow, is_sharded=True)
     widths = ranks.widths if ranks.is_wide else ()
     return ParallelPlan(ranks.stages, starts, plan.micro_batches, plan.order, shadow=shadow, widths=widths)
 
@@ -152,17 +174,26 @@ def why_taken(found: PlanPrediction, options: PlanOptions, setting: PlanSetting)
     )
     left = len(setting.slots) - len(found.plan.slots)
     waits = f"; {left} more slot{'s' if left > 1 else ''} would gain nothing, or lack room" if left else ""
-    if not is_pipeline(found):
+    if not is_divided(found):
         why = "each worker has room for the whole model"
-        if options.pipeline is not None:
-            why += f", and the best pipeline would make steps of {shown_s(options.pipeline.step_s)}"
+        if options.divided is not None:
+            word = _word_of(options.divided)
+            why += f", and the best {word} would make steps of {shown_s(options.divided.step_s)}"
         elif options.why_no_pipeline:
             why += f" (no pipeline: {options.why_no_pipeline.rstrip('.')})"
         return f"{why}; {told}{waits}"
     wide = _why_wide(found)
-    if options.data is None:
-        return f"plan {DATA} {options.why_no_data}; {told}{wide}{waits}"
-    return f"plan {DATA} would make steps of {shown_s(options.data.step_s)}; {told}{wide}{waits}"
+    others = f"plan {DATA} {options.why_no_data}"
+    if options.data is not None:
+        others = f"plan {DATA} would make steps of {shown_s(options.data.step_s)}"
+    other = options.shards if found is options.pipeline else options.pipeline
+    if other is not None:
+        others += f", and the best {_word_of(other)} of {shown_s(other.step_s)}"
+    return f"{others}; {told}{wide}{waits}"
+
+
+def _word_of(found: PlanPrediction) -> str:
+    return "shards" if found.plan.is_sharded else "pipeline"
 
 
 def _why_wide(found: PlanPrediction) -> str:

@@ -110,6 +110,7 @@ def _layer(part: ModelPart, is_counted: bool) -> ModelLayer:
         output_bytes=part.output_bytes,
         kept_bytes=part.kept_bytes,
         is_narrow=part.is_narrow,
+        is_tied=part.is_tied,
     )
 
 

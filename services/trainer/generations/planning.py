@@ -150,7 +150,7 @@ class JobPlanner:
         now, lost_s = (None, 0.0) if is_first else self._in_use(decision, known)
         if best is None:
             return self._none(known, is_first) if now is None else decision
-        is_other = is_first or plan_in_use(job).is_divided or p.is_pipeline(best)
+        is_other = is_first or plan_in_use(job).is_divided or p.is_divided(best)
         pays = lost_s is not None and p.pays(now, best, _steps_left(job), lost_s, known.setting.batch)
         if (is_other or now is None) and pays:
             return self._planned(best, known)
@@ -203,7 +203,7 @@ class JobPlanner:
             return wait
         known = await self._ask(there)
         best = p.best_of(known.options)
-        if best is None or not (p.is_pipeline(best) or plan_in_use(job).is_divided):
+        if best is None or not (p.is_divided(best) or plan_in_use(job).is_divided):
             return wait
         ranked = Begin(working) if plan_in_use(job).is_divided else g.Form(working, 0, 0, "")
         now, lost_s = self._in_use(ranked, known)
@@ -229,7 +229,7 @@ class JobPlanner:
         if isinstance(decision, Begin):
             worker_ids = by_stage(decision.worker_ids, former_ranks(job))
             slots = [places[worker_id] for worker_id in worker_ids]
-            return p.pipeline_on(known.setting, plan_in_use(job), parts, slots), lost_s
+            return p.divided_on(known.setting, plan_in_use(job), parts, slots), lost_s
         slots = [places[worker_id] for worker_id in decision.worker_ids]
         has_a_copy = is_lost_anyway or job.HasField("checkpoint") or not job.progress.step
         return p.data_on(known.setting, slots), lost_s if has_a_copy else None
@@ -263,8 +263,9 @@ class JobPlanner:
         job, worker_ids = self._record.job, known.of(found)
         chosen = self._chosen(found, known)
         step, self._moved_s = _checkpoint_step(job), self._clock.monotonic_s()
-        form = begin_pipeline(worker_ids, job.generation, step, stages=len(found.plan.stages))
-        if not p.is_pipeline(found):
+        stages, is_sharded = len(found.plan.stages), found.plan.is_sharded
+        form = begin_pipeline(worker_ids, job.generation, step, stages=stages, is_sharded=is_sharded)
+        if not p.is_divided(found):
             where = "from the beginning" if step is None else f"from the checkpoint of step {step}"
             verb = "go on" if job.generation else "begin"
             form = replace(form, reason=f"{len(worker_ids)} workers {verb} {where}")

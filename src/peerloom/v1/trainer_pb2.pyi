@@ -3416,6 +3416,7 @@ class ModelPart(_message.Message):
     KEPT_BYTES_FIELD_NUMBER: _builtins.int
     END_LAYER_FIELD_NUMBER: _builtins.int
     IS_NARROW_FIELD_NUMBER: _builtins.int
+    IS_TIED_FIELD_NUMBER: _builtins.int
     first_layer: _builtins.int
     """Its first layer, from 0, as in the plan of a job."""
     parameters: _builtins.int
@@ -3429,7 +3430,11 @@ class ModelPart(_message.Message):
     end_layer: _builtins.int
     """One past its last layer."""
     is_narrow: _builtins.bool
-    """A stage with it has one worker: it has buffers that forward passes may change, or sparse gradients."""
+    """A stage with it has one worker, and no shard may have it: it has buffers that forward passes may change, or sparse
+    gradients.
+    """
+    is_tied: _builtins.bool
+    """No shard may have it: layers of it have tensors in common, whose values could not travel one after the other."""
     def __init__(
         self,
         *,
@@ -3440,10 +3445,11 @@ class ModelPart(_message.Message):
         kept_bytes: _builtins.float = ...,
         end_layer: _builtins.int = ...,
         is_narrow: _builtins.bool = ...,
+        is_tied: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "is_narrow", b"is_narrow", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "is_narrow", b"is_narrow", "is_tied", b"is_tied", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,6 +1,7 @@
 """What `peerloom plan explain` prints."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,26 @@ def test_a_stage_of_several_slots_is_told_by_its_width(tmp_path: Path) -> None:
     assert lanes == ["stage 0, 1 of 2", "stage 0, 2 of 2", "stage 1"]
 
 
+def test_shards_are_told_as_jobs_take_them(tmp_path: Path) -> None:
+    """The first of eight layers costs as much as 25 others, and a slot has room for the states of five."""
+    layers = [{"parameters": 1000, "forward_s": seconds} for seconds in (25, *(1,) * 7)]
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps(layers))
+    flags = ("--slots", "2", "--memory", "81kB", "--rate", "1Gbps", "--batch", "4", "--pass-overhead", "0")
+    shown = run("--layers", str(path), *flags)
+    assert shown.exit_code == 0, shown.output
+    told = dict(re.split(r"  +", line, maxsplit=1) for line in shown.stdout.splitlines()[:7] if line)
+    assert (
+        told["plan"]
+        == "sharded: each slot holds a part of the layers, and computes its samples with all of them"
+    )
+    assert told["binds"].startswith("the computing: at twice its speed a step would be 50% shorter")
+    assert told["micro-batches"] == "2, one of each slot's"
+    assert told["as a job's"] == "--plan sharded=4:,shadow=off"
+    assert "order" not in told
+    assert "pipeline, 2 stages on 2 slots" in shown.stdout
+
+
 def test_the_layers_of_a_task_are_those_of_its_jobs(tmp_path: Path) -> None:
     """Four slots that hold 3.4 kB: the parameters of layers 3 and 7 are in stages of their own."""
     known = CliRunner().invoke(cli, ("plan", "layers", "digits"))
@@ -99,7 +120,7 @@ def test_a_plan_as_a_document(layers_file: str) -> None:
     ]
     assert abs(plan["step_s"] - 18) < 0.001
     assert len(plan["timeline"]) == 8
-    assert [one["kind"] for one in found["too_large"]] == ["single", "data"]
+    assert [one["kind"] for one in found["too_large"]] == ["single", "data", "sharded"]
 
 
 def test_a_step_is_drawn_in_letters_however_narrow_the_terminal_is(layers_file: str) -> None:

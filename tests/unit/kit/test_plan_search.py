@@ -13,11 +13,12 @@ from plan_samples import FAST, ROOM, drawn_setting, layer, slot
 
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
 from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PIPELINE_ORDERS
-from peerloom.kit.plan_model.placed_plan import DATA, HYBRID, PIPELINE, SINGLE, PlacedPlan, PlanStage
+from peerloom.kit.plan_model.placed_plan import DATA, HYBRID, PIPELINE, SHARDED, SINGLE, PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_search import MOST_EVALUATED, MOST_SIMULATED, PlanChoice, choose_plan
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting
 from peerloom.kit.plan_model.plan_space import all_plans
 from peerloom.kit.plan_model.plan_value import costed_plan, predict_plan
+from peerloom.kit.plan_model.shard_plans import sharded_on
 from peerloom.kit.plan_model.stage_costs import StageCosts
 
 ROUNDING = 1 + 1e-9
@@ -39,10 +40,17 @@ def every_plan(setting: PlanSetting) -> Iterator[PlacedPlan]:
                         yield from (PlacedPlan(cut, count, order) for order in PIPELINE_ORDERS)
 
 
+def every_sharded(setting: PlanSetting) -> Iterator[PlacedPlan]:
+    """All choices of two slots or more, in all orders."""
+    slots = range(len(setting.slots))
+    for count in range(2, min(len(setting.layers), len(slots)) + 1):
+        yield from (sharded_on(setting, chosen) for chosen in itertools.permutations(slots, count))
+
+
 def best_of_all(setting: PlanSetting) -> float:
     """Samples a second of the best plan that fits; 0 without any."""
     costs, best = StageCosts(setting), 0.0
-    for plan in every_plan(setting):
+    for plan in itertools.chain(every_plan(setting), every_sharded(setting)):
         costed = costed_plan(plan, setting, costs)
         if costed is not None and not costed.missing_bytes:
             best = max(best, predict_plan(costed, setting).finished_per_s)
@@ -181,7 +189,7 @@ def test_a_model_larger_than_a_slot_is_cut_where_it_fits() -> None:
     )
     found = choose_plan(setting)
     assert shape(found) == [(0, 5, 1), (5, 10, 1)]
-    assert [one.plan.kind for one in found.too_large] == [SINGLE, DATA]
+    assert [one.plan.kind for one in found.too_large] == [SINGLE, DATA, SHARDED], "400 bytes four times more"
     assert found.with_more_memory is not None
     assert found.with_more_memory.plan.kind == DATA
     assert found.with_more_memory.costed.missing_bytes == 8000

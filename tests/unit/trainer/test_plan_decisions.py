@@ -60,7 +60,7 @@ def test_plan_data_is_taken_where_the_model_fits_and_is_as_fast() -> None:
     assert best is found.data
     assert found.pipeline is not None
     assert best is not None
-    assert not p.is_pipeline(best)
+    assert not p.is_divided(best)
 
 
 def test_over_a_slow_link_a_pipeline_is_faster_and_shown_as_jobs_take_it() -> None:
@@ -98,7 +98,7 @@ def test_slow_slots_take_turns_at_a_stage_beside_a_fast_one() -> None:
     found, setting = wide_options()
     best = p.best_of(found)
     assert best is not None
-    assert p.is_pipeline(best)
+    assert p.is_divided(best)
     plan = p.job_plan(best, setting, PARTS)
     assert sorted(plan.widths) == [1, 2]
     assert parse_plan("plan", str(plan)) == plan
@@ -111,10 +111,45 @@ def test_slow_slots_take_turns_at_a_stage_beside_a_fast_one() -> None:
     turns = plan.micro_batches // 2
     assert told[wide].computing_s == pytest.approx(16 * 0.06 + turns * 2 * 0.002)
     assert told[1 - wide].computing_s == pytest.approx(16 * 0.06 + plan.micro_batches * 2 * 0.002)
-    again = p.pipeline_on(setting, plan, PARTS, best.plan.slots)
+    again = p.divided_on(setting, plan, PARTS, best.plan.slots)
     assert again is not None
     assert again.step_s == pytest.approx(best.step_s)
-    assert p.pipeline_on(setting, plan, PARTS, best.plan.slots[:2]) is None, "it needs three workers"
+    assert p.divided_on(setting, plan, PARTS, best.plan.slots[:2]) is None, "it needs three workers"
+
+
+def test_shards_are_taken_where_stages_would_idle_and_the_line_is_fast() -> None:
+    """Two slots of a node, and seven parts of 16 MB: no room for 112, and stages of 4 and 3 parts.
+
+    Of 32 samples 16 each take 16 x 7 x 30 ms in shards, and passes of seven parts 2 ms each, there and back.
+    """
+    workers = [worker(n, 2 * 100 * MB + TAKEN, node="n") for n in range(2)]
+    for one in workers:
+        one.said.ClearField("parts")
+        one.said.parts.extend(PARTS[:1] * 7)
+        for number, part in enumerate(one.said.parts):
+            part.first_layer, part.end_layer = 2 * number, 2 * number + 2
+    setting = setting_of(workers, 32, SyncScheme(), {}, 10.0)
+    found = p.options_of(setting)
+    assert (found.data, found.pipeline is None, found.shards is None) == (None, False, False)
+    best = p.best_of(found)
+    assert best is found.shards
+    assert best is not None
+    assert best.step_s == pytest.approx(3.36 + 14 * 0.002, rel=0.01)
+    parts = parts_of(workers)
+    plan = p.job_plan(best, setting, parts)
+    assert str(plan) == "sharded=8:,shadow=off", "who could keep them is on the same node"
+    assert p.why_taken(best, found, setting).startswith(
+        "plan data doesn't fit: layers 0 to 6 would need 112 MB on n, 12.2 MB more than it has, and the best "
+        "pipeline of "
+    )
+    told = p.message_of(best, setting, parts)
+    assert [(one.first_layer, one.last_layer) for one in told.stages] == [(0, 7), (8, 13)]
+    again = p.divided_on(setting, plan, parts, best.plan.slots)
+    assert again is not None
+    assert again.step_s == pytest.approx(best.step_s)
+    for one in workers:
+        one.said.parts[2].is_tied = True
+    assert p.options_of(setting_of(workers, 32, SyncScheme(), {}, 10.0)).shards is None
 
 
 def test_a_part_with_buffers_has_a_stage_of_one_worker() -> None:
@@ -195,10 +230,10 @@ def test_a_move_has_to_gain_more_than_it_costs() -> None:
 def test_the_plan_in_use_is_looked_at_with_other_workers() -> None:
     setting = setting_of([worker(0), worker(1, free_bytes=20 * MB)], 8, SyncScheme(), {}, 10.0)
     # Three parts need 48 MB and one 16 MB, with 8 kB of activations.
-    assert p.pipeline_on(setting, parse_plan("plan", "pipeline=6:,micro_batches=4"), PARTS, [0, 1])
-    assert p.pipeline_on(setting, parse_plan("plan", "pipeline=6:,micro_batches=4"), PARTS, [1, 0]) is None
-    assert p.pipeline_on(setting, parse_plan("plan", "pipeline=5:"), PARTS, [0, 1]) is None, "within a part"
-    assert p.pipeline_on(setting, parse_plan("plan", "pipeline=2:4"), PARTS, [0, 1]) is None
+    assert p.divided_on(setting, parse_plan("plan", "pipeline=6:,micro_batches=4"), PARTS, [0, 1])
+    assert p.divided_on(setting, parse_plan("plan", "pipeline=6:,micro_batches=4"), PARTS, [1, 0]) is None
+    assert p.divided_on(setting, parse_plan("plan", "pipeline=5:"), PARTS, [0, 1]) is None, "within a part"
+    assert p.divided_on(setting, parse_plan("plan", "pipeline=2:4"), PARTS, [0, 1]) is None
     assert p.data_on(setting, [0]) is not None
     assert p.data_on(setting, [0, 1]) is None
 

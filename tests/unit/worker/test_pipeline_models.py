@@ -216,6 +216,16 @@ def test_what_layers_cost_is_told_for_a_search() -> None:
     assert not any(one["is_narrow"] for one in found)
 
 
+def test_layers_with_tensors_in_common_are_told() -> None:
+    class Tied(Waves):
+        def model(self) -> nn.Module:
+            first, third = nn.Linear(6, 6), nn.Linear(6, 6)
+            third.weight = first.weight
+            return nn.Sequential(first, nn.Tanh(), third, nn.Linear(6, 3))
+
+    assert [one["name"] for one in task_layers(Tied()) if one["is_tied"]] == ["0", "2"]
+
+
 def test_layers_whose_workers_could_not_take_turns_are_told() -> None:
     """Batch normalisation has buffers that each pass changes; sparse gradients are not added up."""
 
@@ -228,5 +238,6 @@ def test_layers_whose_workers_could_not_take_turns_are_told() -> None:
             return model()
 
     assert [one["name"] for one in task_layers(Normed()) if one["is_narrow"]] == ["1.1"]
+    assert not any(one["is_tied"] for one in task_layers(Normed()))
     assert is_narrow_layer(nn.Embedding(4, 4, sparse=True))
     assert not is_narrow_layer(nn.Embedding(4, 4))

@@ -19,7 +19,7 @@ from peerloom.cli.units import plural
 from peerloom.errors import UnavailableError
 from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
-from peerloom.kit.plan_model.placed_plan import HYBRID, PIPELINE, PLAN_KINDS, PlacedPlan
+from peerloom.kit.plan_model.placed_plan import HYBRID, PIPELINE, PLAN_KINDS, SHARDED, PlacedPlan
 from peerloom.kit.plan_model.plan_reasons import (
     report_of,
     why_chosen,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from peerloom.kit.plan_model.plan_setting import PlanSetting
 
 _ANY = "any"
+_DIVIDED = (PIPELINE, HYBRID, SHARDED)
 _WIDEST = 120
 _STAGE_COLUMNS = (
     Column("STAGE", lambda row: str(row[0]), right=True),
@@ -134,7 +135,7 @@ def _span(first: int, last: int) -> str:
 
 def _document(found: PlanChoice, setting: "PlanSetting") -> dict[str, Any]:
     best = found.chosen
-    shadows = shadow_needs(best, setting).reason if best.plan.kind in (PIPELINE, HYBRID) else ""
+    shadows = shadow_needs(best, setting).reason if best.plan.kind in _DIVIDED else ""
     return {
         "reason": why_chosen(found, setting),
         "shadows": shadows,
@@ -159,15 +160,15 @@ def _timeline(found: PlanChoice) -> list[dict[str, Any]]:
 
 def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     best, report = found.chosen, report_of(found.chosen, setting)
-    shadows = shadow_needs(best, setting) if best.plan.kind in (PIPELINE, HYBRID) else None
+    shadows = shadow_needs(best, setting) if best.plan.kind in _DIVIDED else None
     print_fields(
         [
             ("plan", f"{report.kind}: {PLAN_KINDS[report.kind]}"),
             ("why", why_chosen(found, setting)),
             ("binds", report.binds),
             ("memory", why_memory_binds(found, setting)),
-            ("micro-batches", f"{report.micro_batches} of {plural(_samples(found, setting), 'sample')}"),
-            ("order", f"{report.order}: {PIPELINE_ORDERS[report.order]}" if len(report.stages) > 1 else ""),
+            ("micro-batches", _micro_batches(found, setting)),
+            ("order", f"{report.order}: {PIPELINE_ORDERS[report.order]}" if _has_order(best.plan) else ""),
             ("shadows", shadows.reason if shadows else ""),
             ("as a job's", f"--plan {_job_plan(best.plan, shadows.is_worth)}" if shadows else ""),
         ]
@@ -186,6 +187,8 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
 def _job_plan(plan: PlacedPlan, shadow: bool) -> ParallelPlan:
     """The plan as jobs take it."""
     starts = tuple(stage.first for stage in plan.stages[1:])
+    if plan.is_sharded:
+        return ParallelPlan(len(plan.stages), starts, len(plan.stages), shadow=shadow, is_sharded=True)
     widths = tuple(len(stage.slots) for stage in plan.stages)
     if max(widths) == 1:
         widths = ()
@@ -193,17 +196,25 @@ def _job_plan(plan: PlacedPlan, shadow: bool) -> ParallelPlan:
     return ParallelPlan(stages, starts, count, plan.order, shadow=shadow, widths=widths)
 
 
-def _samples(found: PlanChoice, setting: "PlanSetting") -> int:
-    return setting.batch // found.chosen.plan.micro_batches
+def _has_order(plan: PlacedPlan) -> bool:
+    return len(plan.stages) > 1 and not plan.is_sharded
+
+
+def _micro_batches(found: PlanChoice, setting: "PlanSetting") -> str:
+    plan = found.chosen.plan
+    if plan.is_sharded:
+        return f"{plan.micro_batches}, one of each slot's"
+    return f"{plan.micro_batches} of {plural(setting.batch // plan.micro_batches, 'sample')}"
 
 
 def _print_others(found: PlanChoice, setting: "PlanSetting") -> None:
     """A line for each, and why it isn't taken below it."""
     for one in found.others:
         stages, slots = len(one.plan.stages), len(one.plan.slots)
-        order = f", {one.plan.order}" if stages > 1 else ""
+        order = f", {one.plan.order}" if _has_order(one.plan) else ""
+        word = "shard" if one.plan.is_sharded else "stage"
         say(
-            f"{one.plan.kind}, {plural(stages, 'stage')} on {plural(slots, 'slot')}{order}: "
+            f"{one.plan.kind}, {plural(stages, word)} on {plural(slots, 'slot')}{order}: "
             f"{shown_number(one.finished_per_s)} samples/s in steps of {shown_s(one.step_s)}"
         )
         say(f"  {why_it_loses(one, found.chosen, setting)}")

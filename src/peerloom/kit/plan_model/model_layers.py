@@ -17,7 +17,8 @@ class ModelLayer:
 
     `forward_s` and `backward_s` are seconds for a sample on a slot of speed 1. `output_bytes` of activations
     go to the next layer for a sample, and as many of gradients come back; `kept_bytes` are held for a sample
-    from its forward to its backward pass. One that `is_narrow` can't be in a stage whose workers take turns.
+    from its forward to its backward pass. One that `is_narrow` can't be in a stage whose workers take turns,
+    nor in a shard; one that `is_tied` has several layers with tensors in common, and can't be in a shard.
     Raises InvalidArgumentError.
     """
 
@@ -28,6 +29,7 @@ class ModelLayer:
     output_bytes: float
     kept_bytes: float
     is_narrow: bool = False
+    is_tied: bool = False
 
     def __post_init__(self) -> None:
         for field in ("parameters", "forward_s", "backward_s", "output_bytes", "kept_bytes"):
@@ -38,7 +40,7 @@ class ModelLayer:
 
 
 _KEYS = tuple(field.name for field in fields(ModelLayer))
-_TEXT, _FLAG = "name", "is_narrow"
+_TEXT, _FLAGS = "name", ("is_narrow", "is_tied")
 _OPERATIONS = ("forward_operations", "backward_operations")
 
 
@@ -70,9 +72,9 @@ def _layer(number: int, entry: Any, operations_per_s: float) -> ModelLayer:
             near = nearest(key, known)
             hint = f" Did you mean {near[0]}?" if near else f" There are {', '.join(known)}."
             raise InvalidArgumentError(f"Layer {number} has the unknown key {key!r}.{hint}")
-        if key == _FLAG and not isinstance(value, bool):
+        if key in _FLAGS and not isinstance(value, bool):
             raise InvalidArgumentError.of_field(f"{key} of layer {number}", value, "true or false")
-        if key not in (_TEXT, _FLAG) and (isinstance(value, bool) or not isinstance(value, int | float)):
+        if key not in (_TEXT, *_FLAGS) and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InvalidArgumentError.of_field(f"{key} of layer {number}", value, "a number")
     forward_s = _seconds(number, entry, "forward", operations_per_s)
     if forward_s is None:
@@ -86,7 +88,8 @@ def _layer(number: int, entry: Any, operations_per_s: float) -> ModelLayer:
         backward_s=BACKWARD_RATIO * forward_s if backward_s is None else backward_s,
         output_bytes=output_bytes,
         kept_bytes=entry.get("kept_bytes", output_bytes),
-        is_narrow=entry.get(_FLAG, False),
+        is_narrow=entry.get("is_narrow", False),
+        is_tied=entry.get("is_tied", False),
     )
 
 

@@ -27,7 +27,7 @@ class TimedSum(NamedTuple):
     end_s: float
 
 
-class _Order(NamedTuple):
+class WorkerOrder(NamedTuple):
     """A worker's place, and its passes one after the other."""
 
     stage: int
@@ -40,7 +40,7 @@ class SimulatedPipeline(NamedTuple):
 
     step_s: float
     sums: tuple[TimedSum, ...]
-    orders: tuple[_Order, ...]
+    orders: tuple[WorkerOrder, ...]
     spans_s: list[list[tuple[float, float]]]
 
     @property
@@ -54,10 +54,12 @@ class SimulatedPipeline(NamedTuple):
 
 
 @lru_cache(2048)
-def _orders_of(order: str, widths: tuple[int, ...], micro_batches: int) -> tuple[_Order, ...]:
+def _orders_of(order: str, widths: tuple[int, ...], micro_batches: int) -> tuple[WorkerOrder, ...]:
     ranks = StageRanks(widths)
     return tuple(
-        _Order(ranks.stage_of(rank), ranks.turn_of(rank), tuple(ranks.passes_of(order, rank, micro_batches)))
+        WorkerOrder(
+            ranks.stage_of(rank), ranks.turn_of(rank), tuple(ranks.passes_of(order, rank, micro_batches))
+        )
         for rank in range(ranks.workers)
     )
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from peerloom.kit.plan_model.pipeline_simulation import simulate_pipeline
 from peerloom.kit.plan_model.plan_search import PlanChoice
 from peerloom.kit.plan_model.plan_setting import PlanSetting
-from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction, held_in_stages
+from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction, held_in_stages, simulated_with
 from peerloom.kit.plan_model.quantity_texts import shown_bytes, shown_number, shown_s
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
 
@@ -75,10 +74,10 @@ def interrupted_ratio(found: PlanPrediction, setting: PlanSetting) -> float:
 def _stage_report(found: PlanPrediction, setting: PlanSetting, number: int) -> StageReport:
     plan, costed = found.plan, found.costed
     stage, cost, memory = plan.stages[number], costed.stages[number], costed.memory[number]
-    on, before = costed.boundaries[number : number + 1], costed.boundaries[max(0, number - 1) : number]
-    there_s = max((way.there_s for boundary in on for way in boundary), default=0.0)
-    back_s = max((way.back_s for boundary in before for way in boundary), default=0.0)
-    turns = [plan.ranks.turns_of(rank, plan.micro_batches) for rank in plan.ranks.of_stage(number)]
+    turns, held = [1], 1
+    if not plan.is_sharded:
+        turns = [plan.ranks.turns_of(rank, plan.micro_batches) for rank in plan.ranks.of_stage(number)]
+        held = max(held_in_stages(plan.order, plan.ranks, plan.micro_batches)[number])
     passes_s = zip(turns, cost.forward_s, cost.backward_s, strict=True)
     computing_s = max(count * (forward_s + backward_s) for count, forward_s, backward_s in passes_s)
     return StageReport(
@@ -88,14 +87,23 @@ def _stage_report(found: PlanPrediction, setting: PlanSetting, number: int) -> S
         shares=cost.shares,
         forward_s=max(cost.forward_s),
         backward_s=max(cost.backward_s),
-        sends_s=there_s + back_s,
+        sends_s=_sends_s(costed, number),
         sum_s=cost.sum_s,
         computing_s=computing_s,
         idle_ratio=max(0.0, 1 - computing_s / found.step_s),
-        held=max(held_in_stages(plan.order, plan.ranks, plan.micro_batches)[number]),
+        held=held,
         needed_bytes=memory.needed_bytes,
         memory_bytes=setting.slots[memory.slot].memory_bytes,
     )
+
+
+def _sends_s(costed: CostedPlan, number: int) -> float:
+    """How long a micro-batch's messages occupy a stage both ways; a shard's values twice, and gradients."""
+    on, before = costed.boundaries[number : number + 1], costed.boundaries[max(0, number - 1) : number]
+    if costed.units:
+        return sum(2 * way.there_s + way.back_s for way in on[0])
+    there_s = max((way.there_s for boundary in on for way in boundary), default=0.0)
+    return there_s + max((way.back_s for boundary in before for way in boundary), default=0.0)
 
 
 def what_binds(found: PlanPrediction) -> str:
@@ -109,7 +117,7 @@ def what_binds(found: PlanPrediction) -> str:
 
 
 def _step_s(found: PlanPrediction, stages: tuple[StageCost, ...], ways: tuple[Boundary, ...]) -> float:
-    return simulate_pipeline(stages, ways, found.plan.micro_batches, found.plan.order).step_s
+    return simulated_with(found.costed, stages, ways).step_s
 
 
 _Relieved = tuple[str, tuple[StageCost, ...], tuple[Boundary, ...]]
@@ -117,20 +125,29 @@ _Relieved = tuple[str, tuple[StageCost, ...], tuple[Boundary, ...]]
 
 def _relieved(costed: CostedPlan) -> Iterator[_Relieved]:
     stages, ways = costed.stages, costed.boundaries
+    if costed.units:  # the slowest holds all up, so one at twice its speed alone says little
+        yield "the computing", tuple(_faster(cost) for cost in stages), ways
+        yield "the ways between the slots", stages, tuple(_faster_way(way) for way in ways)
+        return
     for number, cost in enumerate(stages):
-        forward_s, backward_s = _halved(cost.forward_s), _halved(cost.backward_s)
-        faster = cost._replace(forward_s=forward_s, backward_s=backward_s)
-        yield f"the computing of stage {number}", _with(stages, number, faster), ways
+        yield f"the computing of stage {number}", _with(stages, number, _faster(cost)), ways
         if cost.sum_s:
             halved = cost._replace(sum_s=cost.sum_s / 2)
             yield f"the sum of stage {number}'s gradients", _with(stages, number, halved), ways
     for number, way in enumerate(ways):
-        halved_way = tuple(BoundaryCost(*_halved(one)) for one in way)
         yield (
             f"the way between stages {number} and {number + 1}",
             stages,
-            (*ways[:number], halved_way, *ways[number + 1 :]),
+            (*ways[:number], _faster_way(way), *ways[number + 1 :]),
         )
+
+
+def _faster(cost: StageCost) -> StageCost:
+    return cost._replace(forward_s=_halved(cost.forward_s), backward_s=_halved(cost.backward_s))
+
+
+def _faster_way(way: Boundary) -> Boundary:
+    return tuple(BoundaryCost(*_halved(one)) for one in way)
 
 
 def _halved(seconds: Iterable[float]) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from peerloom.kit.plan_model.plan_value import (
     predict_plan,
 )
 from peerloom.kit.plan_model.room_missing import no_plan_fits
+from peerloom.kit.plan_model.shard_plans import shard_plans
 from peerloom.kit.plan_model.stage_costs import StageCosts
 
 MOST_LISTED = 20_000  # plans of a setting whose every plan is looked at
@@ -81,8 +82,10 @@ class _Search:
     def choice(self, most_listed: int) -> PlanChoice:
         listed = list(islice(all_plans(self._setting, self._orders), most_listed + 1))
         is_whole = len(listed) <= most_listed
+        shards = self._evaluate_all(shard_plans(self._setting))
         if is_whole:
-            fitting = _promising(one for one in self._evaluate_all(listed) if not one.missing_bytes)
+            every = [*shards, *self._evaluate_all(listed)]
+            fitting = _promising(one for one in every if not one.missing_bytes)
             is_whole = self._simulate_all(fitting)
         else:
             self._climb_all()
@@ -212,9 +215,9 @@ def _plainness(plan: PlacedPlan) -> tuple[int, int, int]:
     return len(plan.slots), len(plan.stages), plan.micro_batches
 
 
-def _shape(plan: PlacedPlan) -> tuple[int, ...]:
-    """How many slots each stage has: what tells plans from each other at a glance."""
-    return tuple(len(stage.slots) for stage in plan.stages)
+def _shape(plan: PlacedPlan) -> tuple[bool, tuple[int, ...]]:
+    """How many slots each stage has, or shard: what tells plans from each other at a glance."""
+    return plan.is_sharded, tuple(len(stage.slots) for stage in plan.stages)
 
 
 def _missing(one: CostedPlan) -> float:

@@ -11,6 +11,8 @@ from peerloom.kit.plan_model.pipeline_simulation import (
 )
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import PlanSetting
+from peerloom.kit.plan_model.shard_costs import UnitParts, shard_costs
+from peerloom.kit.plan_model.shard_simulation import least_shards_s, simulate_shards
 from peerloom.kit.plan_model.stage_costs import Boundary, StageCost, StageCosts, StageMemory
 from peerloom.kit.stage_ranks import StageRanks
 
@@ -22,7 +24,7 @@ class CostedPlan(NamedTuple):
     """A plan, the costs of its stages and boundaries, what its stages' memory needs, and bounds.
 
     `missing_bytes` are of the slot that lacks most, 0 when it fits; no plan of these stages finishes more
-    than `most_per_s` samples a second.
+    than `most_per_s` samples a second. Of shards, and only of them, `units` are what all go through.
     """
 
     plan: PlacedPlan
@@ -31,6 +33,7 @@ class CostedPlan(NamedTuple):
     memory: tuple[StageMemory, ...]
     missing_bytes: float
     most_per_s: float
+    units: tuple[UnitParts, ...] = ()
 
 
 class PlanPrediction(NamedTuple):
@@ -53,6 +56,8 @@ class PlanPrediction(NamedTuple):
 
 def costed_plan(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> CostedPlan | None:
     """A plan's costs; None where a slot would have no sample or no turn, or may take none."""
+    if plan.is_sharded:
+        return _costed_shards(plan, setting, costs)
     samples, ranks = setting.batch // plan.micro_batches, plan.ranks
     if max(ranks.widths) > plan.micro_batches:
         return None
@@ -74,6 +79,16 @@ def costed_plan(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> Co
     return CostedPlan(plan, tuple(stages), ways, tuple(memory), missing_bytes, most_per_s)
 
 
+def _costed_shards(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> CostedPlan | None:
+    found = shard_costs(plan, setting, costs)
+    if found is None:
+        return None
+    missing_bytes = max(one.missing_bytes for one in found.memory)
+    least_s = least_shards_s(found.stages, found.ways, found.units)
+    most_per_s = finished_per_s(setting, found.stages, least_s)
+    return CostedPlan(plan, found.stages, found.ways, found.memory, missing_bytes, most_per_s, found.units)
+
+
 @lru_cache(4096)
 def held_in_stages(order: str, ranks: StageRanks, micro_batches: int) -> tuple[tuple[int, ...], ...]:
     """Of how many micro-batches each of a stage's workers holds activations at once, by stage."""
@@ -85,10 +100,18 @@ def held_in_stages(order: str, ranks: StageRanks, micro_batches: int) -> tuple[t
 
 def predict_plan(costed: CostedPlan, setting: PlanSetting) -> PlanPrediction:
     """A step simulated, and what is finished a second."""
-    plan = costed.plan
-    simulated = simulate_pipeline(costed.stages, costed.boundaries, plan.micro_batches, plan.order)
+    simulated = simulated_with(costed, costed.stages, costed.boundaries)
     value = finished_per_s(setting, costed.stages, simulated.step_s)
     return PlanPrediction(costed, value, simulated)
+
+
+def simulated_with(
+    costed: CostedPlan, stages: tuple[StageCost, ...], ways: tuple[Boundary, ...]
+) -> SimulatedPipeline:
+    """A step of a plan, were its stages and ways these."""
+    if costed.units:
+        return simulate_shards(stages, ways, costed.units)
+    return simulate_pipeline(stages, ways, costed.plan.micro_batches, costed.plan.order)
 
 
 def finished_per_s(setting: PlanSetting, stages: Sequence[StageCost], step_s: float) -> float:

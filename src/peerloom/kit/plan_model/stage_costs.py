@@ -136,6 +136,15 @@ class StageCosts:
             self._shares[key] = shares_by_speed(samples, speeds)
         return self._shares[key]
 
+    def breaks_of(self, slots: tuple[int, ...], parameters: int) -> tuple[float, float]:
+        """How many are expected in a second, and what they lose of it; the state of several slots stays."""
+        setting = self._setting
+        breaks_per_s = sum(1 / setting.slots[slot].interruption_s for slot in slots)
+        lost_s = setting.regroup_s
+        if len(slots) == 1:
+            lost_s += setting.snapshot_s / 2 + self._fetch_s(slots[0], parameters * setting.state_bytes)
+        return breaks_per_s, breaks_per_s * lost_s
+
     def _is_shared(self, stage: PlanStage) -> bool:
         """Whether its slots share samples: it is the plan's only stage."""
         return stage.end - stage.first == len(self._setting.layers)
@@ -163,7 +172,7 @@ class StageCosts:
         forward_s, backward_s = (
             before[end] - before[first] for before in (self._forward_s, self._backward_s)
         )
-        breaks_per_s, break_loss = self._breaks(slots, parameters)
+        breaks_per_s, break_loss = self.breaks_of(slots, parameters)
         overhead_s = self._setting.pass_overhead_s
         return StageCost(
             shares=shares,
@@ -173,15 +182,6 @@ class StageCosts:
             breaks_per_s=breaks_per_s,
             break_loss=break_loss,
         )
-
-    def _breaks(self, slots: tuple[int, ...], parameters: int) -> tuple[float, float]:
-        """How many are expected in a second, and what they lose of it; the state of several slots stays."""
-        setting = self._setting
-        breaks_per_s = sum(1 / setting.slots[slot].interruption_s for slot in slots)
-        lost_s = setting.regroup_s
-        if len(slots) == 1:
-            lost_s += setting.snapshot_s / 2 + self._fetch_s(slots[0], parameters * setting.state_bytes)
-        return breaks_per_s, breaks_per_s * lost_s
 
     def _fetch_s(self, slot: int, state_bytes: float) -> float:
         """To where this slot is, by the slowest way there: who replaces it may sit anywhere."""

@@ -6,7 +6,7 @@ process of its own, since it needs torch and runs the task's code.
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -65,6 +65,7 @@ def _described(task: Task, model: nn.Module, here: Nest) -> list[dict[str, str |
     found: list[dict[str, str | float]] = []
     # A single sample has no deviation to normalise by.
     layers, _ = chain_of(model.eval())
+    tied = _tied_layers([layer.module for layer in layers])
     for number, layer in enumerate(layers):
         if not isinstance(here, Tensor):
             what = f"Layer {number} of the model of {type(task).__name__} gets {form_of(here)}"
@@ -72,7 +73,7 @@ def _described(task: Task, model: nn.Module, here: Nest) -> list[dict[str, str |
                 f"{what}, and a pipeline hands a single tensor on.", reason="MODEL_NOT_DIVISIBLE"
             )
         here, described = _passed(layer, here)
-        found.append(described)
+        found.append({**described, "is_tied": number in tied})
     return found
 
 
@@ -97,6 +98,15 @@ def _passed(layer: Layer, entered: Tensor) -> tuple[Tensor, dict[str, str | floa
         "kept_bytes": _bytes(kept.values(), layer.module),
         "is_narrow": is_narrow_layer(layer.module),
     }
+
+
+def _tied_layers(modules: Sequence[nn.Module]) -> set[int]:
+    """The numbers of those that have tensors in common with others."""
+    having: dict[int, set[int]] = {}
+    for number, module in enumerate(modules):
+        for tensor in [*module.parameters(), *module.buffers()]:
+            having.setdefault(id(tensor), set()).add(number)
+    return {number for numbers in having.values() if len(numbers) > 1 for number in numbers}
 
 
 def is_narrow_layer(module: nn.Module) -> bool:

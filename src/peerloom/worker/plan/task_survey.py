@@ -81,6 +81,7 @@ def _part(first: int, layers: Sequence[dict[str, str | float]]) -> ModelPart:
         output_bytes=float(layers[-1]["output_bytes"]),
         kept_bytes=total("kept_bytes"),
         is_narrow=any(each["is_narrow"] for each in layers),
+        is_tied=any(each["is_tied"] for each in layers),
     )
 
 
