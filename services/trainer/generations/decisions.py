@@ -202,7 +202,7 @@ def _again(checkpoint_step: int | None, begun_anew: int, lacks_room: bool) -> Fo
     if lacks_room:  # its user has to know: no node that it was tried on can hold it
         return Fail(
             "none of its nodes can do this job; where they lack memory, lend more (--memory-limit-bytes), or "
-            "divide the model among workers (--plan auto)"
+            "divide the model among workers (--plan auto); where their disks are full, make room"
         )
     if begun_anew < MOST_BEGUN_ANEW:
         return Form((), 0, 0, "begin anew: all who had the state are lost, and there is no checkpoint yet")

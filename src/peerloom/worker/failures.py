@@ -15,6 +15,8 @@ _WORDS = (
     "Cannot allocate memory",
     "can't start new thread",
 )
+# Of the system, also where a library that isn't Python passes its words on.
+_FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 
 
 class UnfitSlotError(Exception):
@@ -22,9 +24,9 @@ class UnfitSlotError(Exception):
 
 
 def failure_of(error: Exception) -> WorkerFailed:
-    """What a worker that can't go on tells the trainer. Another slot may have the memory it lacks."""
-    if why := why_too_little(error):
-        return WorkerFailed(reason=f"its slot has too little memory for this job: {why}")
+    """What a worker that can't go on tells the trainer. Another slot may have the room it lacks."""
+    if why := why_unfit(error):
+        return WorkerFailed(reason=why)
     if isinstance(error, UnfitSlotError):
         return WorkerFailed(reason=str(error))
     if isinstance(error, PeerloomError):
@@ -32,17 +34,23 @@ def failure_of(error: Exception) -> WorkerFailed:
     return WorkerFailed(reason=f"the task failed: {type(error).__name__}: {error}", is_permanent=True)
 
 
-def why_too_little(error: BaseException) -> str:
-    """What the error, or one that it came of, says of memory, on one line; "": nothing."""
+def why_unfit(error: BaseException) -> str:
+    """What the error, or one that it came of, says of this slot's memory or disk, a line; "": nothing."""
     seen: BaseException | None = error
     while seen is not None:
-        if any(words in str(seen) for words in _WORDS):
-            asked = re.search(r"allocate (\d+) bytes", str(seen))
-            return f"there are no {int(asked[1]):,} bytes more" if asked else _first_line(seen)
-        if isinstance(seen, MemoryError | torch.OutOfMemoryError):
-            return _first_line(seen)
+        if why := _why_too_little(seen):
+            return f"its slot has too little memory for this job: {why}"
+        if any(words in str(seen) for words in _FULL_WORDS):
+            return f"its disk has too little room for this job: {_first_line(seen)}"
         seen = seen.__cause__
     return ""
+
+
+def _why_too_little(error: BaseException) -> str:
+    if any(words in str(error) for words in _WORDS):
+        asked = re.search(r"allocate (\d+) bytes", str(error))
+        return f"there are no {int(asked[1]):,} bytes more" if asked else _first_line(error)
+    return _first_line(error) if isinstance(error, MemoryError | torch.OutOfMemoryError) else ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
-from peerloom.worker.failures import why_too_little
+from peerloom.worker.failures import why_unfit
 from peerloom.worker.group.breaking import is_collective_failure, open_sockets, shut_down
 from peerloom.worker.group.followed import FollowedGroup
 from peerloom.worker.group.meeting import CONNECTED, PeerMeeting, measure_bytes_per_s
@@ -206,7 +206,7 @@ class Group:
 
     def broken(self, error: Exception) -> GenerationBrokenError:
         """What a failed collective means for this generation. Raises `error` if it is want of memory."""
-        if why_too_little(error):
+        if why_unfit(error):
             raise error
         return GenerationBrokenError(self._broken or str(error).splitlines()[0][:300])
 
