@@ -2,7 +2,7 @@
 
 Each part runs alone: PARTS="kill freeze". A recovery's time is from the signal (or the cut) to the next step
 that was committed without the victim, on the clock of this machine; `join` tells what a newcomer costs, and
-`leaks` what stays behind. `patience` runs only when it is named.
+`leaks` what stays behind. `patience` and `methods` run only when they are named.
 """
 
 import importlib
@@ -13,11 +13,11 @@ if TYPE_CHECKING:  # rivals' workers import this package too, where there is not
     from benchmarks.measure import Measurement
 
 PARTS = ("kill", "restarted", "join", "freeze", "cut", "throughput", "leaks", "rivals")
-ALONE = ("patience",)
+ALONE = ("patience", "methods")
 
 
 def chosen_parts() -> tuple[str, ...]:
-    """What PARTS names, all but `patience` when it is empty. Raises SystemExit for an unknown name."""
+    """What PARTS names, all but those of ALONE when it is empty. Raises SystemExit for an unknown name."""
     chosen = tuple(os.environ.get("PARTS", "").split()) or PARTS
     unknown = sorted(set(chosen) - set(PARTS + ALONE))
     if unknown:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovery.follow TASK BACKEND`: hands in the job, tells its events as lines of JSON.
+"""`python -m benchmarks.recovery.follow TASK BACKEND [SYNC]`: hands in the job, tells its events as JSON.
 
 A process of its own, because on a testbed only those inside the emulated network reach the trainer. The
 job is cancelled when standard input ends.
@@ -21,8 +21,8 @@ TASKS = "benchmarks.recovery.small_task"
 
 def main() -> None:
     with Client(os.environ["PEERLOOM_ADDRESS"], patience_s=60) as client:
-        task, backend = f"{TASKS}:{sys.argv[1]}", cast("Backend", sys.argv[2])
-        job = client.train(task, requests=WORKERS, max_workers=WORKERS, backend=backend)
+        task, backend, sync = f"{TASKS}:{sys.argv[1]}", cast("Backend", sys.argv[2]), "".join(sys.argv[3:])
+        job = client.train(task, requests=WORKERS, max_workers=WORKERS, backend=backend, sync=sync)
 
         def end() -> None:
             sys.stdin.read()

@@ -21,7 +21,8 @@ from peerloom.embedded import Embedded
 
 LIMIT_S = 120.0
 SETTLE_S = 1.5  # of undisturbed training in full strength before the next fault
-FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")  # and a class of small_task, and a backend
+# And a class of small_task, a backend, and perhaps how steps are synchronised.
+FOLLOW = (sys.executable, "-m", "benchmarks.recovery.follow")
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,9 @@ def environment(address: str = "") -> dict[str, str]:
 
 
 @contextmanager
-def running_system(task: str = "Small", backend: str = "gloo") -> Iterator[tuple[RunningJob, Embedded]]:
+def running_system(
+    task: str = "Small", backend: str = "gloo", sync: str = ""
+) -> Iterator[tuple[RunningJob, Embedded]]:
     """A fresh system of five nodes with a slot each on loopback, and its job, training in full strength."""
     environment()
     with (
@@ -161,7 +164,7 @@ def running_system(task: str = "Small", backend: str = "gloo") -> Iterator[tuple
         Embedded(Path(state), slots=(1,) * WORKERS, log_level="info") as system,
     ):
         following = subprocess.Popen(
-            [*FOLLOW, task, backend],
+            [*FOLLOW, task, backend, sync],
             cwd=ROOT,
             env=environment(system.address),
             stdin=subprocess.PIPE,
@@ -175,7 +178,7 @@ def running_system(task: str = "Small", backend: str = "gloo") -> Iterator[tuple
 
 
 @contextmanager
-def running_job(task: str = "Small", backend: str = "gloo") -> Iterator[RunningJob]:
+def running_job(task: str = "Small", backend: str = "gloo", sync: str = "") -> Iterator[RunningJob]:
     """The job of a fresh system, for those who don't touch the coordinators."""
-    with running_system(task, backend) as (running, _):
+    with running_system(task, backend, sync) as (running, _):
         yield running
