@@ -38,7 +38,7 @@ lint: $(READY)
 
 types: $(READY)
 	@$(BIN)/mypy
-	@$(BIN)/mypy tests/gpu # which hardly a machine runs
+	@$(BIN)/mypy tests/gpu benchmarks # which CI runs little of, or nothing
 
 $(PROTOC): protos/requirements.txt
 	@$(PYTHON) -m venv --clear $(@D)

@@ -15,8 +15,7 @@ import psutil
 from benchmarks.processes import Running, running
 from peerloom.artifacts.transfer import put_file
 from peerloom.errors import PeerloomError
-from peerloom.kit.channel import Peer
-from peerloom.kit.dialing import Dialer
+from peerloom.kit.dialing import ArtifactPeer, Dialer
 from peerloom.v1.artifact_pb2 import (
     Artifact,
     ArtifactHolder,
@@ -46,7 +45,7 @@ class Swarm:
         started = running("peerloom.services.node_agent", *arguments, *quiet, *flags, core=core)
         self.agents[name] = self.stack.enter_context(started)
 
-    def peer(self, name: str) -> Peer:
+    def peer(self, name: str) -> ArtifactPeer:
         """An agent's artifact service."""
         return Dialer().artifacts(self.agents[name].address)
 

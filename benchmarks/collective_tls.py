@@ -41,7 +41,7 @@ class Pair:
     def form(self) -> float:
         """Seconds until a group of both stands."""
         self._generation += 1
-        return max(self._ask_all([{"join": [self._generation, rank, 2]} for rank in (0, 1)]))
+        return float(max(self._ask_all([{"join": [self._generation, rank, 2]} for rank in (0, 1)])))
 
     def steps(self, count: int, compute_s: float, size_bytes: int) -> tuple[float, float]:
         """Seconds of the median step, and of a processor, on the member that needs more of them."""
@@ -50,12 +50,12 @@ class Pair:
 
     def broadcasts(self, count: int, size_bytes: int) -> float:
         """Seconds of a processor that one takes, on the member that needs more of them."""
-        return max(self._ask_all([{"broadcasts": [count, size_bytes]}] * 2))
+        return float(max(self._ask_all([{"broadcasts": [count, size_bytes]}] * 2)))
 
     def break_off(self) -> float:
         """Seconds from the word to the free training thread, on the slower member; the group is gone then."""
         self._ask_all([{"wait": LARGE_BYTES}] * 2)
-        return max(self._ask_all([{"break": True}] * 2))
+        return float(max(self._ask_all([{"break": True}] * 2)))
 
     def close(self) -> None:
         """Ends both."""
@@ -97,7 +97,8 @@ def identities_in(folder: Path) -> list[str]:
 
 def run(quick: bool) -> list[Measurement]:
     rounds, count = (2, 5) if quick else (10, 40)
-    step, large, one_way, forming, breaking = ([[], []] for _ in range(5))
+    samples: list[list[list[float]]] = [[[], []] for _ in range(5)]
+    step, large, one_way, forming, breaking = samples
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pairs = []

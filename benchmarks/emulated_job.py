@@ -23,7 +23,7 @@ def job_ms(client: Client, asked: dict[str, Any]) -> float:
     settings, warm_up = asked["settings"], asked["warm_up"]
     job = client.train("emulated", epochs=1, arguments=asked["arguments"], backend="gloo", **settings)
     committed = committed_steps(job)
-    batches = sum(one.samples for one in committed[warm_up:]) / settings["batch_size"]
+    batches: float = sum(one.samples for one in committed[warm_up:]) / settings["batch_size"]
     return 1000 * seconds_between(committed[warm_up - 1], committed[-1]) / batches
 
 

@@ -54,7 +54,7 @@ class _Beater:
 
     async def beat_once(self) -> None:
         await self.stream.write(self.beat)
-        if await self.stream.read() is aio.EOF:
+        if await self.stream.read() is aio.EOF:  # type: ignore[attr-defined]  # left out of grpc's stubs
             raise SystemExit("the server ended a heartbeat stream")
 
 
@@ -108,14 +108,14 @@ async def _beaters(address: str, load: Load) -> AsyncIterator[tuple[list[_Beater
         stub, begin_s = RegistryServiceStub(channels[0]), time.perf_counter()
         beats = await _in_batches([_register(stub, number) for number in range(load.nodes)])
         registrations_per_s = load.nodes / (time.perf_counter() - begin_s)
-        open_streams = [channel.stream_stream(HEARTBEAT) for channel in channels]
+        open_streams = [channel.stream_stream(HEARTBEAT, None, None) for channel in channels]
         # gRPC turns calls away when thousands wait to be taken, so the streams are opened in batches too.
         beaters = await _in_batches([_open(open_streams[n % len(channels)], b) for n, b in enumerate(beats)])
         yield beaters, registrations_per_s
         for beater in beaters:
             beater.stream.cancel()
     finally:
-        await asyncio.gather(*(channel.close() for channel in channels))
+        await asyncio.gather(*(channel.close(None) for channel in channels))
 
 
 async def _open(open_stream: Any, beat: bytes) -> _Beater:

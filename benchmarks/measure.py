@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from benchmarks.intervals import Interval, figure_of, interval_of, ratio_interval_of
 
 T = TypeVar("T")
+U = TypeVar("U")
 ROOT = Path(__file__).parents[1]
 MET, OPEN, MISSED = "met", "open", "missed"
 
@@ -120,7 +121,7 @@ def let_nodes_import() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
 
 
-def alternate(rounds: int, ours: Callable[[], T], rival: Callable[[], T]) -> tuple[list[T], list[T]]:
+def alternate(rounds: int, ours: Callable[[], T], rival: Callable[[], U]) -> tuple[list[T], list[U]]:
     """A B A B: both sides meet the same machine, warm or cold, quiet or busy."""
     pairs = [(ours(), rival()) for _ in range(rounds)]
     return [a for a, _ in pairs], [b for _, b in pairs]

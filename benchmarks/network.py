@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -134,7 +135,7 @@ def _unshape(testbed: Testbed) -> None:
     places = [(testbed.names.host(host.name), "eth0") for host in testbed.plan.all_hosts]
     places += [(testbed.names.lab, f"port{host.node}") for host in testbed.plan.all_hosts]
     for space, interface in places:
-        with_netlink(space, lambda netlink, name=interface: unshape(netlink, name))
+        with_netlink(space, partial(unshape, interface=interface))
 
 
 def _round_trip_ms(testbed: Testbed) -> float:
@@ -164,7 +165,8 @@ def _ring(testbed: Testbed, seconds: float) -> float:
         for server in servers:
             server.terminate()
             server.wait()
-    return sum(json.loads(output)["end"]["sum_received"]["bits_per_second"] for output in outputs)
+    sums = (json.loads(output)["end"]["sum_received"] for output in outputs)
+    return sum(float(one["bits_per_second"]) for one in sums)
 
 
 def _wait_for_server(testbed: Testbed, host: str) -> None:

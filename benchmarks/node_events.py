@@ -59,7 +59,8 @@ class LogServicer(RegistryServiceServicer):
 async def main() -> None:
     server, stopping = aio.server(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
-    add_RegistryServiceServicer_to_server(LogServicer(int(sys.argv[1]), stopping), server)
+    servicer = LogServicer(int(sys.argv[1]), stopping)  # type: ignore[abstract]  # two methods will do
+    add_RegistryServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"address=127.0.0.1:{port}", flush=True)

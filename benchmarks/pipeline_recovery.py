@@ -70,8 +70,15 @@ def _arguments(steps: int) -> dict[str, str]:
 
 def _kills(client: Client, count: int) -> tuple[list[float], list[float], list[float]]:
     """Seconds to the next step after each kill, how many steps it made again, and the last step before it."""
-    settings = {"requests": STAGES + 1, "max_workers": STAGES + 1, "batch_size": BATCH, "plan": PLAN}
-    job = client.train("emulated", epochs=10_000, arguments=_arguments(50), **settings)
+    job = client.train(
+        "emulated",
+        epochs=10_000,
+        arguments=_arguments(50),
+        requests=STAGES + 1,
+        max_workers=STAGES + 1,
+        batch_size=BATCH,
+        plan=PLAN,
+    )
     times: list[float] = []
     lost_steps: list[float] = []
     steps_s: list[float] = []

@@ -33,6 +33,7 @@ def main() -> None:
     stage = PipelineStage(own, rank, world, torch.device("cpu"))
     schedule = SCHEDULES[asked["order"]](stage, asked["micro_batches"], loss_fn=functional.cross_entropy)
     optimiser = task.optimiser(own.parameters(), task.learning_rate)
+    assert isinstance(optimiser, torch.optim.Optimizer)  # this task has one
     train, _ = task.data()
     steps, began_s = task.samples // asked["batch"], 0.0
     for step in range(steps):

@@ -68,13 +68,16 @@ def _first_step_ms(grant: Grant | None, parent: CgroupParent | None) -> float:
 def _make_first_step() -> None:
     import torch
 
-    from peerloom.worker.task import load_task
+    from peerloom.worker.task import Split, load_task
 
     task = load_task("digits", {})
     model, (train, _) = task.model(), task.data()
     optimiser = task.optimiser(model.parameters(), 0.1)
+    assert isinstance(optimiser, torch.optim.Optimizer)  # this task has one
+    assert isinstance(train, Split)
     inputs, targets = task.batch(train, torch.arange(32))
-    task.loss(model(inputs), targets).mean().backward()
+    loss = task.loss(model(inputs), targets).mean()
+    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     optimiser.step()
 
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import grpc
 import numpy as np
@@ -19,8 +20,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from benchmarks.measure import Goal, Measurement, alternate, measurement, percentile
 from benchmarks.node_events import node_at
 from benchmarks.processes import Running, pinned, profiled, running
-from peerloom.kit.channel import Peer
-from peerloom.kit.dialing import Dialer
+from peerloom.kit.dialing import Dialer, SelectorPeer
 from peerloom.services.selector.catalog.columns import NodeColumns
 from peerloom.services.selector.catalog.entries import CatalogEntry
 from peerloom.services.selector.choosing.choice import choose
@@ -150,7 +150,7 @@ def _by_rpc(address: str, calls: int) -> list[float]:
     return asyncio.run(call_each())
 
 
-async def _timed(selector: Peer) -> float:
+async def _timed(selector: SelectorPeer) -> float:
     begin_s = time.perf_counter()
     answer = await selector.call(selector.stub.SelectNodes, _WISH)
     elapsed_s = time.perf_counter() - begin_s
@@ -181,7 +181,7 @@ def _in_process(nodes: int, calls: int) -> list[float]:
 
 def _by_sorting(nodes: int, calls: int) -> list[float]:
     chance = random.Random(7)
-    known = [
+    known: list[dict[str, Any]] = [
         {"name": f"node-{number}", "slots": 1 + number % 4, "alive": True, "belief": chance.gauss(0, 1)}
         for number in range(nodes)
     ]

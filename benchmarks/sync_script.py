@@ -24,6 +24,7 @@ def main() -> None:
     torch.manual_seed(1)
     model = DistributedDataParallel(task.model(), gradient_as_bucket_view=True)
     optimiser = task.optimiser(model.parameters(), task.learning_rate)
+    assert isinstance(optimiser, torch.optim.Optimizer)  # this task has one
     train, _ = task.data()
     began_s = 0.0
     for step in range(task.samples // world):
@@ -31,7 +32,8 @@ def main() -> None:
             began_s = time.perf_counter()
         own = torch.tensor([step * world + rank])
         inputs, targets = task.batch(train, own)
-        functional.cross_entropy(model(inputs), targets).backward()
+        loss = functional.cross_entropy(model(inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
         optimiser.zero_grad()
     dist.barrier()

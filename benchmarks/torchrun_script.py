@@ -38,7 +38,7 @@ def main(steps: int, warm_up: int, name: str) -> None:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             logits = model(inputs[indices].to(device))
             loss = functional.cross_entropy(logits, targets[indices].to(device))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
         optimiser.zero_grad()
         if step == 0 and rank == 0:

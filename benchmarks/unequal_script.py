@@ -46,7 +46,7 @@ def main(steps: int, warm_up: int, groups: Sequence[Path]) -> None:
         indices = torch.arange(step * batch + rank, (step + 1) * batch, world) % len(inputs)
         time.sleep(wait_s * len(indices))
         loss = functional.cross_entropy(model(inputs[indices]), targets[indices])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
         optimiser.zero_grad()
     if rank == 0:

@@ -116,8 +116,8 @@ class Namespaces(Place):
 def on_loopback(arguments: Sequence[str], registry: str) -> "subprocess.Popen[str]":
     """Starts a Python module that finds the registry there, with pipes for what it reads and writes."""
     environment = {**os.environ, "PEERLOOM_ADDRESS": registry}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen(_python(arguments), env=environment, text=True, **pipes)
+    command, pipe = _python(arguments), subprocess.PIPE
+    return subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
 
 
 def _python(arguments: Sequence[str]) -> list[str]:

@@ -56,13 +56,14 @@ class Parts:
 
     def addresses(self) -> set[tuple[str, int]]:
         """Where the system listens on this machine's own interfaces."""
-        found = set()
+        found: set[tuple[str, int]] = set()
         for process in self.processes():
             try:
                 connections = process.net_connections("tcp")
             except psutil.Error:
                 continue
-            found |= {tuple(one.laddr) for one in connections if one.status == psutil.CONN_LISTEN}
+            listening = [one.laddr for one in connections if one.status == psutil.CONN_LISTEN]
+            found |= {(address[0], address[1]) for address in listening if address}
         return found
 
 

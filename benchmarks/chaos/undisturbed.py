@@ -8,6 +8,7 @@ from peerloom.worker.balance import Balance
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.loop import train_generation
+from peerloom.worker.store_entries import StoreEntries
 from peerloom.worker.task import load_task
 from peerloom.worker.training import Training
 
@@ -30,7 +31,8 @@ def losses_of(task_name: str, epochs: int, learning_rate: float, seed: int) -> l
             losses.append(progress.loss)
 
     device = torch.device("cpu")
-    alone = Group(ConfigureGeneration(world_size=1), device, "127.0.0.1:0")
+    entries = StoreEntries(0, lambda entry: None)
+    alone = Group(ConfigureGeneration(world_size=1), device, entries)
     training = Training(task, spec, device)
     members, balance = Joining(alone, training.state), Balance([1], is_fixed=True)
     train_generation(

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ async def main() -> None:
             await _timed("trainer", client.jobs)
             if newest:
                 model = newest[-1]
-                await _timed("inference", lambda model=model: client.infer(model, image), model)
+                await _timed("inference", partial(client.infer, model, image), model)
             await asyncio.sleep(PAUSE_S)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS, check_order
-from peerloom.kit.plan_model.placed_plan import PLAN_KINDS, PlacedPlan
+from peerloom.kit.plan_model.placed_plan import PLAN_KINDS, SHARDED, PlacedPlan
 from peerloom.kit.plan_model.plan_neighbours import neighbours
 from peerloom.kit.plan_model.plan_seeds import seed_plans
 from peerloom.kit.plan_model.plan_setting import PlanSetting
@@ -80,7 +80,8 @@ class _Search:
         self._best: PlanPrediction | None = None
 
     def choice(self, most_listed: int) -> PlanChoice:
-        listed = list(islice(all_plans(self._setting, self._orders), most_listed + 1))
+        every_one = all_plans(self._setting, self._orders) if {*self._kinds} - {SHARDED} else ()
+        listed = list(islice(every_one, most_listed + 1))
         is_whole = len(listed) <= most_listed
         shards = self._evaluate_all(shard_plans(self._setting))
         if is_whole:
