@@ -106,7 +106,7 @@ def test_shards_are_taken_where_stages_would_be_uneven(
     assert taken is not None
     # Its shadows could only be on the same machine.
     assert taken.plan in ("sharded=3:,shadow=off", "sharded=4:,shadow=off"), taken.reason
-    assert "and the best pipeline of" in taken.reason
+    assert "the best pipeline would make steps of" in taken.reason
     assert taken.predicted is not None
     assert len(taken.predicted.stages) == 2
     assert {worker.stage.number for worker in status.workers if worker.stage is not None} == {0, 1}

@@ -66,7 +66,7 @@ class Form:
 
     Of them `newcomers`, the last ones, lack the state that counts. `beside`: they meet beside the training of
     the current one. `sync` takes the place of the method in use, if any. `state_sources` are those of `GoOn`.
-    `stage_shares` and `stage_rooms` are those of a `Division`.
+    `stage_shares` and `stage_rooms` are those of a `StageDivision`.
     """
 
     worker_ids: tuple[str, ...]

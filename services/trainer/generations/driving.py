@@ -160,8 +160,9 @@ class GenerationDriver:
         plan = plan_in_use(job)
         ranks = plan.ranks
         # A plan that was chosen says itself where its stages begin.
-        is_cut = self._planner.has_a_say
-        division = StageDivision() if is_cut else division_of(job, worker_ids, plan, self._pool.slots)
+        division = StageDivision()
+        if not self._planner.has_a_say:
+            division = division_of(job, worker_ids, plan, self._pool.slots)
         states = newest_states([self._pool.held_by(worker_id) for worker_id in worker_ids], ranks, newest)
         if isinstance(states, GoOn) and len(stage_starts(job)) != ranks.stages:
             states = GoBack("a worker was lost before it said which layers its stage has")

@@ -34,8 +34,9 @@ _NONE = GoBack("")
 
 @dataclass(frozen=True)
 class StageDivision:
-    """How much of the model's cost each stage should have, in comparison; empty: as much for each worker.
+    """How a model is to be divided.
 
+    `shares` say how much of its cost each stage should have, in comparison; empty: as much for each worker.
     `rooms` are the bytes of memory that each stage's slots have; empty: not known.
     """
 
@@ -49,7 +50,7 @@ _EVEN = StageDivision()
 def division_of(
     job: Job, worker_ids: Sequence[str], plan: ParallelPlan, slots: SlotMeasures
 ) -> StageDivision:
-    """By what workers, in the order of their ranks, told of their slots.
+    """How a model is divided by what workers, in the order of their ranks, told of their slots.
 
     Stages are as large as their slots are fast, and have room. In shards each worker computes all layers, and
     holds as many as it has room for.
@@ -60,7 +61,7 @@ def division_of(
     }
     rooms = slots.rooms(worker_ids, nodes, lent)
     if plan.is_sharded:
-        seconds = {worker_id: 1 / room for worker_id, room in rooms.items() if room}
+        seconds = {worker_id: 1 / max(1.0, room) for worker_id, room in rooms.items()}
         return StageDivision(tuple(shares_of_stages(stage_shares(worker_ids, seconds), plan.ranks)))
     shares = shares_of_stages(stage_shares(worker_ids, slots.speeds()), plan.ranks)
     if len(rooms) < len(worker_ids):

@@ -188,7 +188,7 @@ def why_taken(found: PlanPrediction, options: PlanOptions, setting: PlanSetting)
         others = f"plan {DATA} would make steps of {shown_s(options.data.step_s)}"
     other = options.shards if found is options.pipeline else options.pipeline
     if other is not None:
-        others += f", and the best {_word_of(other)} of {shown_s(other.step_s)}"
+        others += f"; the best {_word_of(other)} would make steps of {shown_s(other.step_s)}"
     return f"{others}; {told}{wide}{waits}"
 
 

@@ -139,8 +139,8 @@ def test_shards_are_taken_where_stages_would_idle_and_the_line_is_fast() -> None
     plan = p.job_plan(best, setting, parts)
     assert str(plan) == "sharded=8:,shadow=off", "who could keep them is on the same node"
     assert p.why_taken(best, found, setting).startswith(
-        "plan data doesn't fit: layers 0 to 6 would need 112 MB on n, 12.2 MB more than it has, and the best "
-        "pipeline of "
+        "plan data doesn't fit: layers 0 to 6 would need 112 MB on n, 12.2 MB more than it has; the best "
+        "pipeline would make steps of 4"
     )
     told = p.message_of(best, setting, parts)
     assert [(one.first_layer, one.last_layer) for one in told.stages] == [(0, 7), (8, 13)]
