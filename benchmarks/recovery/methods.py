@@ -14,15 +14,16 @@ METHODS = (
     *("bsp-a2a", "bsp-ps", "wfbp-ps", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a"),
     *("topology=doubling", "codec=int4", "codec=powersgd:2", "local-sgd", "diloco", "ssp:2", "asp"),
 )
+WHAT = "from SIGKILL of a worker to the survivors' next committed step"
 
 
 def run(quick: bool) -> list[Measurement]:
-    """A fresh system for each method."""
-    measured: list[Measurement] = []
+    """A fresh system for each method; then all kills together."""
+    measured, every = list[Measurement](), list[float]()
     for method in METHODS:
         print(f"   {method}", flush=True)
         with running_job(sync=method) as running:
-            times = recovery_times(running, 2 if quick else 50, signal_worker(signal.SIGKILL))
-        what = f"{method}: from SIGKILL of a worker to the survivors' next committed step"
-        measured += told(what, times, None, 0.25)
-    return measured
+            times = recovery_times(running, 2 if quick else 20, signal_worker(signal.SIGKILL))
+        measured += told(f"{method}: {WHAT}", times, None, 0.25)
+        every += times
+    return [*told(f"all {len(METHODS)} methods: {WHAT}", every, None, 0.25), *measured]
