@@ -52,7 +52,7 @@ class ProgressReports:
     def set_reporting(self, reports: bool) -> None:
         """Whether this worker is the one that reports: what isn't stored yet, and its next step at once."""
         with self._lock:
-            self._reports = reports
+            self._reports, self._is_due = reports, False  # what was gathered goes with the rest
         if reports:
             self._told_s = -math.inf
             self._soon(self._tell_all)

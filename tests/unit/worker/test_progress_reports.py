@@ -79,6 +79,9 @@ def test_who_begins_to_report_tells_all_that_is_not_stored() -> None:
 def test_the_first_step_of_each_generation_is_told_at_once() -> None:
     told = told_after((0.0, reporting), (0.1, step(1)), (0.15, reporting), (0.2, step(2)))
     assert told == [(0.1, "1"), (0.15, "1"), (0.2, "2")]
+    # Step 2 was to wait until 0.3.
+    told = told_after((0.0, reporting), *steps(1, 2, 0.02, 0.1), (0.15, reporting), *steps(3, 4, 0.02, 0.2))
+    assert told == [(0.1, "1"), (0.15, "1 2"), (0.2, "3"), (0.3, "4")]
 
 
 def test_who_does_not_report_tells_what_is_not_stored_when_it_must() -> None:
