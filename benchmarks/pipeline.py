@@ -3,7 +3,8 @@
 Run by `make bench-pipeline`, as root with ns-3. Two stages on loopback, and four behind ns-3's links of
 medium wan. Parameters, activations, gradients, optimiser and traffic are real; computing is emulated (the
 task "emulated"): it is waited for, since two cores can't compute for four nodes at once. The ideal is the
-step of one worker, which has it all, by the number of stages: nobody waits there.
+step of one worker, which has it all, by the number of stages: nobody waits there. It is told twice: with the
+batch as a whole, and with the pipeline's micro-batches, as each wait takes somewhat longer than it is to.
 """
 
 import json
@@ -32,6 +33,7 @@ from peerloom.worker.tasks.emulated import FORWARD_PART
 
 ORDERS = (ONE_F_ONE_B, GPIPE)
 IDEAL, PREDICTED = "one worker's step, by the number of stages", "the prediction"
+PIECED = "one worker's step in the same micro-batches, by the number of stages"
 WIDTH, LAYERS, MICRO_BATCHES, WARM_UP = 256, 8, 8, 2
 _LIMIT_S = 600.0
 
@@ -102,7 +104,8 @@ def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
                 taken[plan].append(job_ms(client, _job(cell, plan, cell.stages, steps)))
             for order in ORDERS:
                 taken[_torch(order)].append(_local_script_ms(cell, _script(cell, order, steps)))
-            taken[IDEAL].append(job_ms(client, _job(cell, "data", 1, steps)) / cell.stages)
+            for ideal, job in _alone(cell, steps).items():
+                taken[ideal].append(job_ms(client, job) / cell.stages)
     return _compared(cell, taken)
 
 
@@ -127,7 +130,8 @@ def _over_wan(rounds: int, steps: int) -> list[Measurement]:
                 taken[_torch(order)].append(
                     testbed_script_ms(testbed, "pipeline_script", _script(cell, order, steps))
                 )
-            taken[IDEAL].append(testbed_job_ms(testbed, _job(cell, "data", 1, steps)) / cell.stages)
+            for ideal, job in _alone(cell, steps).items():
+                taken[ideal].append(testbed_job_ms(testbed, job) / cell.stages)
     return _compared(cell, taken)
 
 
@@ -143,7 +147,7 @@ def _unshadowed(cell: Cell) -> list[str]:
 
 
 def _empty(cell: Cell, plans: list[str]) -> dict[str, list[float]]:
-    return {name: [] for name in (*plans, *map(_torch, ORDERS), IDEAL)}
+    return {name: [] for name in (*plans, *map(_torch, ORDERS), IDEAL, PIECED)}
 
 
 def _torch(order: str) -> str:
@@ -164,6 +168,13 @@ def _job(cell: Cell, plan: str, workers: int, steps: int) -> dict[str, object]:
     if workers == 1:
         settings |= {"max_workers": 1}
     return {"settings": settings, "arguments": _arguments(cell, steps), "warm_up": WARM_UP}
+
+
+def _alone(cell: Cell, steps: int) -> dict[str, dict[str, object]]:
+    """The jobs of one worker, by what they are the ideal of."""
+    whole, pieced = (_job(cell, "data", 1, steps) for _ in range(2))
+    pieced["arguments"] = {**_arguments(cell, steps), "micro_batch": str(cell.samples)}
+    return {IDEAL: whole, PIECED: pieced}
 
 
 def _script(cell: Cell, order: str, steps: int) -> dict[str, object]:
@@ -193,13 +204,14 @@ def _local_script_ms(cell: Cell, asked: dict[str, object]) -> float:
 
 def _compared(cell: Cell, taken: dict[str, list[float]]) -> list[Measurement]:
     best = min((_torch(order) for order in ORDERS), key=lambda name: sum(taken[name]))
-    ideal, found = taken[IDEAL], []
+    ideal, found = taken[IDEAL], list[Measurement]()
     for plan, ours in taken.items():
-        if plan not in (IDEAL, *map(_torch, ORDERS)):
+        if plan not in (IDEAL, PIECED, *map(_torch, ORDERS)):
             exact = "activations" not in plan
             goal = cell.beside_torch if exact else None
             found.append(_of(cell, plan, ours, best, taken[best], goal))
-            found.append(_of(cell, plan, ours, IDEAL, ideal, cell.of_ideal if exact else None))
+            for name in (IDEAL, PIECED):
+                found.append(_of(cell, plan, ours, name, taken[name], cell.of_ideal if exact else None))
             if exact:
                 found.append(_of(cell, plan, ours, PREDICTED, [_predicted_ms(cell, plan)] * len(ours), None))
     for order in ORDERS:

@@ -49,6 +49,7 @@ def test_the_model_has_about_as_many_parameters_as_it_was_asked_for() -> None:
         sum(one.numel() for one in Emulated(parameters=asked, layers="10").model().parameters())
         for asked in ("6000", "1000000")
     ]
+    assert (Emulated().micro_batch, Emulated(micro_batch="16").micro_batch) == (None, 16)
     # Ten layers of 24 x 24 + 24 and one of 24 x 10 + 10; of 316 x 316 + 316 and 316 x 10 + 10.
     assert counts == [6_250, 1_004_890]
 
@@ -63,6 +64,7 @@ def test_the_model_has_about_as_many_parameters_as_it_was_asked_for() -> None:
         ({"sample_ms": "soon"}, "sample_ms is 'soon'"),
         ({"samples": "1e3"}, "samples is '1e3'"),
         ({"step_ms": "-1"}, "step_ms is '-1'"),
+        ({"micro_batch": "0"}, "micro_batch is '0'"),
         ({"like": "resnet"}, "like is 'resnet', but must be one of mnist, cifar10"),
         ({"like": "mnist", "layers": "3"}, "like=mnist says which layers"),
     ],

@@ -101,6 +101,7 @@ BUILT_IN: Mapping[str, TaskEntry] = {
                 "samples": "Samples of an epoch, 512 unless given.",
                 "like": "mnist or cifar10: the layers of that task's network, in place of the two above.",
                 "step_ms": "Milliseconds that a step takes beside its samples; none unless given.",
+                "micro_batch": "The most samples that are computed at once; all of a worker's unless given.",
             },
         ),
     )

@@ -31,7 +31,8 @@ class Emulated(Task):
 
     With `like` the layers are those of another task's network instead, each convolution at one position. A
     sample takes `sample_ms` milliseconds of a forward and a backward pass, spread over the layers by their
-    operations, and a step `step_ms` beside its samples, spread evenly; `samples` are an epoch's. Of a dense
+    operations, and a step `step_ms` beside its samples, spread evenly; `samples` are an epoch's. At most
+    `micro_batch` samples are computed at once, so that a wait is as long as in a pipeline. Of a dense
     layer a device does 6 operations a parameter and sample, so one that does R operations a second takes
     6 * parameters / R seconds a sample.
     """
@@ -48,6 +49,7 @@ class Emulated(Task):
         samples: str = "512",
         like: str = "",
         step_ms: str = "0",
+        micro_batch: str = "",
     ) -> None:
         if like and like not in SHAPES:
             raise InvalidArgumentError.of_field("like", like[:40], f"one of {', '.join(SHAPES)}")
@@ -56,6 +58,7 @@ class Emulated(Task):
         self.sample_s = number("sample_ms", sample_ms, 0, 3_600_000) / 1000
         self.step_s = number("step_ms", step_ms, 0, 3_600_000) / 1000
         self.samples = whole("samples", samples, 1, 1_000_000)
+        self.micro_batch = whole("micro_batch", micro_batch, 1, 1_000_000) if micro_batch else None
         self.shapes = SHAPES[like] if like else _equal_layers(parameters or "1000000", layers or "10")
 
     def model(self) -> nn.Module:
