@@ -21,7 +21,7 @@ from peerloom.services.trainer.generations.pipeline_decisions import (
     division_of,
 )
 from peerloom.services.trainer.generations.plan_decisions import Planned
-from peerloom.services.trainer.generations.planning import JobPlanner, former_ranks
+from peerloom.services.trainer.generations.planning import JobPlanner
 from peerloom.services.trainer.generations.script_decisions import decide_script
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
@@ -29,7 +29,7 @@ from peerloom.services.trainer.jobs.plan_entries import is_divided, plan_in_use,
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.script_runs import FailedForGood, charged, judge_restart
 from peerloom.services.trainer.jobs.specs import slots_wanted
-from peerloom.services.trainer.jobs.stage_entries import stage_starts
+from peerloom.services.trainer.jobs.stage_entries import former_ranks, stage_starts
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.models.evaluation_rules import is_proven, not_as_told

@@ -41,6 +41,7 @@ from peerloom.services.trainer.generations.plan_situation import (
 )
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan, plan_in_use
 from peerloom.services.trainer.jobs.record import JobRecord
+from peerloom.services.trainer.jobs.stage_entries import former_ranks
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.decisions import Limits
 from peerloom.services.trainer.workers.state import Finished, WorkerState, Working
@@ -284,13 +285,6 @@ class JobPlanner:
         why = p.why_none(known.options)
         may_come = self._record.job.spec.HasField("max_workers")
         return g.Fail(why) if is_first and not may_come else g.Hold(f"waiting for more memory: {why}")
-
-
-def former_ranks(job: Job) -> dict[str, int]:
-    """The ranks that workers of the newest generation had; those of a pipeline say their stages."""
-    if not job.generation:
-        return {}
-    return {worker.worker_id: worker.rank for worker in job.workers if worker.generation == job.generation}
 
 
 def _checkpoint_step(job: Job) -> int | None:

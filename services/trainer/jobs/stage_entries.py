@@ -37,6 +37,13 @@ def rank_workers(job: Job, worker_ids: Sequence[str]) -> None:
             worker.rank, worker.generation = ranks[worker.worker_id], job.generation
 
 
+def former_ranks(job: Job) -> dict[str, int]:
+    """The ranks that workers of the newest generation had; those of a pipeline say their stages."""
+    if not job.generation:
+        return {}
+    return {worker.worker_id: worker.rank for worker in job.workers if worker.generation == job.generation}
+
+
 def stage_starts(job: Job) -> list[int]:
     """The layers, from 0, at which the stages begin that workers held last; empty unless these fit."""
     told = sorted((w for w in job.workers if w.HasField("stage")), key=lambda worker: worker.generation)
