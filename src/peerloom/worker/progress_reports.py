@@ -54,8 +54,7 @@ class ProgressReports:
         with self._lock:
             self._reports, self._is_due = reports, False  # what was gathered goes with the rest
         if reports:
-            self._told_s = -math.inf
-            self._soon(self._tell_all)
+            self._soon(self._begin_reporting)
 
     def tell_all(self) -> None:
         """Tells what isn't stored yet, whoever reported until now: that worker may be lost."""
@@ -106,6 +105,10 @@ class ProgressReports:
             self._loop.call_later(left_s, self._tell_new)
         else:
             self._tell_new()
+
+    def _begin_reporting(self) -> None:
+        self._tell_all()
+        self._told_s = -math.inf  # here, as what was said before may be told only now
 
     def _tell_all(self) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from peerloom.testing.virtual_loop import VirtualLoop
-from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress, WorkerSessionRequest
+from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress, WorkerSessionRequest, WorkerSteps
 from peerloom.worker.progress_reports import MESSAGE_BYTES, ProgressReports
 
 INTERVAL_S, END_S = 0.2, 10.0
@@ -82,6 +82,18 @@ def test_the_first_step_of_each_generation_is_told_at_once() -> None:
     # Step 2 was to wait until 0.3.
     told = told_after((0.0, reporting), *steps(1, 2, 0.02, 0.1), (0.15, reporting), *steps(3, 4, 0.02, 0.2))
     assert told == [(0.1, "1"), (0.15, "1 2"), (0.2, "3"), (0.3, "4")]
+
+
+def test_what_was_said_before_a_worker_reports_does_not_hold_its_first_step_up() -> None:
+    """It says that it is ready, and reports from then on, before its loop has sent that."""
+    ready = WorkerSessionRequest(steps=WorkerSteps(steps=[StepProgress(step=99)]))
+
+    def begin(reports: ProgressReports) -> None:
+        reports.tell_before(ready)
+        reports.set_reporting(True)
+
+    told = told_after(*steps(1, 2, 0.05), (0.15, begin), *steps(3, 4, 0.01, 0.2))
+    assert told == [(0.15, "1 2"), (0.15, "99"), (0.15, "1 2"), (0.2, "3"), (0.4, "4")]
 
 
 def test_who_does_not_report_tells_what_is_not_stored_when_it_must() -> None:
