@@ -269,6 +269,7 @@ def train(training: Training, told: dict[str, Any]) -> None:
                 "entered": seat.step,
                 "catches_up": catching_up is not None,
                 "newcomers": len(seat.newcomers),
+                "source": seat.source,
             }
         )
         balance = Balance([1] * group.world_size, is_fixed=True)

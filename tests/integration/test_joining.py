@@ -156,7 +156,7 @@ def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -
     *old, newcomer = pool.start(*[{"width": LARGE, "epochs": 3}] * 3)
     pool.begin(old, until=4)
     pool.work([*old, newcomer], gate_step=8)
-    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1, "source": 0}
     assert old[0].hear("entered")["catches_up"] is False
     admitted = newcomer.hear("admitted")
     assert admitted["admitted"] >= 9
@@ -223,8 +223,18 @@ def test_a_state_that_travels_in_less_than_half_a_step_is_broadcast(pool: Member
     *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)
     pool.begin(old, until=4)
     pool.work([*old, newcomer], step_s=1e9)
-    assert newcomer.hear("entered") == {"entered": 4, "catches_up": False, "newcomers": 0}
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": False, "newcomers": 0, "source": 0}
     check_same([*old, newcomer])
+
+
+def test_who_made_the_newest_step_is_the_one_that_tells_of_it(pool: MemberPool) -> None:
+    """Rank 0 is a step behind, as its group broke in the step that the other one left after."""
+    behind, ahead, newcomer = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)
+    pool.begin([behind, ahead], until=3)
+    pool.begin([ahead], until=4)
+    pool.work([behind, ahead, newcomer], step_s=1e9)
+    assert [member.hear("entered")["source"] for member in (behind, ahead, newcomer)] == [1] * 3
+    check_same([behind, ahead, newcomer])
 
 
 def test_a_newcomer_that_comes_after_the_last_step_gets_a_broadcast(pool: MemberPool) -> None:
@@ -232,7 +242,7 @@ def test_a_newcomer_that_comes_after_the_last_step_gets_a_broadcast(pool: Member
     *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 2}] * 3)
     pool.begin(old, until=12)
     pool.work([*old, newcomer])
-    assert newcomer.hear("entered") == {"entered": 12, "catches_up": False, "newcomers": 0}
+    assert newcomer.hear("entered") == {"entered": 12, "catches_up": False, "newcomers": 0, "source": 0}
     check_same([*old, newcomer])
 
 
@@ -285,7 +295,7 @@ def test_a_donor_that_dies_is_replaced_by_another(pool: MemberPool) -> None:
     reached = old[0].hear("broken")["broken"]
     assert newcomer.hear("broken")["broken"] == 0, "what it has recorded is not a state"
     pool.work([old[0], newcomer], gate_step=reached + 3)
-    assert newcomer.hear("entered") == {"entered": reached, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("entered") == {"entered": reached, "catches_up": True, "newcomers": 1, "source": 0}
     assert newcomer.hear("admitted")["kept"] >= 3
 
 
@@ -309,7 +319,7 @@ def test_a_loop_whose_worker_dies_makes_the_batch_again_and_ends_as_one_process(
         member.say(**{"break": True})
         assert member.hear("broken")["broken"] == 3
     pool.work([*others, newcomer])
-    assert newcomer.hear("entered") == {"entered": 3, "catches_up": False, "newcomers": 0}
+    assert newcomer.hear("entered") == {"entered": 3, "catches_up": False, "newcomers": 0, "source": 0}
     told = [member.hear("counted") for member in (*others, newcomer)]
     assert [(each["counted"], each["rank"], each["size"]) for each in told] == [
         (18, rank, 3) for rank in range(3)
@@ -354,7 +364,7 @@ def test_a_loop_catches_up_while_the_others_train_on(pool: MemberPool) -> None:
     *old, newcomer = pool.start(*[{"width": SMALL, "epochs": 3, "script": True}] * 3)
     pool.begin(old, until=4)
     pool.work([*old, newcomer], gate_step=8)
-    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1, "source": 0}
     admitted = newcomer.hear("admitted")["admitted"]
     assert admitted >= 9
     assert newcomer.hear("counted")["counted"] == 18 - admitted
@@ -367,7 +377,7 @@ def test_a_loop_that_one_leaves_ends_for_all_and_a_newcomer_has_the_state(pool: 
     *old, newcomer = pool.start(setting, {**setting, "leaves_after": 9}, setting)
     pool.begin(old, until=4)
     pool.work([*old, newcomer], gate_step=1_000_000)
-    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1, "source": 0}
     assert [member.hear("counted")["counted"] for member in (*old, newcomer)] == [9, 9, 0]
     assert [epoch for epoch, _, _ in check_same([*old, newcomer])] == [1]
 
@@ -378,7 +388,7 @@ def test_a_newcomer_replays_steps_in_which_an_optimiser_rested(pool: MemberPool)
     *old, newcomer = pool.start(*[game] * 3)
     pool.begin(old, until=4)
     pool.work([*old, newcomer], gate_step=8)
-    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1}
+    assert newcomer.hear("entered") == {"entered": 4, "catches_up": True, "newcomers": 1, "source": 0}
     assert newcomer.hear("admitted")["kept"] >= 4
     assert [member.hear("ended_at")["ended_at"] for member in (*old, newcomer)] == [18] * 3
     check_same([*old, newcomer])

@@ -252,7 +252,8 @@ class TrainingWorker:
         session.set_position(training.state.step, config.generation)
         if joining.catch_up is None:
             self._say_ready(group)
-        session.progress.set_reporting(group.rank == 0)
+        # Who took the state from another can't tell of the last step before it.
+        session.progress.set_reporting(group.rank == joining.source)
         shares = list(config.batch_shares) or [1] * config.world_size
         is_own = isinstance(training, FederatedTraining | StaleTraining)
         is_fixed = self._beginning.spec.equal_shares or is_own

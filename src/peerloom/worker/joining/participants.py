@@ -28,8 +28,8 @@ _log = get_logger()
 class Joining:
     """Who of a generation takes part in full; the same on all ranks at each step boundary.
 
-    `source` is a rank that had the newest state from the beginning; `on_admitted` is called when this
-    worker, a newcomer, has caught up.
+    `source` is the first rank that had the newest state from the beginning, and so made all steps before it;
+    `on_admitted` is called when this worker, a newcomer, has caught up.
     """
 
     def __init__(
@@ -40,13 +40,14 @@ class Joining:
         catch_up: CatchUp | None = None,
         donor: StateDonor | None = None,
         on_admitted: Callable[[], None] = lambda: None,
+        source: int = 0,
     ) -> None:
         self.newcomers = newcomers
         self._group = group
         self._state = state
         self._catch_up = catch_up
         self._donor = donor
-        self.source = min(set(range(group.world_size)) - newcomers)
+        self.source = source
         self._on_admitted = on_admitted
         self._claims: dict[int, int] = {}  # fingerprints of newcomers that had caught up after the last step
         self._own_print = 0  # ours of then, if there were any
@@ -200,14 +201,14 @@ def begin_joining(
         return Joining(group, state)
     if not catches_up:
         take_newest_state(state, group, members[0])
-        return Joining(group, state)
+        return Joining(group, state, source=members[0])
     if donor is not None:
         donor.give(state.copy())
     catch_up = None
     if group.rank in lacking:
         receiver = StateReceiver(addresses[group.rank], group.tls)
         catch_up = CatchUp(state, schedule, receiver, int(newest), int(rows[members[0]][1]))
-    return Joining(group, state, lacking, catch_up, donor, on_admitted)
+    return Joining(group, state, lacking, catch_up, donor, on_admitted, members[0])
 
 
 def _open_donor(host: str, group: Group) -> StateDonor | None:
