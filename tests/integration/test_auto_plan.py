@@ -1,11 +1,9 @@
 """Aim: a job whose plan the trainer chooses is cut where no slot has room, and goes on under other plans.
 
 Method: an embedded system whose owners lend so little memory that the model needs two slots. A stage's worker
-is killed; later the job is cancelled, and resumed under a plan of three stages. Another model has seven equal
-layers, and two slots on one machine: stages would be uneven, and shards are taken.
+is killed; later the job is cancelled, and resumed under a plan of three stages.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,26 +85,3 @@ def test_a_model_that_fits_no_slot_is_cut_and_goes_on_under_another_plan(
     assert ended.progress.step == STEPS
     assert ended.ledger is not None
     assert ended.ledger.is_exact, ended.ledger.verdict
-
-
-def test_shards_are_taken_where_stages_would_be_uneven(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The state of a layer takes 67 MB: seven don't fit some 400, four and what others' units take do."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    monkeypatch.setenv("PEERLOOM_NODE_MEMORY_LIMIT_BYTES", str(2 * 564_000_000))
-    with Embedded(tmp_path, (2,)) as system, Client(system.address) as client:
-        job = client.train("large_layers:Large", plan="auto", requests=2, seed=3)
-        result = job.result(JOB_LIMIT_S)
-        status = job.status()
-    assert result.succeeded, result.reason
-    assert status.ledger is not None
-    assert status.ledger.is_exact, status.ledger.verdict
-    taken = status.plan
-    assert taken is not None
-    # Its shadows could only be on the same machine.
-    assert taken.plan in ("sharded=3:,shadow=off", "sharded=4:,shadow=off"), taken.reason
-    assert "the best pipeline would make steps of" in taken.reason
-    assert taken.predicted is not None
-    assert len(taken.predicted.stages) == 2
-    assert {worker.stage.number for worker in status.workers if worker.stage is not None} == {0, 1}

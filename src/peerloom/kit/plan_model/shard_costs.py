@@ -10,9 +10,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
-from peerloom.kit.plan_model.plan_setting import PlanSetting
+from peerloom.kit.plan_model.plan_setting import SAME_HOST_BITS_PER_S, PlanSetting
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost, StageCosts, StageMemory
 
+# Between slots of one host the processor sets the pace: it carries each piece, and adds gradients up.
+WITHIN_HOST_BITS_PER_S = 4e9
 UNITS_ON_THEIR_WAY = 4  # each as large as the largest, beside what a shard holds itself
 
 
@@ -54,11 +56,7 @@ def shard_costs(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> Sh
         passes_s = ((overhead_s + taken * forward_s,), (overhead_s + taken * backward_s,))
         stages.append(StageCost((share,), *passes_s, 0.0, *breaks))
     bits = 8 * setting.value_bytes * parameters[-1]
-    rates, delays_s = setting.network.bits_per_s, setting.network.delay_s
-    ways = tuple(
-        (BoundaryCost(bits / rates[i][j], delays_s[i][j], bits / rates[i][j], delays_s[i][j]),)
-        for i, j in zip(slots, (*slots[1:], slots[0]), strict=True)
-    )
+    ways = tuple(_way(setting, bits, i, j) for i, j in zip(slots, (*slots[1:], slots[0]), strict=True))
     beside = beside_shards(setting, samples)
     memory = []
     for stage, slot, more in zip(plan.stages, slots, beside, strict=True):
@@ -66,6 +64,12 @@ def shard_costs(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> Sh
         missing = own + more - setting.slots[slot].memory_bytes
         memory.append(StageMemory(slot, own + more, max(0.0, missing)))
     return ShardCosts(tuple(stages), ways, tuple(memory), units)
+
+
+def _way(setting: PlanSetting, bits: float, one: int, other: int) -> Boundary:
+    rate, delay_s = setting.network.bits_per_s[one][other], setting.network.delay_s[one][other]
+    taken_s = bits / (WITHIN_HOST_BITS_PER_S if rate == SAME_HOST_BITS_PER_S else rate)
+    return (BoundaryCost(taken_s, delay_s, taken_s, delay_s),)
 
 
 def shard_samples(batch: int, shards: int) -> list[int]:
