@@ -119,7 +119,7 @@ bench-inference: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" inference
 
 # From a fault to the next committed step, beside torchrun elastic and torchft; some 20 minutes. PARTS="kill freeze"
-# runs some; PARTS=patience, 10 minutes more, counts false alarms on busy cores, and PARTS=methods, half an hour, kills
+# runs some; PARTS=patience, 10 minutes more, counts false alarms on busy cores, and PARTS=methods, a quarter of an hour, kills
 # workers under each way to synchronise. Cutting nodes off needs root.
 bench-recovery: $(READY)
 	@$(BIN)/python -m benchmarks.recovery $(if $(QUICK),--quick) --why "$(WHY)"

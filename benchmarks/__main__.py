@@ -24,7 +24,7 @@ NAMES = (
 
 # Only when named: the first three need root and ns-3, the first iperf3 too, the fourth a folder of MNIST's
 # files, the fifth PostgreSQL, the next two a quiet machine for a quarter of an hour, then 14,196 files,
-# a GPU twice, and a slot of little memory.
+# a GPU twice, and 30 GB of disk.
 NAMED = (
     *("network", "sync", "pipeline", "quality", "takeover", "pipeline_recovery", "staleness"),
     *("ten_thousand", "gpu", "gpu_recovery", "pipeline_memory"),

@@ -12,10 +12,10 @@ from benchmarks.measure import Measurement, measurement
 from benchmarks.recovery.rival_faults import recoveries
 from benchmarks.recovery.rival_jobs import torchrun
 from benchmarks.recovery.running_job import running_job
-from benchmarks.recovery.series import recovery_times, signal_worker, told
+from benchmarks.recovery.series import FROM_KILL, recovery_times, signal_worker, told
 from benchmarks.recovery.small_model import WORKERS
 
-WHAT = "from SIGKILL of a worker to the survivors' next committed step, over NCCL"
+WHAT = f"{FROM_KILL}, over NCCL"
 
 
 def run(quick: bool) -> list[Measurement]:

@@ -19,7 +19,7 @@ class Echo(InferenceServiceServicer):
 async def main() -> None:
     """Serves until it is ended."""
     server = aio.server()
-    add_InferenceServiceServicer_to_server(Echo(), server)  # type: ignore[abstract]  # one method will do
+    add_InferenceServiceServicer_to_server(Echo(), server)  # type: ignore[abstract]  # in the stubs only; nobody calls the rest
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"address=127.0.0.1:{port}", flush=True)

@@ -5,13 +5,13 @@ import time
 
 from benchmarks.measure import Measurement
 from benchmarks.recovery.running_job import process_of, running_job
-from benchmarks.recovery.series import recovery_times, signal_worker, told
+from benchmarks.recovery.series import FROM_KILL, recovery_times, signal_worker, told
 
 
 def run(quick: bool) -> list[Measurement]:
     with running_job() as running:
         times = recovery_times(running, 5 if quick else 50, signal_worker(signal.SIGKILL))
-    return told("from SIGKILL of a worker to the survivors' next committed step", times, 0.1, 0.25)
+    return told(FROM_KILL, times, 0.1, 0.25)
 
 
 def profile_one() -> str:

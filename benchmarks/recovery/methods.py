@@ -8,13 +8,12 @@ import signal
 
 from benchmarks.measure import Measurement
 from benchmarks.recovery.running_job import running_job
-from benchmarks.recovery.series import recovery_times, signal_worker, told
+from benchmarks.recovery.series import FROM_KILL, recovery_times, signal_worker, told
 
 METHODS = (
     *("bsp-a2a", "bsp-ps", "wfbp-ps", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a"),
     *("topology=doubling", "codec=int4", "codec=powersgd:2", "local-sgd", "diloco", "ssp:2", "asp"),
 )
-WHAT = "from SIGKILL of a worker to the survivors' next committed step"
 
 
 def run(quick: bool) -> list[Measurement]:
@@ -24,6 +23,6 @@ def run(quick: bool) -> list[Measurement]:
         print(f"   {method}", flush=True)
         with running_job(sync=method) as running:
             times = recovery_times(running, 2 if quick else 20, signal_worker(signal.SIGKILL))
-        measured += told(f"{method}: {WHAT}", times, None, 0.25)
+        measured += told(f"{method}: {FROM_KILL}", times, None, 0.25)
         every += times
-    return [*told(f"all {len(METHODS)} methods: {WHAT}", every, None, 0.25), *measured]
+    return [*told(f"all {len(METHODS)} methods: {FROM_KILL}", every, None, 0.25), *measured]

@@ -9,6 +9,7 @@ from benchmarks.recovery.running_job import RunningJob, process_of
 from benchmarks.recovery.small_model import WORKERS
 
 RECOVERY_LIMIT_S = 60.0
+FROM_KILL = "from SIGKILL of a worker to the survivors' next committed step"
 # From a worker and its node to when it was struck (seconds since the epoch) and what undoes it.
 Strike = Callable[[str, str], tuple[float, Callable[[], None]]]
 

@@ -205,7 +205,7 @@ class Group:
         return self._leave_at is not None and step >= self._leave_at[0]
 
     def broken(self, error: Exception) -> GenerationBrokenError:
-        """What a failed collective means for this generation. Raises `error` if it is want of memory."""
+        """What a failed collective means for this generation. Raises `error` where this slot lacks room."""
         if why_unfit(error):
             raise error
         return GenerationBrokenError(self._broken or str(error).splitlines()[0][:300])
