@@ -31,7 +31,6 @@ MOVE_S = 2.0  # to form again, and to build the model's parts
 MOVE_WORTH = 2.0  # a move must gain so many times what it costs
 MOVE_INTERVAL_S = 30.0  # from one move of a job that works to the next
 _PIPELINES = (kinds.PIPELINE, kinds.HYBRID)  # with stages of one worker each, or of several
-_DIVIDED = (*_PIPELINES, kinds.SHARDED)
 REPLACEMENT_S = 5.0  # how long a lost stage's replacement is waited for before others take its layers
 
 
@@ -102,11 +101,6 @@ def pays(
     return now_s >= WORTH * other_s and gained_s > MOVE_WORTH * (MOVE_S + lost_s)
 
 
-def is_divided(found: PlanPrediction) -> bool:
-    """Whether the model is cut in it."""
-    return found.plan.kind in _DIVIDED
-
-
 def data_on(setting: PlanSetting, slots: Sequence[int]) -> PlanPrediction | None:
     """Plan `data` on these slots; None where one lacks room for it, or would have no sample."""
     placed = PlacedPlan((PlanStage(0, len(setting.layers), tuple(sorted(slots))),), 1, ONE_F_ONE_B)
@@ -128,23 +122,16 @@ def divided_on(
     ends = [*starts[1:], len(parts)]
     groups = [tuple(slots[rank] for rank in ranks.of_stage(stage)) for stage in range(ranks.stages)]
     stages = tuple(PlanStage(*each) for each in zip(starts, ends, groups, strict=True))
-    if plan.is_sharded:
-        return _predicted(PlacedPlan(stages, plan.stages, plan.order, is_sharded=True), setting)
     micro_batches = min(plan.micro_batches, setting.batch)
-    return _predicted(PlacedPlan(stages, micro_batches, plan.order), setting)
+    return _predicted(PlacedPlan(stages, micro_batches, plan.order, plan.is_sharded), setting)
 
 
 def job_plan(found: PlanPrediction, setting: PlanSetting, parts: Sequence[ModelPart]) -> ParallelPlan:
     """As a job has it: stages by layers, their workers, and shadows where they are worth their cost."""
-    if not is_divided(found):
+    if not found.plan.is_divided:
         return ParallelPlan()
-    starts = tuple(parts[stage.first].first_layer for stage in found.plan.stages[1:])
-    shadow = shadow_needs(found, setting).is_worth
-    ranks, plan = found.plan.ranks, found.plan
-    if plan.is_sharded:
-        return ParallelPlan(ranks.stages, starts, ranks.stages, shadow=shadow, is_sharded=True)
-    widths = ranks.widths if ranks.is_wide else ()
-    return ParallelPlan(ranks.stages, starts, plan.micro_batches, plan.order, shadow=shadow, widths=widths)
+    starts = [parts[stage.first].first_layer for stage in found.plan.stages[1:]]
+    return found.plan.as_job(starts, shadow=shadow_needs(found, setting).is_worth)
 
 
 def message_of(found: PlanPrediction, setting: PlanSetting, parts: Sequence[ModelPart]) -> PredictedPlan:
@@ -174,7 +161,7 @@ def why_taken(found: PlanPrediction, options: PlanOptions, setting: PlanSetting)
     )
     left = len(setting.slots) - len(found.plan.slots)
     waits = f"; {left} more slot{'s' if left > 1 else ''} would gain nothing, or lack room" if left else ""
-    if not is_divided(found):
+    if not found.plan.is_divided:
         why = "each worker has room for the whole model"
         if options.divided is not None:
             word = _word_of(options.divided)

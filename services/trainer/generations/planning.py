@@ -151,7 +151,7 @@ class JobPlanner:
         now, lost_s = (None, 0.0) if is_first else self._in_use(decision, known)
         if best is None:
             return self._none(known, is_first) if now is None else decision
-        is_other = is_first or plan_in_use(job).is_divided or p.is_divided(best)
+        is_other = is_first or plan_in_use(job).is_divided or best.plan.is_divided
         pays = lost_s is not None and p.pays(now, best, _steps_left(job), lost_s, known.setting.batch)
         if (is_other or now is None) and pays:
             return self._planned(best, known)
@@ -204,7 +204,7 @@ class JobPlanner:
             return wait
         known = await self._ask(there)
         best = p.best_of(known.options)
-        if best is None or not (p.is_divided(best) or plan_in_use(job).is_divided):
+        if best is None or not (best.plan.is_divided or plan_in_use(job).is_divided):
             return wait
         ranked = Begin(working) if plan_in_use(job).is_divided else g.Form(working, 0, 0, "")
         now, lost_s = self._in_use(ranked, known)
@@ -266,7 +266,7 @@ class JobPlanner:
         step, self._moved_s = _checkpoint_step(job), self._clock.monotonic_s()
         stages, is_sharded = len(found.plan.stages), found.plan.is_sharded
         form = begin_pipeline(worker_ids, job.generation, step, stages=stages, is_sharded=is_sharded)
-        if not p.is_divided(found):
+        if not found.plan.is_divided:
             where = "from the beginning" if step is None else f"from the checkpoint of step {step}"
             verb = "go on" if job.generation else "begin"
             form = replace(form, reason=f"{len(worker_ids)} workers {verb} {where}")

@@ -43,7 +43,7 @@ def every_plan(setting: PlanSetting) -> Iterator[PlacedPlan]:
 def every_sharded(setting: PlanSetting) -> Iterator[PlacedPlan]:
     """All choices of two slots or more, in all orders."""
     slots = range(len(setting.slots))
-    for count in range(2, min(len(setting.layers), len(slots)) + 1):
+    for count in range(2, min(len(setting.layers), len(slots), setting.batch) + 1):
         yield from (sharded_on(setting, chosen) for chosen in itertools.permutations(slots, count))
 
 

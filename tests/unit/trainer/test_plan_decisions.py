@@ -60,7 +60,7 @@ def test_plan_data_is_taken_where_the_model_fits_and_is_as_fast() -> None:
     assert best is found.data
     assert found.pipeline is not None
     assert best is not None
-    assert not p.is_divided(best)
+    assert not best.plan.is_divided
 
 
 def test_over_a_slow_link_a_pipeline_is_faster_and_shown_as_jobs_take_it() -> None:
@@ -98,7 +98,7 @@ def test_slow_slots_take_turns_at_a_stage_beside_a_fast_one() -> None:
     found, setting = wide_options()
     best = p.best_of(found)
     assert best is not None
-    assert p.is_divided(best)
+    assert best.plan.is_divided
     plan = p.job_plan(best, setting, PARTS)
     assert sorted(plan.widths) == [1, 2]
     assert parse_plan("plan", str(plan)) == plan

@@ -17,9 +17,8 @@ from peerloom.cli.plan_timeline import LEGEND, timeline_rows
 from peerloom.cli.planning import plan_options, plan_setting_of
 from peerloom.cli.units import plural
 from peerloom.errors import UnavailableError
-from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
-from peerloom.kit.plan_model.placed_plan import HYBRID, PIPELINE, PLAN_KINDS, SHARDED, PlacedPlan
+from peerloom.kit.plan_model.placed_plan import PLAN_KINDS, PlacedPlan
 from peerloom.kit.plan_model.plan_reasons import (
     report_of,
     why_chosen,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from peerloom.kit.plan_model.plan_setting import PlanSetting
 
 _ANY = "any"
-_DIVIDED = (PIPELINE, HYBRID, SHARDED)
 _WIDEST = 120
 _STAGE_COLUMNS = (
     Column("STAGE", lambda row: str(row[0]), right=True),
@@ -135,7 +133,7 @@ def _span(first: int, last: int) -> str:
 
 def _document(found: PlanChoice, setting: "PlanSetting") -> dict[str, Any]:
     best = found.chosen
-    shadows = shadow_needs(best, setting).reason if best.plan.kind in _DIVIDED else ""
+    shadows = shadow_needs(best, setting).reason if best.plan.is_divided else ""
     return {
         "reason": why_chosen(found, setting),
         "shadows": shadows,
@@ -160,7 +158,7 @@ def _timeline(found: PlanChoice) -> list[dict[str, Any]]:
 
 def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     best, report = found.chosen, report_of(found.chosen, setting)
-    shadows = shadow_needs(best, setting) if best.plan.kind in _DIVIDED else None
+    shadows = shadow_needs(best, setting) if best.plan.is_divided else None
     print_fields(
         [
             ("plan", f"{report.kind}: {PLAN_KINDS[report.kind]}"),
@@ -170,7 +168,7 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
             ("micro-batches", _micro_batches(found, setting)),
             ("order", f"{report.order}: {PIPELINE_ORDERS[report.order]}" if _has_order(best.plan) else ""),
             ("shadows", shadows.reason if shadows else ""),
-            ("as a job's", f"--plan {_job_plan(best.plan, shadows.is_worth)}" if shadows else ""),
+            ("as a job's", _as_job(best.plan, shadows.is_worth) if shadows else ""),
         ]
     )
     say()
@@ -184,20 +182,12 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
     say("\nPredicted, not measured. Plans that cut within a layer (tensor parallel) aren't searched.")
 
 
-def _job_plan(plan: PlacedPlan, shadow: bool) -> ParallelPlan:
-    """The plan as jobs take it."""
-    starts = tuple(stage.first for stage in plan.stages[1:])
-    if plan.is_sharded:
-        return ParallelPlan(len(plan.stages), starts, len(plan.stages), shadow=shadow, is_sharded=True)
-    widths = tuple(len(stage.slots) for stage in plan.stages)
-    if max(widths) == 1:
-        widths = ()
-    stages, count = len(plan.stages), plan.micro_batches
-    return ParallelPlan(stages, starts, count, plan.order, shadow=shadow, widths=widths)
+def _as_job(plan: PlacedPlan, shadow: bool) -> str:
+    return f"--plan {plan.as_job([stage.first for stage in plan.stages[1:]], shadow=shadow)}"
 
 
 def _has_order(plan: PlacedPlan) -> bool:
-    return len(plan.stages) > 1 and not plan.is_sharded
+    return plan.is_divided and not plan.is_sharded
 
 
 def _micro_batches(found: PlanChoice, setting: "PlanSetting") -> str:

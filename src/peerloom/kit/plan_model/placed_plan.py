@@ -1,9 +1,11 @@
 """A plan: which layers go to which slots, and how a batch goes through them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from peerloom.kit.parallel_plan import ParallelPlan
 from peerloom.kit.stage_ranks import StageRanks
 
 SINGLE, DATA, PIPELINE, HYBRID, SHARDED = "single", "data", "pipeline", "hybrid", "sharded"
@@ -45,10 +47,25 @@ class PlacedPlan:
             return SINGLE if len(self.stages[0].slots) == 1 else DATA
         return PIPELINE if all(len(stage.slots) == 1 for stage in self.stages) else HYBRID
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether slots hold parts of the model."""
+        return len(self.stages) > 1
+
     @cached_property
     def ranks(self) -> StageRanks:
         """Who takes turns in each stage: its slots, but in a plan of one stage these share the samples."""
         return ranks_of(tuple(len(stage.slots) for stage in self.stages))
+
+    def as_job(self, starts: Sequence[int], *, shadow: bool) -> ParallelPlan:
+        """As a job takes it, whose stages but the first begin at these of its layers."""
+        stages, first_layers = len(self.stages), tuple(starts)
+        if self.is_sharded:
+            return ParallelPlan(stages, first_layers, stages, shadow=shadow, is_sharded=True)
+        widths = self.ranks.widths if self.ranks.is_wide else ()
+        return ParallelPlan(
+            stages, first_layers, self.micro_batches, self.order, shadow=shadow, widths=widths
+        )
 
     @property
     def slots(self) -> tuple[int, ...]:

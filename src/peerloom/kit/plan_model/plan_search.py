@@ -83,7 +83,7 @@ class _Search:
         every_one = all_plans(self._setting, self._orders) if {*self._kinds} - {SHARDED} else ()
         listed = list(islice(every_one, most_listed + 1))
         is_whole = len(listed) <= most_listed
-        shards = self._evaluate_all(shard_plans(self._setting))
+        shards = self._evaluate_all(shard_plans(self._setting) if SHARDED in self._kinds else ())
         if is_whole:
             every = [*shards, *self._evaluate_all(listed)]
             fitting = _promising(one for one in every if not one.missing_bytes)

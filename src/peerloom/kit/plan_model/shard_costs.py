@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import SAME_HOST_BITS_PER_S, PlanSetting
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost, StageCosts, StageMemory
@@ -47,7 +48,7 @@ def shard_costs(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> Sh
     layers, slots = setting.layers, plan.slots
     units, parameters = units_of_layers(setting), [0, *accumulate(layer.parameters for layer in layers)]
     forward_s, backward_s = sum(one.forward_s for one in layers), sum(one.backward_s for one in layers)
-    samples = shard_samples(setting.batch, len(slots))
+    samples = micro_batch_sizes(setting.batch, len(slots))
     overhead_s = setting.pass_overhead_s * len(units)
     stages = []
     for stage, slot, share in zip(plan.stages, slots, samples, strict=True):
@@ -70,12 +71,6 @@ def _way(setting: PlanSetting, bits: float, one: int, other: int) -> Boundary:
     rate, delay_s = setting.network.bits_per_s[one][other], setting.network.delay_s[one][other]
     taken_s = bits / (WITHIN_HOST_BITS_PER_S if rate == SAME_HOST_BITS_PER_S else rate)
     return (BoundaryCost(taken_s, delay_s, taken_s, delay_s),)
-
-
-def shard_samples(batch: int, shards: int) -> list[int]:
-    """Whose part of the batch has how many samples: the first ones have one more where it isn't even."""
-    size, more = divmod(batch, shards)
-    return [size + (shard < more) for shard in range(shards)]
 
 
 def beside_shards(setting: PlanSetting, samples: Sequence[int]) -> list[float]:

@@ -4,11 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.kit.plan_model.pipeline_order import GPIPE
 from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_seeds import slot_sequences
 from peerloom.kit.plan_model.plan_setting import PlanSetting
-from peerloom.kit.plan_model.shard_costs import beside_shards, can_be_sharded, shard_samples
+from peerloom.kit.plan_model.shard_costs import beside_shards, can_be_sharded
 
 _HALVINGS = 24  # of the guess of the fullest slot's part
 
@@ -28,7 +29,7 @@ def shard_plans(setting: PlanSetting) -> Iterator[PlacedPlan]:
 
 def sharded_on(setting: PlanSetting, slots: Sequence[int]) -> PlacedPlan:
     """On these slots, of which the fullest has as much left as can be."""
-    beside = beside_shards(setting, shard_samples(setting.batch, len(slots)))
+    beside = beside_shards(setting, micro_batch_sizes(setting.batch, len(slots)))
     # What isn't there counts as a byte, so that the least goes there.
     rooms = [
         max(1.0, setting.slots[one].memory_bytes - more) for one, more in zip(slots, beside, strict=True)

@@ -111,7 +111,7 @@ def draw(task: Task, train: Samples, plan: ParallelPlan, learning_rate: float) -
         plan,
         layers,
         tuple(flops),
-        _places(model, chain),
+        places_of(model, chain),
         tuple(tuple(group["params"]) for group in groups),
         least_samples(model),
     )
@@ -183,7 +183,7 @@ def _counted(layer: Callable[[Tensor], Tensor], inputs: Tensor) -> tuple[Tensor,
     return outputs, count
 
 
-def _places(model: nn.Module, chain: Sequence[Layer]) -> dict[str, tuple[int, ...]]:
+def places_of(model: nn.Module, chain: Sequence[Layer]) -> dict[str, tuple[int, ...]]:
     """The layers of each name in the model's state."""
     layers: dict[int, list[int]] = {}
     for number, layer in enumerate(chain):

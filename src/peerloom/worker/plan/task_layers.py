@@ -6,7 +6,7 @@ process of its own, since it needs torch and runs the task's code.
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from peerloom.errors import InvalidArgumentError, NotFoundError, PeerloomError
 from peerloom.kit.logs import get_logger
 from peerloom.worker.batches import Nest, form_of
-from peerloom.worker.plan.blueprint import indexed_data, without_values
+from peerloom.worker.plan.blueprint import indexed_data, places_of, without_values
 from peerloom.worker.plan.chain import Layer, chain_of
 from peerloom.worker.task import Task, load_batch, load_task
 
@@ -65,7 +65,8 @@ def _described(task: Task, model: nn.Module, here: Nest) -> list[dict[str, str |
     found: list[dict[str, str | float]] = []
     # A single sample has no deviation to normalise by.
     layers, _ = chain_of(model.eval())
-    tied = _tied_layers([layer.module for layer in layers])
+    shared = [numbers for numbers in places_of(model, layers).values() if len(numbers) > 1]
+    tied = {number for numbers in shared for number in numbers}
     for number, layer in enumerate(layers):
         if not isinstance(here, Tensor):
             what = f"Layer {number} of the model of {type(task).__name__} gets {form_of(here)}"
@@ -98,15 +99,6 @@ def _passed(layer: Layer, entered: Tensor) -> tuple[Tensor, dict[str, str | floa
         "kept_bytes": _bytes(kept.values(), layer.module),
         "is_narrow": is_narrow_layer(layer.module),
     }
-
-
-def _tied_layers(modules: Sequence[nn.Module]) -> set[int]:
-    """The numbers of those that have tensors in common with others."""
-    having: dict[int, set[int]] = {}
-    for number, module in enumerate(modules):
-        for tensor in [*module.parameters(), *module.buffers()]:
-            having.setdefault(id(tensor), set()).add(number)
-    return {number for numbers in having.values() if len(numbers) > 1 for number in numbers}
 
 
 def is_narrow_layer(module: nn.Module) -> bool:
