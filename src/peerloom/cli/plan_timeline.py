@@ -3,12 +3,17 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from peerloom.kit.plan_model.pipeline_order import PassKind
+
 if TYPE_CHECKING:
-    from peerloom.kit.plan_model.pipeline_simulation import SimulatedPipeline
+    from peerloom.kit.plan_model.pipeline_simulation import SimulatedPipeline, TimedPass
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_IDLE, _SUMS = ".", "="
-LEGEND = "a, b, ... forward and A, B, ... backward of a micro-batch; = sums gradients; . waits"
+_IDLE, _SUMS, _WEIGHTS = ".", "=", "+"
+LEGEND = (
+    "a, b, ... forward and A, B, ... backward of a micro-batch; + gradients of weights alone; "
+    "= sums gradients; . waits"
+)
 _LEAST_COLUMNS = 20
 _ROUNDING = 1e-6
 
@@ -25,12 +30,15 @@ def timeline_rows(simulated: "SimulatedPipeline", width: int) -> list[str]:
     columns = max(_LEAST_COLUMNS, width - longest)
     rows = {worker: _Row(columns, simulated.step_s / columns) for worker in workers}
     for one in simulated.passes:
-        letter = _LETTERS[one.micro_batch % len(_LETTERS)]
-        row = rows[one.stage, one.worker]
-        row.fill(letter if one.is_forward else letter.upper(), one.start_s, one.end_s)
+        rows[one.stage, one.worker].fill(_symbol(one), one.start_s, one.end_s)
     for (stage, _), row in rows.items():
         row.fill(_SUMS, *simulated.sums[stage])
     return [label.ljust(longest) + row.text for label, row in zip(labels, rows.values(), strict=True)]
+
+
+def _symbol(one: "TimedPass") -> str:
+    letter = _LETTERS[one.micro_batch % len(_LETTERS)]
+    return {PassKind.FORWARD: letter, PassKind.BACKWARD: letter.upper(), PassKind.WEIGHTS: _WEIGHTS}[one.kind]
 
 
 def _label(stage: int, worker: int, workers: int) -> str:

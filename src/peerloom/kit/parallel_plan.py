@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from peerloom.errors import InvalidArgumentError, nearest
-from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
+from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, PIPELINE_ORDERS
 from peerloom.kit.stage_ranks import StageRanks
 from peerloom.kit.sync_method import BF16, INT8, NONE
 
@@ -26,7 +26,7 @@ AUTO, _SLASH = "auto", "/"
 _KEYS = (PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
 _KEYS_OF_SHARDED = (SHARDED, SHADOW)
 ON, OFF = "on", "off"
-ORDERS, ACTIVATION_CODECS = (ONE_F_ONE_B, GPIPE), (NONE, BF16, INT8)
+ACTIVATION_CODECS = (NONE, BF16, INT8)
 # There are as many workers at most as stages may be.
 MAX_STAGES, MAX_LAYERS, MAX_MICRO_BATCHES, MAX_PLAN_CHARACTERS = 64, 1_000_000, 4096, 512
 # With M micro-batches each of K stages idles for (K - 1) / (M + K - 1) of a step: a fifth with four a stage.
@@ -38,11 +38,12 @@ class ParallelPlan:
     """`stages` of consecutive layers, on a worker each; 1: each worker holds the whole model.
 
     `starts` are the layers, from 0, at which all but the first stage begin; empty: chosen by cost. A batch is
-    computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of ORDERS; `activations`
-    is the codec of what goes from stage to stage, and of its gradients, one of ACTIVATION_CODECS. With
-    `shadow` each stage's state is kept by another worker too. `widths` are the stages' workers, who take
-    turns at the micro-batches; empty: one each. Where it `is_sharded` a stage is what a worker holds, and
-    each worker computes a part of the batch with all layers, whose values it gets while it needs them.
+    computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of PIPELINE_ORDERS;
+    `activations` is the codec of what goes from stage to stage, and of its gradients, one of
+    ACTIVATION_CODECS. With `shadow` each stage's state is kept by another worker too. `widths` are the
+    stages' workers, who take turns at the micro-batches; empty: one each. Where it `is_sharded` a stage is
+    what a worker holds, and each worker computes a part of the batch with all layers, whose values it gets
+    while it needs them.
     """
 
     stages: int = 1
@@ -137,7 +138,7 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         stages,
         starts,
         micro_batches,
-        _word(field, text, ORDER, given.get(ORDER, ONE_F_ONE_B), ORDERS),
+        _word(field, text, ORDER, given.get(ORDER, ONE_F_ONE_B), tuple(PIPELINE_ORDERS)),
         _word(field, text, ACTIVATIONS, given.get(ACTIVATIONS, NONE), ACTIVATION_CODECS),
         _word(field, text, SHADOW, given.get(SHADOW, ON), (ON, OFF)) == ON,
         widths,

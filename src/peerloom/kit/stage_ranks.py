@@ -79,14 +79,14 @@ class StageRanks:
     def passes_of(self, order: str, rank: int, micro_batches: int) -> Iterator[PipelinePass]:
         """All passes of a rank, one after the other: those of its stage over the micro-batches of its turns.
 
-        In the order 1F1B a stage goes ahead by one micro-batch for each worker from itself to the last stage,
-        so that each has one to compute. Raises as `pipeline_order.passes_of`.
+        In all orders but GPipe a stage goes ahead as if each worker from itself to the end were a stage, so
+        that each has one to compute. Raises as `pipeline_order.passes_of`.
         """
         stage = self.stage_of(rank)
         first = self.of_stage(stage)[0]
-        for _, micro_batch, is_forward in passes_of(order, first, self.workers, micro_batches):
+        for _, micro_batch, kind in passes_of(order, first, self.workers, micro_batches):
             if self.has_turn(rank, micro_batch):
-                yield PipelinePass(stage, micro_batch, is_forward)
+                yield PipelinePass(stage, micro_batch, kind)
 
 
 def shares_of_stages(worker_shares: Sequence[int], ranks: StageRanks) -> list[int]:

@@ -36,7 +36,7 @@ def layers_file(tmp_path: Path) -> str:
 
 def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str) -> None:
     """Two stages of two layers, two micro-batches: (2 + 2 - 1) x 6 s, and 8 us a message."""
-    shown = run("--layers", layers_file, *FLAGS)
+    shown = run("--layers", layers_file, *FLAGS, "--order", "1f1b")
     assert shown.exit_code == 0, shown.output
     assert "shadows        off: they need " in shown.stdout
     assert "as a job's     --plan pipeline=2:,micro_batches=2,shadow=off\n" in shown.stdout
@@ -50,6 +50,17 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
         in shown.stdout
     )
     assert "tensor parallel) aren't searched" in shown.stdout
+
+
+def test_split_backward_passes_are_taken_where_they_shorten_a_step(layers_file: str) -> None:
+    """The second stage begins at 2 s, and has 2 x 6 s of passes."""
+    shown = run("--layers", layers_file, *FLAGS)
+    assert shown.exit_code == 0, shown.output
+    assert "as a job's     --plan pipeline=2:,micro_batches=2,order=zb-h1,shadow=off\n" in shown.stdout
+    assert "in steps of 14 s; no plan finishes more" in shown.stdout
+    assert "as 1f1b, but the gradients of weights wait while" in shown.stdout
+    lanes = [line.split()[-1] for line in shown.stdout.splitlines() if line.startswith("stage ")]
+    assert [re.sub(r"(.)\1*", r"\1", lane) for lane in lanes] == ["ab.A+B+", ".aAbB+"]
 
 
 def test_a_stage_of_several_slots_is_told_by_its_width(tmp_path: Path) -> None:
@@ -110,7 +121,7 @@ def test_the_layers_of_an_unknown_task_are_asked_for_in_vain() -> None:
 
 
 def test_a_plan_as_a_document(layers_file: str) -> None:
-    found = json.loads(run("--layers", layers_file, *FLAGS, "-o", "json").stdout)
+    found = json.loads(run("--layers", layers_file, *FLAGS, "--order", "1f1b", "-o", "json").stdout)
     assert found["is_best_of_all"] is True
     plan = found["plan"]
     assert (plan["kind"], plan["micro_batches"]) == ("pipeline", 2)

@@ -12,8 +12,12 @@ from peerloom.kit.plan_model.pipeline_order import (
     GPIPE,
     ONE_F_ONE_B,
     PIPELINE_ORDERS,
+    ZB_H1,
+    ZB_H2,
+    PassKind,
     PipelinePass,
     held_micro_batches,
+    is_split,
     passes_of,
 )
 from peerloom.kit.plan_model.pipeline_simulation import least_step_s, simulate_pipeline
@@ -27,7 +31,7 @@ def stage(forward_s: float = 1.0, backward_s: float = 2.0, sum_s: float = 0.0) -
 
 
 def words(passes: list[PipelinePass]) -> str:
-    return " ".join(f"{'F' if one.is_forward else 'B'}{one.micro_batch}" for one in passes)
+    return " ".join(f"{one.kind.name[0]}{one.micro_batch}" for one in passes)
 
 
 def test_gpipe_makes_all_forward_passes_first() -> None:
@@ -42,21 +46,33 @@ def test_1f1b_goes_back_as_soon_as_the_last_stage_has_answered() -> None:
     assert words(list(passes_of(ONE_F_ONE_B, 0, 3, 2))) == "F0 F1 B0 B1"
 
 
+def test_gradients_of_weights_are_behind_by_as_many_micro_batches_as_there_are_stages_before() -> None:
+    assert words(list(passes_of(ZB_H1, 0, 3, 4))) == "F0 F1 F2 B0 W0 F3 B1 W1 B2 W2 B3 W3"
+    assert words(list(passes_of(ZB_H1, 1, 3, 4))) == "F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 W2 W3"
+    assert words(list(passes_of(ZB_H1, 2, 3, 4))) == "F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3"
+    assert words(list(passes_of(ZB_H2, 2, 3, 4))) == "F0 B0 F1 B1 F2 B2 F3 B3 W0 W1 W2 W3"
+    assert words(list(passes_of(ZB_H2, 1, 3, 4))) == "F0 F1 F2 B0 F3 B1 B2 W0 B3 W1 W2 W3"
+    assert words(list(passes_of(ZB_H1, 1, 2, 1))) == "F0 B0 W0"
+
+
 @given(some.sampled_from(list(PIPELINE_ORDERS)), some.integers(1, 6), some.integers(1, 12), some.data())
 def test_each_pass_is_made_once_and_as_much_is_held_as_is_told(
     order: str, stages: int, micro_batches: int, data: some.DataObject
 ) -> None:
     number = data.draw(some.integers(0, stages - 1))
     held, most, seen = set(), 0, []
+    kinds = list(PassKind) if is_split(order) else [PassKind.FORWARD, PassKind.BACKWARD]
     for one in passes_of(order, number, stages, micro_batches):
         assert one.stage == number
-        seen.append((one.micro_batch, one.is_forward))
-        if one.is_forward:
+        seen.append((one.micro_batch, one.kind.value))
+        if one.kind is PassKind.FORWARD:
             held.add(one.micro_batch)
-        else:
+        elif one.kind is kinds[-1]:
             held.remove(one.micro_batch)  # it fails for one that hasn't been forward
+        if one.kind is PassKind.WEIGHTS:
+            assert (one.micro_batch, "backward") in seen
         most = max(most, len(held))
-    assert sorted(seen) == [(number, way) for number in range(micro_batches) for way in (False, True)]
+    assert sorted(seen) == sorted((number, kind.value) for number in range(micro_batches) for kind in kinds)
     assert most == held_micro_batches(order, number, stages, micro_batches)
 
 
@@ -69,7 +85,7 @@ def test_an_order_or_a_stage_that_is_not_there_is_refused() -> None:
         list(passes_of(GPIPE, 0, 2, 0))
 
 
-@pytest.mark.parametrize("order", list(PIPELINE_ORDERS))
+@pytest.mark.parametrize("order", [GPIPE, ONE_F_ONE_B])
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (1, 5), (2, 3), (4, 8), (5, 2)])
 def test_equal_stages_without_ways_take_their_bubble_and_no_more(
     order: str, stages: int, micro_batches: int
@@ -78,9 +94,37 @@ def test_equal_stages_without_ways_take_their_bubble_and_no_more(
     found = simulate_pipeline([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order)
     assert found.step_s == pytest.approx((micro_batches + stages - 1) * 3)
     assert len(found.passes) == 2 * stages * micro_batches
-    assert least_step_s([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches) == pytest.approx(
+    assert least_step_s([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order) == pytest.approx(
         found.step_s
     )
+
+
+@pytest.mark.parametrize("order", [ZB_H1, ZB_H2])
+@pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (1, 5), (2, 3), (4, 8), (5, 9)])
+def test_split_backward_passes_leave_the_bubble_of_the_first_forward_passes(
+    order: str, stages: int, micro_batches: int
+) -> None:
+    """M (f + b) + (K - 1) f: the last stage can't begin sooner, and then computes all the time."""
+    found = simulate_pipeline([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order)
+    assert found.step_s == pytest.approx(micro_batches * 3 + stages - 1)
+    assert len(found.passes) == 3 * stages * micro_batches
+    assert least_step_s([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order) == pytest.approx(
+        found.step_s
+    )
+
+
+def test_the_deeper_order_hides_ways_that_take_as_long_as_passes() -> None:
+    """Four stages, eight micro-batches: a message is on its way for 1 s, as long as a pass.
+
+    The last stage gets its first one at 6, computes for 24 s, and needs nothing more: 30. With half as many
+    forward passes first each stage waits for answers; without a pass for the weights the answers come later.
+    """
+    far = (BoundaryCost(0.0, 1.0, 0.0, 1.0),)
+    steps_s = {
+        order: simulate_pipeline([stage()] * 4, [far] * 3, 8, order).step_s for order in PIPELINE_ORDERS
+    }
+    assert steps_s[ZB_H2] == 30
+    assert steps_s == {ONE_F_ONE_B: 49, GPIPE: 39, ZB_H1: 41, ZB_H2: 30}
 
 
 WAY = (BoundaryCost(0.5, 0.25, 0.5, 0.25),)
@@ -122,7 +166,11 @@ def test_messages_queue_on_a_way_that_is_slower_than_the_stages() -> None:
     """Activations of 4 s each leave from 1 on, one after the other: the last of three is there at 13."""
     slow = (BoundaryCost(4.0, 0.0, 0.0, 0.0),)
     found = simulate_pipeline([stage(), stage()], [slow], 3, GPIPE)
-    assert [one.start_s for one in found.passes if one.stage == 1 and one.is_forward] == [5.0, 9.0, 13.0]
+    assert [one.start_s for one in found.passes if one.stage == 1 and one.kind is PassKind.FORWARD] == [
+        5.0,
+        9.0,
+        13.0,
+    ]
     assert found.step_s == 13 + 1 + 3 * 2 + 2  # its forward, three backward passes, and the last one's here
 
 
@@ -135,8 +183,14 @@ def test_what_goes_back_waits_for_what_goes_on() -> None:
     """
     on, back = (BoundaryCost(6.0, 0.0, 0.0, 0.0),), (BoundaryCost(0.0, 0.0, 4.0, 0.0),)
     found = simulate_pipeline([stage()] * 3, [back, on], 2, ONE_F_ONE_B)
-    assert [one.start_s for one in found.passes if one.stage == 2 and one.is_forward] == [8.0, 14.0]
-    assert [one.start_s for one in found.passes if one.stage == 0 and not one.is_forward] == [18.0, 23.0]
+    assert [one.start_s for one in found.passes if one.stage == 2 and one.kind is PassKind.FORWARD] == [
+        8.0,
+        14.0,
+    ]
+    assert [one.start_s for one in found.passes if one.stage == 0 and one.kind is PassKind.BACKWARD] == [
+        18.0,
+        23.0,
+    ]
     assert found.step_s == 25
 
 
@@ -156,7 +210,9 @@ def test_the_workers_of_a_stage_take_turns_and_sum_when_the_last_is_done() -> No
     wide = StageCost((1, 1), (2.0, 2.0), (4.0, 4.0), 3.0, 0.0, 0.0)
     found = simulate_pipeline([wide, stage()], [AT_ONCE * 2], 4, ONE_F_ONE_B)
     starts = {
-        (one.stage, one.worker, one.micro_batch): one.start_s for one in found.passes if not one.is_forward
+        (one.stage, one.worker, one.micro_batch): one.start_s
+        for one in found.passes
+        if one.kind is PassKind.BACKWARD
     }
     assert starts == {
         (0, 0, 0): 5,
@@ -218,7 +274,7 @@ def test_no_step_is_below_the_bound_and_nothing_faster_makes_one_longer(
 ) -> None:
     stages, ways = costs
     step_s = simulate_pipeline(stages, ways, micro_batches, order).step_s
-    assert least_step_s(stages, ways, micro_batches) <= step_s * (1 + 1e-9)
+    assert least_step_s(stages, ways, micro_batches, order) <= step_s * (1 + 1e-9)
     faster = [tuple(BoundaryCost(*(one * factor for one in way)) for way in each) for each in ways]
     assert simulate_pipeline(stages, faster, micro_batches, order).step_s <= step_s * (1 + 1e-9)
     quicker = [one._replace(forward_s=(one.forward_s[0] * factor, *one.forward_s[1:])) for one in stages]

@@ -12,7 +12,7 @@ from plan_samples import FAST, layer, slot
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.plan_model.known_models import known_model
 from peerloom.kit.plan_model.model_layers import layers_of_document
-from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
+from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PassKind
 from peerloom.kit.plan_model.placed_plan import DATA, HYBRID, PIPELINE, SINGLE, PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting, PlanSlot
 from peerloom.kit.plan_model.plan_value import PlanPrediction, costed_plan, predict_plan
@@ -98,7 +98,9 @@ def test_a_pipeline_of_widths_2_and_1_takes_turns_and_then_sums() -> None:
     found = predicted(chosen, PlanStage(0, 1, (0, 1)), PlanStage(1, 2, (2,)), micro_batches=4)
     assert found.costed.stages[0].sum_s == pytest.approx(0.4)
     backward = {
-        (one.stage, one.micro_batch): one.end_s for one in found.simulated.passes if not one.is_forward
+        (one.stage, one.micro_batch): one.end_s
+        for one in found.simulated.passes
+        if one.kind is PassKind.BACKWARD
     }
     assert backward == {
         (0, 0): 11,

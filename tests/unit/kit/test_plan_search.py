@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from plan_samples import FAST, ROOM, drawn_setting, layer, slot
 
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
-from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PIPELINE_ORDERS
+from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PIPELINE_ORDERS, ZB_H1
 from peerloom.kit.plan_model.placed_plan import DATA, HYBRID, PIPELINE, SHARDED, SINGLE, PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_search import MOST_EVALUATED, MOST_SIMULATED, PlanChoice, choose_plan
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting
@@ -202,8 +202,11 @@ def test_activations_in_flight_decide_the_order() -> None:
         layers=(layer(parameters=100, kept_bytes=100),) * 2,
         slots=(slot(memory_bytes=1900),) * 2,
     )
-    found = choose_plan(setting)
+    found = choose_plan(setting, (GPIPE, ONE_F_ONE_B))
     assert (found.chosen.plan.order, found.chosen.plan.micro_batches) == (ONE_F_ONE_B, 20)
+    split = choose_plan(setting)
+    assert split.chosen.plan.order == ZB_H1, "it holds 200 in both stages, which have room for them"
+    assert split.chosen.step_s < found.chosen.step_s
     with pytest.raises(ResourceExhaustedError):
         choose_plan(setting, (GPIPE,))
 

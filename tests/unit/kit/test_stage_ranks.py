@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerloom.kit.parallel_plan import ORDERS
-from peerloom.kit.plan_model.pipeline_order import PipelinePass, passes_of
+from peerloom.kit.plan_model.pipeline_order import (
+    PIPELINE_ORDERS,
+    PassKind,
+    PipelinePass,
+    is_split,
+    passes_of,
+)
 from peerloom.kit.shadow_ring import shadow_holders, ward_of
 from peerloom.kit.stage_ranks import StageRanks, shares_of_stages
 
@@ -39,13 +44,13 @@ def test_one_worker_of_each_stage_gives_its_part_of_a_file() -> None:
 def test_1f1b_goes_ahead_by_a_micro_batch_for_each_worker_from_here_to_the_end() -> None:
     """Two workers in the last stage: the first one sends three before it awaits an answer."""
     ranks = StageRanks((1, 2))
-    first = [f"{'FB'[not one.is_forward]}{one.micro_batch}" for one in ranks.passes_of("1f1b", 0, 4)]
+    first = [f"{one.kind.name[0]}{one.micro_batch}" for one in ranks.passes_of("1f1b", 0, 4)]
     assert first == ["F0", "F1", "F2", "B0", "F3", "B1", "B2", "B3"]
-    second = [f"{'FB'[not one.is_forward]}{one.micro_batch}" for one in ranks.passes_of("1f1b", 2, 4)]
+    second = [f"{one.kind.name[0]}{one.micro_batch}" for one in ranks.passes_of("1f1b", 2, 4)]
     assert second == ["F1", "B1", "F3", "B3"]
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", list(PIPELINE_ORDERS))
 @given(widths=WIDTHS, micro_batches=st.integers(1, 12))
 def test_each_pass_is_made_once_and_none_waits_for_ever(
     order: str, widths: tuple[int, ...], micro_batches: int
@@ -56,10 +61,12 @@ def test_each_pass_is_made_once_and_none_waits_for_ever(
     made: Counter[PipelinePass] = Counter()
 
     def can_begin(one: PipelinePass) -> bool:
-        if one.is_forward:
+        if one.kind is PassKind.FORWARD:
             return one.stage == 0 or one._replace(stage=one.stage - 1) in made
+        if one.kind is PassKind.WEIGHTS:
+            return one._replace(kind=PassKind.BACKWARD) in made
         is_last = one.stage == ranks.stages - 1
-        return one._replace(is_forward=True) in made and (
+        return one._replace(kind=PassKind.FORWARD) in made and (
             is_last or one._replace(stage=one.stage + 1) in made
         )
 
@@ -72,18 +79,19 @@ def test_each_pass_is_made_once_and_none_waits_for_ever(
                 moved = True
     assert not any(waiting.values()), "somebody waits for ever"
     assert set(made.values()) == {1}
-    assert len(made) == 2 * micro_batches * ranks.stages
+    assert len(made) == (3 if is_split(order) else 2) * micro_batches * ranks.stages
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", list(PIPELINE_ORDERS))
 @given(widths=WIDTHS, micro_batches=st.integers(1, 12))
 def test_a_rank_holds_as_much_as_is_told(order: str, widths: tuple[int, ...], micro_batches: int) -> None:
     ranks = StageRanks(widths)
     for rank in range(ranks.workers):
         held, most, turns = 0, 0, 0
+        last = PassKind.WEIGHTS if is_split(order) else PassKind.BACKWARD
         for one in ranks.passes_of(order, rank, micro_batches):
-            held += 1 if one.is_forward else -1
-            most, turns = max(most, held), turns + one.is_forward
+            held += (one.kind is PassKind.FORWARD) - (one.kind is last)
+            most, turns = max(most, held), turns + (one.kind is PassKind.FORWARD)
         assert ranks.held_by(order, rank, micro_batches) == most
         assert ranks.turns_of(rank, micro_batches) == turns
 
@@ -94,15 +102,15 @@ def test_what_goes_from_one_rank_to_another_keeps_its_order(
 ) -> None:
     """Nothing tells a receiver which micro-batch came, so both ends must have one order."""
     ranks = StageRanks(widths)
-    for order in ORDERS:
+    for order in PIPELINE_ORDERS:
         for rank in range(ranks.workers):
-            for is_forward in (True, False):
+            for kind in PassKind:
                 passes = ranks.passes_of(order, rank, micro_batches)
-                numbers = [one.micro_batch for one in passes if one.is_forward == is_forward]
+                numbers = [one.micro_batch for one in passes if one.kind is kind]
                 assert numbers == sorted(numbers)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", list(PIPELINE_ORDERS))
 def test_with_a_worker_a_stage_nothing_is_other_than_before(order: str) -> None:
     ranks = StageRanks((1, 1, 1))
     for rank in range(3):

@@ -6,6 +6,7 @@ A sample's forward pass takes a part 10 ms, its backward pass twice as long: 120
 import pytest
 
 from peerloom.kit.parallel_plan import parse_plan
+from peerloom.kit.plan_model.pipeline_order import is_split
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.services.trainer.generations import plan_decisions as p
@@ -37,6 +38,18 @@ PARTS = [
     for n in range(4)
 ]
 
+HALVES = [
+    ModelPart(
+        first_layer=4 * n,
+        end_layer=4 * n + 4,
+        parameters=2 * MB,
+        forward_operations=2e7,
+        output_bytes=1000,
+        kept_bytes=2000,
+    )
+    for n in range(2)
+]
+
 
 def worker(number: int, free_bytes: int = 1000 * MB, lent_bytes: int = 0, node: str = "") -> SurveyedWorker:
     free_bytes += TAKEN
@@ -55,7 +68,7 @@ def options(workers: list[SurveyedWorker], bits_per_s: float = 0.0) -> p.PlanOpt
 
 
 def test_plan_data_is_taken_where_the_model_fits_and_is_as_fast() -> None:
-    found = options([worker(0), worker(1)])
+    found = options([worker(0), worker(1)], bits_per_s=1e10)
     best = p.best_of(found)
     assert best is found.data
     assert found.pipeline is not None
@@ -82,13 +95,17 @@ def test_over_a_slow_link_a_pipeline_is_faster_and_shown_as_jobs_take_it() -> No
         (0, 3, [setting.slots[best.plan.slots[0]].name]),
         (4, 7, [setting.slots[best.plan.slots[1]].name]),
     ]
-    # 8 samples of a half: 8 x 60 ms, and 2 x M passes that cost 2 ms each.
-    assert stages[0].computing_s == pytest.approx(0.48 + 2 * plan.micro_batches * 0.002)
+    # 8 samples of a half: 8 x 60 ms, and 3 x M passes that cost 2 ms each.
+    assert is_split(plan.order)
+    assert stages[0].computing_s == pytest.approx(0.48 + 3 * plan.micro_batches * 0.002)
 
 
 def wide_options() -> tuple[p.PlanOptions, PlanSetting]:
-    """Two slow nodes and a fast one, of twice their speed; 40 MB each, for half of the model or more."""
-    workers = [worker(0, 40 * MB), worker(1, 40 * MB), worker(2, 40 * MB)]
+    """Two slow nodes and one of twice their speed; 40 MB each, for half of the model, which is a part."""
+    workers = [worker(number, 40 * MB) for number in range(3)]
+    for one in workers:
+        one.said.ClearField("parts")
+        one.said.parts.extend(HALVES)
     workers[1].said.speed_gflops = 2.0
     setting = setting_of(workers, 32, SyncScheme(), {}, 10.0)
     return p.options_of(setting), setting
@@ -99,22 +116,23 @@ def test_slow_slots_take_turns_at_a_stage_beside_a_fast_one() -> None:
     best = p.best_of(found)
     assert best is not None
     assert best.plan.is_divided
-    plan = p.job_plan(best, setting, PARTS)
+    plan = p.job_plan(best, setting, HALVES)
     assert sorted(plan.widths) == [1, 2]
     assert parse_plan("plan", str(plan)) == plan
     wide = plan.widths.index(2)
     assert best.plan.stages[wide].slots == (0, 2)
     assert f"; stage {wide} has several workers, who take turns" in p.why_taken(best, found, setting)
-    told = p.message_of(best, setting, PARTS).stages
+    told = p.message_of(best, setting, HALVES).stages
     assert list(told[wide].nodes) == ["n0", "n2"]
-    # 32 samples x 60 ms of each stage, over two slots of speed 1 or one of 2, and passes of 2 ms.
+    # 32 samples x 60 ms of each stage, over two slots of speed 1 or one of 2, and three passes of 2 ms.
     turns = plan.micro_batches // 2
-    assert told[wide].computing_s == pytest.approx(16 * 0.06 + turns * 2 * 0.002)
-    assert told[1 - wide].computing_s == pytest.approx(16 * 0.06 + plan.micro_batches * 2 * 0.002)
-    again = p.divided_on(setting, plan, PARTS, best.plan.slots)
+    assert is_split(plan.order)
+    assert told[wide].computing_s == pytest.approx(16 * 0.06 + turns * 3 * 0.002)
+    assert told[1 - wide].computing_s == pytest.approx(16 * 0.06 + plan.micro_batches * 3 * 0.002)
+    again = p.divided_on(setting, plan, HALVES, best.plan.slots)
     assert again is not None
     assert again.step_s == pytest.approx(best.step_s)
-    assert p.divided_on(setting, plan, PARTS, best.plan.slots[:2]) is None, "it needs three workers"
+    assert p.divided_on(setting, plan, HALVES, best.plan.slots[:2]) is None, "it needs three workers"
 
 
 def test_shards_are_taken_where_stages_would_idle_and_the_line_is_fast() -> None:
@@ -140,7 +158,7 @@ def test_shards_are_taken_where_stages_would_idle_and_the_line_is_fast() -> None
     assert str(plan) == "sharded=8:,shadow=off", "who could keep them is on the same node"
     assert p.why_taken(best, found, setting).startswith(
         "plan data doesn't fit: layers 0 to 6 would need 112 MB on n, 12.2 MB more than it has; the best "
-        "pipeline would make steps of 4"
+        "pipeline would make steps of 3.86 s;"
     )
     told = p.message_of(best, setting, parts)
     assert [(one.first_layer, one.last_layer) for one in told.stages] == [(0, 7), (8, 13)]
@@ -157,11 +175,11 @@ def test_a_part_with_buffers_has_a_stage_of_one_worker() -> None:
     workers = [worker(0, 40 * MB), worker(1, 40 * MB), worker(2, 40 * MB)]
     for one in workers:
         one.said.ClearField("parts")
-        one.said.parts.extend(PARTS)
+        one.said.parts.extend(HALVES)
         for part in one.said.parts:
             part.is_narrow = True
     narrow = setting_of(workers, 32, SyncScheme(), {}, 10.0)
-    assert [layer.is_narrow for layer in narrow.layers] == [True] * 4
+    assert [layer.is_narrow for layer in narrow.layers] == [True] * 2
     assert not any(layer.is_narrow for layer in setting.layers)
     best = p.best_of(p.options_of(narrow))
     assert best is not None

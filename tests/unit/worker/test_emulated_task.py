@@ -13,7 +13,7 @@ from peerloom.worker.tasks.emulated import Emulated, Paced
 from peerloom.worker.tasks.mnist import Mnist
 
 
-def test_each_layer_waits_a_third_forward_and_two_thirds_backward_before_its_gradient() -> None:
+def test_each_layer_waits_a_third_forward_and_two_backward_before_its_gradient() -> None:
     waits: list[float] = []
     first, second = (Paced(nn.Linear(4, 4), seconds, waits.append) for seconds in (0.3, 0.6))
     ready: list[tuple[str, int]] = []
@@ -22,8 +22,8 @@ def test_each_layer_waits_a_third_forward_and_two_thirds_backward_before_its_gra
         assert isinstance(weight, nn.Parameter)
         weight.register_post_accumulate_grad_hook(lambda _, name=name: ready.append((name, len(waits))))
     nn.Sequential(first, second)(torch.ones(2, 4)).sum().backward()
-    assert waits == pytest.approx([0.2, 0.4, 0.8, 0.4])  # two samples: 0.6 s and 1.2 s
-    assert ready == [("second", 3), ("first", 4)]
+    assert waits == pytest.approx([0.2, 0.4, 0.4, 0.4, 0.2, 0.2])  # two samples: 0.6 s and 1.2 s
+    assert ready == [("second", 4), ("first", 6)]
 
 
 def test_gradients_are_those_of_the_layers_without_the_waiting() -> None:
@@ -93,4 +93,12 @@ def test_each_layer_of_a_model_like_another_waits_its_part_of_a_step() -> None:
     assert [one.step_s for one in paced] == pytest.approx([0.1] * 4)
     waits: list[float] = []
     Paced(nn.Linear(4, 4), 0.3, waits.append, step_s=0.9)(torch.ones(2, 4)).sum().backward()
-    assert waits == pytest.approx([0.5, 1.0])
+    assert waits == pytest.approx([0.5, 0.5, 0.5])
+
+
+def test_the_gradient_of_the_inputs_alone_waits_for_nothing_else() -> None:
+    waits: list[float] = []
+    entered = torch.ones(2, 4, requires_grad=True)
+    left = Paced(nn.Linear(4, 4), 0.3, waits.append)(entered)
+    torch.autograd.grad([left.sum()], [entered])
+    assert waits == pytest.approx([0.2, 0.2])

@@ -12,6 +12,7 @@ from stages_in_threads import CPU, Pipeline, QueueLinks, Waves, in_one_piece, sp
 from torch import Tensor, nn
 
 from peerloom.errors import DataLossError
+from peerloom.kit.plan_model.pipeline_order import PIPELINE_ORDERS
 from peerloom.kit.safetensors_file import check_parameters
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_files import write_checkpoint, write_model
@@ -43,10 +44,13 @@ def check_equal(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         "pipeline=2:,micro_batches=1",
         "pipeline=3,micro_batches=50",
         "pipeline=3,micro_batches=5,order=gpipe",
+        "pipeline=3,micro_batches=5,order=zb-h1",
+        "pipeline=4,micro_batches=3,order=zb-h2",
         "pipeline=2,widths=2/1",
         "pipeline=2,widths=1/2,micro_batches=5",
         "pipeline=3,widths=1/3/2,micro_batches=4,order=gpipe",
         "pipeline=2,widths=4/3,micro_batches=4",
+        "pipeline=3,widths=1/3/2,micro_batches=6,order=zb-h1",
         "sharded=2",
         "sharded=4",
         "sharded=1:3",
@@ -62,6 +66,16 @@ def test_a_divided_model_trains_what_one_worker_trains(plan: str) -> None:
     check_equal(pipeline.parameters(), expected.state.model.state_dict())
     rates = {training.state.updater.learning_rate for training in pipeline.trainings}
     assert rates == {expected.state.updater.learning_rate}
+
+
+def test_the_order_of_passes_changes_no_bit() -> None:
+    found = []
+    for order in PIPELINE_ORDERS:
+        pipeline = Pipeline(Waves(), f"pipeline=3,micro_batches=6,order={order}")
+        pipeline.work(steps(8))
+        found.append(pipeline.parameters())
+    for other in found[1:]:
+        assert all(torch.equal(tensor, other[name]) for name, tensor in found[0].items())
 
 
 def test_stages_by_unequal_shares_train_the_same() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.parallel_plan import ParallelPlan
-from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, PipelinePass, passes_of
+from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, PassKind, PipelinePass, passes_of
 from peerloom.worker.plan.balancing import MOST_OF_ROOM, LayerFacts, ends_of, stage_starts
 
 
@@ -19,9 +19,9 @@ def passes(stage: int, stages: int, micro_batches: int) -> list[PipelinePass]:
 
 
 def test_the_first_of_three_stages_is_two_forward_passes_ahead() -> None:
-    words = " ".join(f"{'F' if one.is_forward else 'B'}{one.micro_batch}" for one in passes(0, 3, 4))
+    words = " ".join(f"{one.kind.name[0]}{one.micro_batch}" for one in passes(0, 3, 4))
     assert words == "F0 F1 F2 B0 F3 B1 B2 B3"
-    words = " ".join(f"{'F' if one.is_forward else 'B'}{one.micro_batch}" for one in passes(2, 3, 4))
+    words = " ".join(f"{one.kind.name[0]}{one.micro_batch}" for one in passes(2, 3, 4))
     assert words == "F0 B0 F1 B1 F2 B2 F3 B3"
 
 
@@ -32,7 +32,7 @@ def test_each_micro_batch_goes_forward_then_backward_and_few_are_under_way(
     stage = data.draw(st.integers(0, stages - 1))
     under_way, done = set[int](), list[int]()
     for one in passes(stage, stages, micro_batches):
-        if one.is_forward:
+        if one.kind is PassKind.FORWARD:
             under_way.add(one.micro_batch)
         else:
             under_way.remove(one.micro_batch)
@@ -46,15 +46,15 @@ def test_each_micro_batch_goes_forward_then_backward_and_few_are_under_way(
 def test_stages_that_wait_for_one_another_never_wait_for_ever(stages: int, micro_batches: int) -> None:
     """A forward pass waits for that of the stage before, a backward pass for that of the stage behind."""
     left = [passes(stage, stages, micro_batches) for stage in range(stages)]
-    made = set[tuple[int, int, bool]]()
+    made = set[tuple[int, int, PassKind]]()
     while any(left):
         before = len(made)
         for stage, order in enumerate(left):
             if order:
                 one = order[0]
-                needed = stage - 1 if one.is_forward else stage + 1
-                if needed in (-1, stages) or (needed, one.micro_batch, one.is_forward) in made:
-                    made.add((stage, one.micro_batch, one.is_forward))
+                needed = stage - 1 if one.kind is PassKind.FORWARD else stage + 1
+                if needed in (-1, stages) or (needed, one.micro_batch, one.kind) in made:
+                    made.add((stage, one.micro_batch, one.kind))
                     del order[0]
         assert len(made) > before, "all stages wait"
 

@@ -3,12 +3,18 @@
 from typing import Any
 
 from peerloom.experiments.pictures.canvas import canvas, label
+from peerloom.kit.plan_model.pipeline_order import PassKind
 from peerloom.kit.plan_model.pipeline_simulation import TimedPass
 from peerloom.kit.plan_model.placed_plan import PlanStage
 from peerloom.kit.plan_model.plan_value import PlanPrediction
 from peerloom.kit.stage_ranks import StageRanks
 
-_FORWARD, _BACKWARD, _SUM = "#5fa8a0", "#0b3c5d", "#c25b12"
+_PASSES = {
+    PassKind.FORWARD: ("#5fa8a0", "forward"),
+    PassKind.BACKWARD: ("#0b3c5d", "backward"),
+    PassKind.WEIGHTS: ("#7d8ea3", "gradients of weights"),
+}
+_SUM = "#c25b12"
 _LANE_INCHES = 0.5
 _LEAST_PART = 0.012  # of the step: a narrower box has no room for its number
 
@@ -18,9 +24,10 @@ def draw_pipeline(found: PlanPrediction) -> Any:
     ranks = found.plan.ranks
     figure, axes = canvas(size=(9.0, 1.4 + _LANE_INCHES * ranks.workers))
     axis, step_s = axes[0], found.step_s
-    kinds = ((True, _FORWARD, "forward"), (False, _BACKWARD, "backward"))
-    for is_forward, colour, name in kinds:
-        mine = [one for one in found.simulated.passes if one.is_forward == is_forward]
+    for kind, (colour, name) in _PASSES.items():
+        mine = [one for one in found.simulated.passes if one.kind is kind]
+        if not mine:
+            continue
         axis.barh(
             [_lane(one, ranks) for one in mine],
             [one.end_s - one.start_s for one in mine],

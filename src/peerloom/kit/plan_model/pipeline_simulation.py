@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.pipeline_order import PipelinePass
+from peerloom.kit.plan_model.pipeline_order import PassKind, PipelinePass, is_split
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
 from peerloom.kit.stage_ranks import StageRanks
 
@@ -15,7 +15,7 @@ class TimedPass(NamedTuple):
     stage: int
     worker: int
     micro_batch: int
-    is_forward: bool
+    kind: PassKind
     start_s: float
     end_s: float
 
@@ -47,7 +47,7 @@ class SimulatedPipeline(NamedTuple):
     def passes(self) -> tuple[TimedPass, ...]:
         """All, in the order of each worker."""
         return tuple(
-            TimedPass(stage, turn, one.micro_batch, one.is_forward, *span)
+            TimedPass(stage, turn, one.micro_batch, one.kind, *span)
             for (stage, turn, passes), spans in zip(self.orders, self.spans_s, strict=True)
             for one, span in zip(passes, spans, strict=True)
         )
@@ -82,29 +82,30 @@ def simulate_pipeline(
     count = len(orders)
     free_s, sent_s, done = [0.0] * count, [0.0] * count, [0] * count
     got_there_s, got_back_s = [0.0] * count, [0.0] * count
+    backward_s = [one.half_backward_s if is_split(order) else one.backward_s for one in stages]
     spans_s: list[list[tuple[float, float]]] = [[] for _ in orders]
     changed = True
     while changed:
         changed = False
         for rank, (stage, turn, mine) in enumerate(orders):
-            cost = stages[stage]
             before, after = boundaries[stage - 1] if stage else (), boundaries[stage] if stage < last else ()
             while done[rank] < len(mine):
-                _, number, is_forward = mine[done[rank]]
+                _, number, kind = mine[done[rank]]
                 start_s = free_s[rank]
+                is_forward, goes_back = kind is PassKind.FORWARD, kind is PassKind.BACKWARD
                 if is_forward and stage:
                     left_s, way = there[stage][number], before[number % len(before)]
                     if left_s is None:
                         break
                     got_there_s[rank] = max(left_s, got_there_s[rank] + way.there_s)
                     start_s = max(start_s, got_there_s[rank] + way.there_delay_s)
-                elif not is_forward and stage < last:
+                elif goes_back and stage < last:
                     left_s, way = back[stage][number], after[number % len(after)]
                     if left_s is None:
                         break
                     got_back_s[rank] = max(left_s, got_back_s[rank] + way.back_s)
                     start_s = max(start_s, got_back_s[rank] + way.back_delay_s)
-                end_s = start_s + (cost.forward_s if is_forward else cost.backward_s)[turn]
+                end_s = start_s + (stages[stage].forward_s if is_forward else backward_s[stage])[turn]
                 free_s[rank] = end_s
                 spans_s[rank].append((start_s, end_s))
                 done[rank] += 1
@@ -112,7 +113,7 @@ def simulate_pipeline(
                 if is_forward and stage < last:
                     sent_s[rank] = max(end_s, sent_s[rank]) + after[number % len(after)].there_s
                     there[stage + 1][number] = sent_s[rank]
-                elif not is_forward and stage:
+                elif goes_back and stage:
                     sent_s[rank] = max(end_s, sent_s[rank]) + before[number % len(before)].back_s
                     back[stage - 1][number] = sent_s[rank]
     starts_s = [0.0] * len(stages)
@@ -124,21 +125,26 @@ def simulate_pipeline(
     return SimulatedPipeline(max(one.end_s for one in sums), sums, orders, spans_s)
 
 
-def least_step_s(stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int) -> float:
-    """A step can't take less, in any order.
+def least_step_s(
+    stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int, order: str
+) -> float:
+    """A step can't take less, in any order of passes, where backward passes are split as `order` has it.
 
     For each worker: the way of its first micro-batch to it; all its passes, or the longest of its passes and
     messages as often as it has micro-batches and one's way to the end and back, or all that it sends both
     ways; and what its last micro-batch has to do from there. Ways to and from it are the shortest.
     """
-    last = len(stages) - 1
+    last, halves = len(stages) - 1, is_split(order)
     ways = [_least_way(boundary) for boundary in boundaries]
-    forwards, backwards = [min(one.forward_s) for one in stages], [min(one.backward_s) for one in stages]
-    tails = [stages[0].sum_s]
+    forwards = [min(one.forward_s) for one in stages]
+    backwards = [min(one.half_backward_s if halves else one.backward_s) for one in stages]
+    # After a backward pass: gradients of weights, and what the stages before do with those that go back.
+    own_s = [halves * least_s + one.sum_s for least_s, one in zip(backwards, stages, strict=True)]
+    tails = [own_s[0]]
     for stage in range(1, last + 1):
         way = ways[stage - 1]
         way_s = way.back_s + way.back_delay_s + backwards[stage - 1]
-        tails.append(max(stages[stage].sum_s, way_s + tails[stage - 1]))
+        tails.append(max(own_s[stage], way_s + tails[stage - 1]))
     beyond_s = [0.0] * (last + 1)  # from the end of a forward pass until the gradients are there
     for stage in range(last - 1, -1, -1):
         beyond_s[stage] = sum(ways[stage]) + forwards[stage + 1] + backwards[stage + 1] + beyond_s[stage + 1]
@@ -152,7 +158,8 @@ def least_step_s(stages: Sequence[StageCost], boundaries: Sequence[Boundary], mi
         if stage:
             after_s = max(after_s, before.back_delay_s + backwards[stage - 1] + tails[stage - 1])
         width = len(cost.forward_s)
-        for turn, (forward_s, backward_s) in enumerate(zip(cost.forward_s, cost.backward_s, strict=True)):
+        backs_s = cost.half_backward_s if halves else cost.backward_s
+        for turn, (forward_s, backward_s) in enumerate(zip(cost.forward_s, backs_s, strict=True)):
             count = (micro_batches - turn + width - 1) // width
             first_s = head_s
             if turn:
@@ -160,6 +167,7 @@ def least_step_s(stages: Sequence[StageCost], boundaries: Sequence[Boundary], mi
             once_s = forward_s + backward_s
             queued_s = (count - 1) * max(forward_s, backward_s, slowest_way_s) + once_s + beyond_s[stage]
             rest_s = max(count * once_s, queued_s) + tails[stage]
+            rest_s = max(rest_s, count * (once_s + halves * backward_s) + cost.sum_s)
             least_s = max(least_s, first_s + rest_s, first_s + forward_s + count * sends_s + after_s)
         paces.append((width, max(forwards[stage], on.there_s)))
         head_s += forwards[stage] + on.there_s + on.there_delay_s

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from peerloom.kit.plan_model.pipeline_order import is_split
 from peerloom.kit.plan_model.plan_search import PlanChoice
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.plan_value import CostedPlan, PlanPrediction, held_in_stages, simulated_with
@@ -78,7 +79,10 @@ def _stage_report(found: PlanPrediction, setting: PlanSetting, number: int) -> S
     if not plan.is_sharded:
         turns = [plan.ranks.turns_of(rank, plan.micro_batches) for rank in plan.ranks.of_stage(number)]
         held = max(held_in_stages(plan.order, plan.ranks, plan.micro_batches)[number])
-    passes_s = zip(turns, cost.forward_s, cost.backward_s, strict=True)
+    backwards_s = cost.backward_s
+    if is_split(plan.order):
+        backwards_s = tuple(2 * half_s for half_s in cost.half_backward_s)
+    passes_s = zip(turns, cost.forward_s, backwards_s, strict=True)
     computing_s = max(count * (forward_s + backward_s) for count, forward_s, backward_s in passes_s)
     return StageReport(
         first=stage.first,
@@ -86,7 +90,7 @@ def _stage_report(found: PlanPrediction, setting: PlanSetting, number: int) -> S
         slots=tuple(setting.slots[slot].name for slot in stage.slots),
         shares=cost.shares,
         forward_s=max(cost.forward_s),
-        backward_s=max(cost.backward_s),
+        backward_s=max(backwards_s),
         sends_s=_sends_s(costed, number),
         sum_s=cost.sum_s,
         computing_s=computing_s,
@@ -143,7 +147,11 @@ def _relieved(costed: CostedPlan) -> Iterator[_Relieved]:
 
 
 def _faster(cost: StageCost) -> StageCost:
-    return cost._replace(forward_s=_halved(cost.forward_s), backward_s=_halved(cost.backward_s))
+    return cost._replace(
+        forward_s=_halved(cost.forward_s),
+        backward_s=_halved(cost.backward_s),
+        overhead_s=cost.overhead_s / 2,
+    )
 
 
 def _faster_way(way: Boundary) -> Boundary:

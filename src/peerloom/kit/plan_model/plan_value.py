@@ -74,7 +74,7 @@ def costed_plan(plan: PlacedPlan, setting: PlanSetting, costs: StageCosts) -> Co
         costs.between(stage, after, samples)
         for stage, after in zip(plan.stages, plan.stages[1:], strict=False)
     )
-    most_per_s = finished_per_s(setting, stages, least_step_s(stages, ways, plan.micro_batches))
+    most_per_s = finished_per_s(setting, stages, least_step_s(stages, ways, plan.micro_batches, plan.order))
     missing_bytes = max(one.missing_bytes for one in memory)
     return CostedPlan(plan, tuple(stages), ways, tuple(memory), missing_bytes, most_per_s)
 

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.pipeline_order import PipelinePass
+from peerloom.kit.plan_model.pipeline_order import PassKind, PipelinePass
 from peerloom.kit.plan_model.pipeline_simulation import SimulatedPipeline, TimedSum, WorkerOrder
 from peerloom.kit.plan_model.shard_costs import UnitParts
 from peerloom.kit.plan_model.stage_costs import Boundary, StageCost
+
+_KINDS = (PassKind.FORWARD, PassKind.BACKWARD)
 
 
 class _Ring(NamedTuple):
@@ -55,7 +57,7 @@ def simulate_shards(
             now_s += backward_s * unit.backward
             summed_s = line.gradients(unit, now_s)
     orders = tuple(
-        WorkerOrder(shard, 0, (PipelinePass(shard, shard, True), PipelinePass(shard, shard, False)))
+        WorkerOrder(shard, 0, tuple(PipelinePass(shard, shard, kind) for kind in _KINDS))
         for shard in range(len(stages))
     )
     spans_s = [[(0.0, turned_s), (turned_s, now_s)] for _ in stages]

@@ -19,7 +19,7 @@ class StageCost(NamedTuple):
 
     Passes have a number for each slot that takes turns; one for all where they share samples.
     `breaks_per_s` are expected in the stage, and `break_loss` of a second's work is lost by them beside half
-    a step each.
+    a step each. A pass costs `overhead_s` of its time besides its samples.
     """
 
     shares: tuple[int, ...]
@@ -28,6 +28,15 @@ class StageCost(NamedTuple):
     sum_s: float
     breaks_per_s: float
     break_loss: float
+    overhead_s: float = 0.0
+
+    @property
+    def half_backward_s(self) -> tuple[float, ...]:
+        """Each of the two passes, where gradients of weights have one of their own.
+
+        A dense layer has a product of matrices for the gradient of its inputs, and one for its weights'.
+        """
+        return tuple((each + self.overhead_s) / 2 for each in self.backward_s)
 
 
 class StageMemory(NamedTuple):
@@ -181,6 +190,7 @@ class StageCosts:
             sum_s=sum_s,
             breaks_per_s=breaks_per_s,
             break_loss=break_loss,
+            overhead_s=overhead_s,
         )
 
     def _fetch_s(self, slot: int, state_bytes: float) -> float:

@@ -16,7 +16,8 @@ from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shadowing import Shadowing
 from peerloom.worker.plan.shard_step import score_shards
 from peerloom.worker.plan.stage_links import StageLinks, WorkerLinks
-from peerloom.worker.plan.stage_step import Committed, make_step, one_tensor
+from peerloom.worker.plan.stage_passes import one_tensor
+from peerloom.worker.plan.stage_step import Committed, make_step
 from peerloom.worker.task import load_batch, sample_scores
 
 SENT_AHEAD = 4  # parts of the test set that may wait for the next stage

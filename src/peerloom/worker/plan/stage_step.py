@@ -5,22 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from peerloom.kit.parallel_plan import micro_batch_sizes
-from peerloom.worker.batches import Nest, each_tensor
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.shadowing import Shadowing
 from peerloom.worker.plan.shard_step import compute_shards
-from peerloom.worker.plan.stage_links import StageLinks, WorkerLinks
-from peerloom.worker.plan.stage_model import check_one_tensor
+from peerloom.worker.plan.stage_links import WorkerLinks
+from peerloom.worker.plan.stage_passes import compute_stage
 from peerloom.worker.plan.stage_shadow import CommittedStep
 from peerloom.worker.plan.stage_sum import add_up, buffers_of, check_buffers
-from peerloom.worker.step_chance import seed_of, seed_torch
-from peerloom.worker.task import load_batch, sample_losses
 from peerloom.worker.task_checks import check_all_used
-from peerloom.worker.updating.precision import autocast, summable
 
 
 @dataclass(frozen=True)
@@ -37,15 +30,6 @@ class Committed:
     stays: int
     computed_s: float
     own_samples: int
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """The micro-batches of a step: sizes, inputs in the first stage, targets in the last."""
-
-    sizes: list[int]
-    inputs: list[Nest]
-    targets: list[Nest]
 
 
 def make_step(
@@ -76,7 +60,7 @@ def make_step(
     if training.plan.is_sharded:
         loss_sum = compute_shards(training, links, sizes, check)
     else:
-        loss_sum = _compute(training, links, _parts(training, links, sizes), check)
+        loss_sum = compute_stage(training, links, sizes, check)
         links.flush()
     if is_shared:
         check_buffers(buffers, training.stage_model, str(training.plan))
@@ -131,96 +115,3 @@ def _sizes(training: PipelineTraining) -> list[int]:
     if training.task.micro_batch is not None:
         wanted = max(wanted, -(-samples // training.task.micro_batch))
     return micro_batch_sizes(samples, wanted, training.least_samples)
-
-
-def _parts(training: PipelineTraining, links: StageLinks, sizes: list[int]) -> _Parts:
-    # The first stage and the last load the same batch with the same chance, the others none.
-    indices = training.batch_of(training.state.step)
-    seed = seed_of(training.seed, training.state.step, 0)
-    stage = training.plan.ranks.stage_of(links.rank)
-    if stage not in (0, training.plan.stages - 1):
-        return _Parts(sizes, [], [])
-    seed_torch(training.device, seed)
-    inputs, targets = load_batch(training.task, training.train, indices, training.device)
-    if stage == 0:
-        return _Parts(sizes, divided(inputs, sizes), [])
-    return _Parts(sizes, [], divided(targets, sizes))
-
-
-def _compute(
-    training: PipelineTraining, links: StageLinks, parts: _Parts, check: Callable[[], None]
-) -> float:
-    """Makes this worker's passes; the sum of its samples' losses in the last stage, else 0."""
-    ranks, batch = training.plan.ranks, sum(parts.sizes)
-    stage, stages = ranks.stage_of(links.rank), ranks.stages
-    under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out, by micro-batch
-    losses: list[Tensor] = []
-    codec = training.plan.activations
-    for one in ranks.passes_of(training.plan.order, links.rank, len(parts.sizes)):
-        check()
-        number = one.micro_batch
-        if one.is_forward:
-            entered = _entering(training, links, parts, number)
-            left = _forward(training, parts, entered, number, is_last=stage == stages - 1)
-            if stage == stages - 1:
-                losses.append(left.detach())
-            else:
-                after = ranks.rank_of(stage + 1, number)
-                links.send(after, left, wants_gradient=left.requires_grad, codec=codec)
-            under_way[number] = (entered, left)
-            continue
-        entered, left = under_way.pop(number)
-        if stage == stages - 1:
-            (left / batch).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        elif left.requires_grad:
-            gradient = links.receive(ranks.rank_of(stage + 1, number)).tensor.to(training.device)
-            torch.autograd.backward([left], [gradient])
-        if stage and entered.requires_grad:
-            # Of a tensor that the layers didn't use the gradient is nothing.
-            gradient = torch.zeros_like(entered) if entered.grad is None else entered.grad
-            links.send(ranks.rank_of(stage - 1, number), gradient, codec=codec)
-    return float(torch.stack(losses).double().sum()) if losses else 0.0
-
-
-def _entering(training: PipelineTraining, links: StageLinks, parts: _Parts, number: int) -> Tensor:
-    ranks = training.plan.ranks
-    stage = ranks.stage_of(links.rank)
-    if stage == 0:
-        inputs: Tensor = parts.inputs[number]
-        return inputs
-    came = links.receive(ranks.rank_of(stage - 1, number))
-    entered = came.tensor.to(training.device)
-    return entered.requires_grad_() if came.wants_gradient else entered
-
-
-def _forward(
-    training: PipelineTraining, parts: _Parts, entered: Tensor, number: int, *, is_last: bool
-) -> Tensor:
-    first = training.blueprint.bounds(training.stage)[0]
-
-    def begin_layer(layer: int) -> None:
-        # So that neither the cut nor who computes it changes what is drawn.
-        part = seed_of(training.seed, training.state.step, number, first + layer)
-        seed_torch(training.device, part)
-
-    with autocast(training.task.autocast, training.device):
-        left = training.stage_model(entered, begin_layer)
-        if is_last:
-            losses = sample_losses(training.task, left, parts.targets[number])
-            return summable(losses).sum()
-    return one_tensor(left, training)
-
-
-def one_tensor(left: Nest, training: PipelineTraining) -> Tensor:
-    """What a stage hands on. Raises InvalidArgumentError when that is no single tensor."""
-    layer = training.blueprint.layers[training.blueprint.bounds(training.stage)[1] - 1].name
-    return check_one_tensor(left, f"layer {layer}, the last of stage {training.stage},", training.plan)
-
-
-def divided(nest: Nest, sizes: list[int]) -> list[Nest]:
-    """The samples of a nest in consecutive parts of these sizes."""
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    return [
-        each_tensor(lambda tensor, end=end, size=size: tensor[end - size : end], nest)  # type: ignore[misc]
-        for end, size in zip(ends, sizes, strict=True)
-    ]

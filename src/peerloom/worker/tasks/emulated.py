@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.task import Split, Task
@@ -20,7 +21,7 @@ from peerloom.worker.tasks.layer_shapes import SHAPES, LayerShape
 from peerloom.worker.tasks.numbers import number, whole
 
 CLASSES = 10
-FORWARD_PART = 1 / 3  # a backward pass has two products of matrices for each one of the forward pass
+FORWARD_PART = 1 / 3  # beside it there are products for the gradients of the inputs, and of the weights
 _ENTRY = BUILT_IN["emulated"]
 _TEST_SAMPLES = 8
 Sleep = Callable[[float], None]
@@ -105,7 +106,10 @@ class Repeated(nn.Module):
 
 
 class Paced(nn.Module):
-    """A layer that takes `sample_s` seconds a sample and `step_s` a step for both passes, beside its own."""
+    """A layer that takes `sample_s` seconds a sample and `step_s` a step for both passes, beside its own.
+
+    A third is for the forward pass, one for the gradient of the inputs, and one for that of the weights.
+    """
 
     def __init__(
         self, layer: nn.Module, sample_s: float, sleep: Sleep = time.sleep, step_s: float = 0.0
@@ -116,14 +120,19 @@ class Paced(nn.Module):
         self._sleep = sleep
 
     def forward(self, inputs: Tensor) -> Tensor:
-        passes_s = self.step_s + self.sample_s * len(inputs)
-        self._sleep(passes_s * FORWARD_PART)
-        outputs: Tensor = self.layer(inputs)
-        return _WaitBackward.apply(outputs, passes_s * (1 - FORWARD_PART), self._sleep)  # type: ignore[no-untyped-call,no-any-return]  # torch's own
+        pass_s = (self.step_s + self.sample_s * len(inputs)) * FORWARD_PART
+        self._sleep(pass_s)
+        name, weight = next(self.layer.named_parameters())
+        # The gradient of the weight waits by itself: a pass that gives that of the inputs alone doesn't wait.
+        weights = {name: self._waiting(weight, pass_s)}
+        return self._waiting(functional_call(self.layer, weights, (inputs,)), pass_s)
+
+    def _waiting(self, tensor: Tensor, seconds: float) -> Tensor:
+        return _WaitBackward.apply(tensor, seconds, self._sleep)  # type: ignore[no-untyped-call,no-any-return]  # torch's own
 
 
 class _WaitBackward(torch.autograd.Function):
-    """Gradients pass as they are, after a wait: the layer before it gives its own only then."""
+    """Gradients pass as they are, after a wait: what depends on them comes only then."""
 
     @staticmethod
     def forward(context: Any, outputs: Tensor, seconds: float, sleep: Sleep) -> Tensor:
