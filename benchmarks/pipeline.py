@@ -18,11 +18,13 @@ from pathlib import Path
 
 from benchmarks.emulated_job import job_ms
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.pipeline_script import ZBV
 from benchmarks.sync import testbed_job_ms, testbed_script_ms, wan_plan
 from peerloom.client.client import Client
 from peerloom.embedded import Embedded
+from peerloom.kit.parallel_plan import parse_plan
 from peerloom.kit.plan_model.model_layers import ModelLayer
-from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B
+from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PIPELINE_ORDERS, ZB_H1, ZB_H2
 from peerloom.kit.plan_model.pipeline_simulation import simulate_pipeline
 from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting, PlanSlot
@@ -31,7 +33,9 @@ from peerloom.kit.plan_model.stage_costs import StageCosts
 from peerloom.testbed import Testbed
 from peerloom.worker.tasks.emulated import FORWARD_PART
 
-ORDERS = (ONE_F_ONE_B, GPIPE)
+# With copies of the stages those that are fastest without, where all holds and where all is far.
+ORDERS, SHADOWED = tuple(PIPELINE_ORDERS), (GPIPE, ZB_H2)
+TORCH_ORDERS = (ONE_F_ONE_B, GPIPE, ZB_H1, ZBV)
 IDEAL, PREDICTED = "one worker's step, by the number of stages", "the prediction"
 PIECED = "one worker's step in the same micro-batches, by the number of stages"
 WIDTH, LAYERS, MICRO_BATCHES, WARM_UP = 256, 8, 8, 2
@@ -91,7 +95,7 @@ def profile(quick: bool) -> str:
 
 
 def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
-    cell, plans = LOOPBACK, [*_plans(LOOPBACK), *_unshadowed(LOOPBACK)]
+    cell, plans = LOOPBACK, _exact_plans(LOOPBACK)
     taken = _empty(cell, plans)
     slots = (1,) * cell.stages
     with (
@@ -102,7 +106,7 @@ def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
         for _ in range(rounds):
             for plan in plans:
                 taken[plan].append(job_ms(client, _job(cell, plan, cell.stages, steps)))
-            for order in ORDERS:
+            for order in TORCH_ORDERS:
                 taken[_torch(order)].append(_local_script_ms(cell, _script(cell, order, steps)))
             for ideal, job in _alone(cell, steps).items():
                 taken[ideal].append(job_ms(client, job) / cell.stages)
@@ -111,14 +115,10 @@ def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
 
 def _over_wan(rounds: int, steps: int) -> list[Measurement]:
     cell = NARROW
-    one_f_one_b, gpipe = _plans(cell)
     plans = [
-        one_f_one_b,
-        gpipe,
-        *_unshadowed(cell),
-        f"{gpipe},activations=bf16",
-        f"{gpipe},activations=int8",
-        f"{one_f_one_b},activations=int8",
+        *_exact_plans(cell),
+        f"{_plan(cell, GPIPE)},activations=bf16",
+        *(f"{_plan(cell, order)},activations=int8" for order in SHADOWED),
     ]
     taken = _empty(cell, plans)
     plan_of_hosts = wan_plan([(f"{cell.rate_mbps:g}Mbps", f"{cell.delay_ms:g}ms")] * cell.stages)
@@ -126,7 +126,7 @@ def _over_wan(rounds: int, steps: int) -> list[Measurement]:
         for _ in range(rounds):
             for plan in plans:
                 taken[plan].append(testbed_job_ms(testbed, _job(cell, plan, cell.stages, steps)))
-            for order in ORDERS:
+            for order in TORCH_ORDERS:
                 taken[_torch(order)].append(
                     testbed_script_ms(testbed, "pipeline_script", _script(cell, order, steps))
                 )
@@ -135,19 +135,20 @@ def _over_wan(rounds: int, steps: int) -> list[Measurement]:
     return _compared(cell, taken)
 
 
-def _plans(cell: Cell) -> list[str]:
+def _plan(cell: Cell, order: str) -> str:
     starts = ":".join(str(stage * LAYERS // cell.stages) for stage in range(1, cell.stages))
     even = f"pipeline={starts}{':' if cell.stages == 2 else ''},micro_batches={MICRO_BATCHES}"
-    return [f"{even},order={order}" for order in ORDERS]
+    return f"{even},order={order}"
 
 
-def _unshadowed(cell: Cell) -> list[str]:
-    """Without a copy of each stage, as the rivals are: what one costs is sent with each step."""
-    return [f"{plan},shadow=off" for plan in _plans(cell)]
+def _exact_plans(cell: Cell) -> list[str]:
+    """Without a copy of each stage, as the rivals are, and with one, which is sent with each step."""
+    plain = [f"{_plan(cell, order)},shadow=off" for order in ORDERS]
+    return plain + [_plan(cell, order) for order in SHADOWED]
 
 
 def _empty(cell: Cell, plans: list[str]) -> dict[str, list[float]]:
-    return {name: [] for name in (*plans, *map(_torch, ORDERS), IDEAL, PIECED)}
+    return {name: [] for name in (*plans, *map(_torch, TORCH_ORDERS), IDEAL, PIECED)}
 
 
 def _torch(order: str) -> str:
@@ -203,10 +204,10 @@ def _local_script_ms(cell: Cell, asked: dict[str, object]) -> float:
 
 
 def _compared(cell: Cell, taken: dict[str, list[float]]) -> list[Measurement]:
-    best = min((_torch(order) for order in ORDERS), key=lambda name: sum(taken[name]))
+    best = min((_torch(order) for order in TORCH_ORDERS), key=lambda name: sum(taken[name]))
     ideal, found = taken[IDEAL], list[Measurement]()
     for plan, ours in taken.items():
-        if plan not in (IDEAL, PIECED, *map(_torch, ORDERS)):
+        if plan not in (IDEAL, PIECED, *map(_torch, TORCH_ORDERS)):
             exact = "activations" not in plan
             goal = cell.beside_torch if exact else None
             found.append(_of(cell, plan, ours, best, taken[best], goal))
@@ -214,7 +215,7 @@ def _compared(cell: Cell, taken: dict[str, list[float]]) -> list[Measurement]:
                 found.append(_of(cell, plan, ours, name, taken[name], cell.of_ideal if exact else None))
             if exact:
                 found.append(_of(cell, plan, ours, PREDICTED, [_predicted_ms(cell, plan)] * len(ours), None))
-    for order in ORDERS:
+    for order in TORCH_ORDERS:
         found.append(_of(cell, _torch(order), taken[_torch(order)], IDEAL, ideal, None))
     return found
 
@@ -237,7 +238,7 @@ def _predicted_ms(cell: Cell, plan: str) -> float:
     setting = PlanSetting((layer,) * LAYERS, slots, network, cell.batch)
     each = LAYERS // cell.stages
     stages = tuple(PlanStage(number * each, (number + 1) * each, (number,)) for number in range(cell.stages))
-    order = GPIPE if f"order={GPIPE}" in plan else ONE_F_ONE_B
+    order = parse_plan("plan", plan).order
     costed = costed_plan(PlacedPlan(stages, MICRO_BATCHES, order), setting, StageCosts(setting))
     assert costed is not None, "each slot has samples"
     return 1000 * simulate_pipeline(costed.stages, costed.boundaries, MICRO_BATCHES, order).step_s

@@ -49,6 +49,7 @@ PLANS = (
     "pipeline=3",
     "pipeline=2,widths=2/1,micro_batches=6,order=gpipe",
     "pipeline=3,shadow=off",
+    "pipeline=3,order=zb-h2",
     "sharded=3",
     "sharded=2,shadow=off",
     "auto",

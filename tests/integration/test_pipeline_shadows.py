@@ -11,7 +11,7 @@ from divided_jobs import check_no_step_is_lost, kill, started_system, trained
 from peerloom import Client, Embedded, GenerationFormed, Job, JobEvent, StateChanged, StepCommitted
 
 # Named starts: slots that seem to differ would be given other parts, and those add up in another order.
-PLAN = "pipeline=3:7"
+PLAN = "pipeline=3:7,order=zb-h2"
 pytestmark = pytest.mark.timeout(200)
 
 
