@@ -85,9 +85,9 @@ def test_a_micro_batch_goes_from_whose_turn_it_is_to_whose_turn_it_is_next() -> 
 def test_a_pipeline_of_widths_2_and_1_takes_turns_and_then_sums() -> None:
     """Layers of 2 + 4 s a sample and of 1 + 2 s; four micro-batches of a sample, messages of 1 s, no delay.
 
-    Slots 0 and 1 are forward with 0 and 1 from 0 to 2, with 2 and 3 from 2 to 4. Slot 2 gets 0 at 3 and,
-    as it gets one a second, 1 at 4: F0 3-4, B0 4-6, F1 6-7, B1 7-9, F2 9-10, B2 10-12, F3 12-13, B3 13-15.
-    Gradients are back a second later: B0 7-11, B1 10-14, B2 13-17, B3 16-20. Then 100,000 values of 4 bytes:
+    Slots 0 and 1 are forward with 0 and 1 from 0 to 2, with 2 and 3 from 2 to 4. Slot 2 gets 0 and 1 at once,
+    so at 4: F0 4-5, B0 5-7, F1 7-8, B1 8-10, F2 10-11, B2 11-13, F3 13-14, B3 14-16.
+    Gradients are back a second later: B0 8-12, B1 11-15, B2 14-18, B3 17-21. Then 100,000 values of 4 bytes:
     each slot gives the other half of them, and gets half of the sums, at 8 Mbit/s 0.2 s each.
     """
     chosen = replace(
@@ -103,16 +103,16 @@ def test_a_pipeline_of_widths_2_and_1_takes_turns_and_then_sums() -> None:
         if one.kind is PassKind.BACKWARD
     }
     assert backward == {
-        (0, 0): 11,
-        (0, 1): 14,
-        (0, 2): 17,
-        (0, 3): 20,
-        (1, 0): 6,
-        (1, 1): 9,
-        (1, 2): 12,
-        (1, 3): 15,
+        (0, 0): 12,
+        (0, 1): 15,
+        (0, 2): 18,
+        (0, 3): 21,
+        (1, 0): 7,
+        (1, 1): 10,
+        (1, 2): 13,
+        (1, 3): 16,
     }
-    assert found.step_s == pytest.approx(20.4)
+    assert found.step_s == pytest.approx(21.4)
 
 
 def test_a_slow_slot_makes_as_many_turns_as_a_fast_one() -> None:

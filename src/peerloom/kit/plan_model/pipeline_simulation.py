@@ -1,11 +1,14 @@
 """A step of a pipeline, event by event: what each stage's workers compute and send, and when."""
 
+from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import accumulate
 from typing import NamedTuple
 
 from peerloom.kit.plan_model.pipeline_order import PassKind, PipelinePass, is_split
-from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost
+from peerloom.kit.plan_model.stage_costs import Boundary, StageCost
 from peerloom.kit.stage_ranks import StageRanks
 
 
@@ -53,6 +56,20 @@ class SimulatedPipeline(NamedTuple):
         )
 
 
+def simulate_pipeline(
+    stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int, order: str
+) -> SimulatedPipeline:
+    """Workers compute while they send and receive; messages at once share a worker's link.
+
+    A pass begins when its worker is free and the micro-batch's activations, or their gradients, have arrived.
+    From one worker to another one message goes after the other, in the order in which they are made. A worker
+    who sends to several, or hears from several, gives each as much of its time: a message is as many times
+    slower as there are at its busier end. A stage sums its gradients once its workers have made their passes
+    and their messages have left.
+    """
+    return _Simulation(stages, boundaries, micro_batches, order).run()
+
+
 @lru_cache(2048)
 def _orders_of(order: str, widths: tuple[int, ...], micro_batches: int) -> tuple[WorkerOrder, ...]:
     ranks = StageRanks(widths)
@@ -64,120 +81,150 @@ def _orders_of(order: str, widths: tuple[int, ...], micro_batches: int) -> tuple
     )
 
 
-def simulate_pipeline(
-    stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int, order: str
-) -> SimulatedPipeline:
-    """Workers compute while they send and receive; what one sends leaves in the order in which it is made.
+class _Message(NamedTuple):
+    """What goes to a stage: a micro-batch's activations, or the gradients of what it made of them."""
 
-    A pass begins when its worker is free and the micro-batch's activations, or their gradients, have arrived:
-    from a neighbouring stage one after the other, in the order of the micro-batches. A stage sums its
-    gradients once its workers have made their passes and their messages have left. Passes and messages have
-    an order that is known beforehand, so nothing overtakes, and nothing shorter makes a step longer.
-    """
-    last, widths = len(stages) - 1, tuple(len(stage.forward_s) for stage in stages)
-    orders = _orders_of(order, widths, micro_batches)
-    # When a micro-batch's activations have left for a stage, and the gradients of what it made of them.
-    there: list[list[float | None]] = [[None] * micro_batches for _ in stages]
-    back: list[list[float | None]] = [[None] * micro_batches for _ in stages]
-    count = len(orders)
-    free_s, sent_s, done = [0.0] * count, [0.0] * count, [0] * count
-    got_there_s, got_back_s = [0.0] * count, [0.0] * count
-    backward_s = [one.half_backward_s if is_split(order) else one.backward_s for one in stages]
-    spans_s: list[list[tuple[float, float]]] = [[] for _ in orders]
-    changed = True
-    while changed:
-        changed = False
-        for rank, (stage, turn, mine) in enumerate(orders):
-            before, after = boundaries[stage - 1] if stage else (), boundaries[stage] if stage < last else ()
-            while done[rank] < len(mine):
-                _, number, kind = mine[done[rank]]
-                start_s = free_s[rank]
-                is_forward, goes_back = kind is PassKind.FORWARD, kind is PassKind.BACKWARD
-                if is_forward and stage:
-                    left_s, way = there[stage][number], before[number % len(before)]
-                    if left_s is None:
-                        break
-                    got_there_s[rank] = max(left_s, got_there_s[rank] + way.there_s)
-                    start_s = max(start_s, got_there_s[rank] + way.there_delay_s)
-                elif goes_back and stage < last:
-                    left_s, way = back[stage][number], after[number % len(after)]
-                    if left_s is None:
-                        break
-                    got_back_s[rank] = max(left_s, got_back_s[rank] + way.back_s)
-                    start_s = max(start_s, got_back_s[rank] + way.back_delay_s)
-                end_s = start_s + (stages[stage].forward_s if is_forward else backward_s[stage])[turn]
-                free_s[rank] = end_s
-                spans_s[rank].append((start_s, end_s))
-                done[rank] += 1
-                changed = True
-                if is_forward and stage < last:
-                    sent_s[rank] = max(end_s, sent_s[rank]) + after[number % len(after)].there_s
-                    there[stage + 1][number] = sent_s[rank]
-                elif goes_back and stage:
-                    sent_s[rank] = max(end_s, sent_s[rank]) + before[number % len(before)].back_s
-                    back[stage - 1][number] = sent_s[rank]
-    starts_s = [0.0] * len(stages)
-    for rank, (stage, _, _) in enumerate(orders):
-        starts_s[stage] = max(starts_s[stage], free_s[rank], sent_s[rank])
-    sums = tuple(
-        TimedSum(start_s, start_s + cost.sum_s) for start_s, cost in zip(starts_s, stages, strict=True)
-    )
-    return SimulatedPipeline(max(one.end_s for one in sums), sums, orders, spans_s)
+    stage: int
+    micro_batch: int
+    kind: PassKind
+    taken_s: float
+    delay_s: float
 
 
-def least_step_s(
-    stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int, order: str
-) -> float:
-    """A step can't take less, in any order of passes, where backward passes are split as `order` has it.
+class _Way:
+    """Messages from one worker to another: the first one travels, and has `left_s` of its time to go."""
 
-    For each worker: the way of its first micro-batch to it; all its passes, or the longest of its passes and
-    messages as often as it has micro-batches and one's way to the end and back, or all that it sends both
-    ways; and what its last micro-batch has to do from there. Ways to and from it are the shortest.
-    """
-    last, halves = len(stages) - 1, is_split(order)
-    ways = [_least_way(boundary) for boundary in boundaries]
-    forwards = [min(one.forward_s) for one in stages]
-    backwards = [min(one.half_backward_s if halves else one.backward_s) for one in stages]
-    # After a backward pass: gradients of weights, and what the stages before do with those that go back.
-    own_s = [halves * least_s + one.sum_s for least_s, one in zip(backwards, stages, strict=True)]
-    tails = [own_s[0]]
-    for stage in range(1, last + 1):
-        way = ways[stage - 1]
-        way_s = way.back_s + way.back_delay_s + backwards[stage - 1]
-        tails.append(max(own_s[stage], way_s + tails[stage - 1]))
-    beyond_s = [0.0] * (last + 1)  # from the end of a forward pass until the gradients are there
-    for stage in range(last - 1, -1, -1):
-        beyond_s[stage] = sum(ways[stage]) + forwards[stage + 1] + backwards[stage + 1] + beyond_s[stage + 1]
-    least_s, head_s = 0.0, 0.0
-    paces: list[tuple[int, float]] = []  # of the stages before: workers, and seconds between two of one
-    for stage, cost in enumerate(stages):
-        on, before = ways[stage] if stage < last else _NO_WAY, ways[stage - 1] if stage else _NO_WAY
-        slowest_way_s = max(on.there_s, on.back_s, before.there_s, before.back_s)
-        sends_s = on.there_s + before.back_s
-        after_s = cost.sum_s
-        if stage:
-            after_s = max(after_s, before.back_delay_s + backwards[stage - 1] + tails[stage - 1])
-        width = len(cost.forward_s)
-        backs_s = cost.half_backward_s if halves else cost.backward_s
-        for turn, (forward_s, backward_s) in enumerate(zip(cost.forward_s, backs_s, strict=True)):
-            count = (micro_batches - turn + width - 1) // width
-            first_s = head_s
-            if turn:
-                first_s += max([turn // workers * pace_s for workers, pace_s in paces], default=0.0)
-            once_s = forward_s + backward_s
-            queued_s = (count - 1) * max(forward_s, backward_s, slowest_way_s) + once_s + beyond_s[stage]
-            rest_s = max(count * once_s, queued_s) + tails[stage]
-            rest_s = max(rest_s, count * (once_s + halves * backward_s) + cost.sum_s)
-            least_s = max(least_s, first_s + rest_s, first_s + forward_s + count * sends_s + after_s)
-        paces.append((width, max(forwards[stage], on.there_s)))
-        head_s += forwards[stage] + on.there_s + on.there_delay_s
-    return least_s
+    __slots__ = ("left_s", "queue", "receiver", "sender", "since_s", "slowness", "version")
+
+    def __init__(self, sender: int, receiver: int) -> None:
+        self.sender, self.receiver = sender, receiver
+        self.queue: deque[_Message] = deque()
+        self.left_s = self.since_s = 0.0
+        self.slowness = 1
+        self.version = 0  # of what is known of the first message's end
 
 
-_NO_WAY = BoundaryCost(0.0, 0.0, 0.0, 0.0)
+class _Simulation:
+    def __init__(
+        self, stages: Sequence[StageCost], boundaries: Sequence[Boundary], micro_batches: int, order: str
+    ) -> None:
+        widths = tuple(len(stage.forward_s) for stage in stages)
+        self._stages, self._boundaries, self._widths = stages, boundaries, widths
+        self._last = len(stages) - 1
+        self._firsts = (0, *accumulate(widths))
+        self._orders = _orders_of(order, widths, micro_batches)
+        self._backward_s = [one.half_backward_s if is_split(order) else one.backward_s for one in stages]
+        count = len(self._orders)
+        self._done, self._is_busy, self._began_s = [0] * count, [False] * count, [0.0] * count
+        self._spans_s: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+        self._ended_s = [0.0] * count  # passes, and messages
+        # Micro-batches whose activations a stage has got, and gradients.
+        self._forward_there: list[set[int]] = [set() for _ in stages]
+        self._back_there: list[set[int]] = [set() for _ in stages]
+        self._ways: dict[tuple[int, int], _Way] = {}
+        self._sending: list[list[_Way]] = [[] for _ in range(count)]
+        self._hearing: list[list[_Way]] = [[] for _ in range(count)]
+        # When, a number for order, and a pass's worker; or a way, or a message that is there.
+        self._events: list[tuple[float, int, int, _Way | _Message | None]] = []
+        self._number = 0
 
+    def run(self) -> SimulatedPipeline:
+        for rank in range(len(self._orders)):
+            self._begin(rank, 0.0)
+        while self._events:
+            now_s, _, which, what = heappop(self._events)
+            if what is None:
+                self._end(which, now_s)
+            elif isinstance(what, _Message):
+                there = self._forward_there if what.kind is PassKind.FORWARD else self._back_there
+                there[what.stage].add(what.micro_batch)
+                self._begin(self._rank_of(what.stage, what.micro_batch), now_s)
+            elif which == what.version:
+                self._leave(what, now_s)
+        starts_s = [
+            max(self._ended_s[first:end]) for first, end in zip(self._firsts, self._firsts[1:], strict=False)
+        ]
+        sums = tuple(
+            TimedSum(start_s, start_s + cost.sum_s)
+            for start_s, cost in zip(starts_s, self._stages, strict=True)
+        )
+        return SimulatedPipeline(max(one.end_s for one in sums), sums, self._orders, self._spans_s)
 
-def _least_way(boundary: Boundary) -> BoundaryCost:
-    if len(boundary) == 1:
-        return boundary[0]
-    return BoundaryCost(*(min(each) for each in zip(*boundary, strict=True)))
+    def _begin(self, rank: int, now_s: float) -> None:
+        """The worker's next pass, if it is free and what it needs is there."""
+        stage, turn, passes = self._orders[rank]
+        if self._is_busy[rank] or self._done[rank] == len(passes):
+            return
+        _, number, kind = passes[self._done[rank]]
+        takes_s = self._backward_s[stage][turn]
+        if kind is PassKind.FORWARD:
+            takes_s = self._stages[stage].forward_s[turn]
+            if stage and number not in self._forward_there[stage]:
+                return
+        elif kind is PassKind.BACKWARD and stage < self._last and number not in self._back_there[stage]:
+            return
+        self._is_busy[rank], self._began_s[rank] = True, now_s
+        self._at(now_s + takes_s, rank, None)
+
+    def _end(self, rank: int, now_s: float) -> None:
+        stage, _, passes = self._orders[rank]
+        _, number, kind = passes[self._done[rank]]
+        self._spans_s[rank].append((self._began_s[rank], now_s))
+        self._ended_s[rank] = now_s
+        self._is_busy[rank] = False
+        self._done[rank] += 1
+        if kind is PassKind.FORWARD and stage < self._last:
+            on = self._boundaries[stage]
+            way = on[number % len(on)]
+            self._send(rank, _Message(stage + 1, number, kind, way.there_s, way.there_delay_s), now_s)
+        elif kind is PassKind.BACKWARD and stage:
+            before = self._boundaries[stage - 1]
+            way = before[number % len(before)]
+            self._send(rank, _Message(stage - 1, number, kind, way.back_s, way.back_delay_s), now_s)
+        self._begin(rank, now_s)
+
+    def _send(self, rank: int, message: _Message, now_s: float) -> None:
+        pair = rank, self._rank_of(message.stage, message.micro_batch)
+        way = self._ways.get(pair)
+        if way is None:
+            way = self._ways[pair] = _Way(*pair)
+        way.queue.append(message)
+        if len(way.queue) == 1:
+            self._sending[way.sender].append(way)
+            self._hearing[way.receiver].append(way)
+            self._travel(way, now_s)
+            self._share(way, now_s)
+
+    def _travel(self, way: _Way, now_s: float) -> None:
+        """The first of the queue begins."""
+        way.left_s, way.since_s, way.version = way.queue[0].taken_s, now_s, way.version + 1
+        way.slowness = max(len(self._sending[way.sender]), len(self._hearing[way.receiver]))
+        self._at(now_s + way.left_s * way.slowness, way.version, way)
+
+    def _leave(self, way: _Way, now_s: float) -> None:
+        """All of the first message has left."""
+        message = way.queue.popleft()
+        self._ended_s[way.sender] = now_s
+        self._at(now_s + message.delay_s, 0, message)
+        if way.queue:
+            self._travel(way, now_s)
+        else:
+            self._sending[way.sender].remove(way)
+            self._hearing[way.receiver].remove(way)
+            self._share(way, now_s)
+
+    def _share(self, changed: _Way, now_s: float) -> None:
+        """Those that travel beside one that has begun or ended become slower or faster."""
+        for way in (*self._sending[changed.sender], *self._hearing[changed.receiver]):
+            slowness = max(len(self._sending[way.sender]), len(self._hearing[way.receiver]))
+            if slowness != way.slowness:
+                way.left_s = max(0.0, way.left_s - (now_s - way.since_s) / way.slowness)
+                way.slowness, way.since_s, way.version = slowness, now_s, way.version + 1
+                self._at(now_s + way.left_s * slowness, way.version, way)
+
+    def _rank_of(self, stage: int, micro_batch: int) -> int:
+        return self._firsts[stage] + micro_batch % self._widths[stage]
+
+    def _at(self, when_s: float, which: int, what: "_Way | _Message | None") -> None:
+        self._number += 1
+        heappush(self._events, (when_s, self._number, which, what))

@@ -22,7 +22,7 @@ from peerloom.kit.plan_model.shard_plans import shard_plans
 from peerloom.kit.plan_model.stage_costs import StageCosts
 
 MOST_LISTED = 20_000  # plans of a setting whose every plan is looked at
-MOST_EVALUATED = 5_000  # plans whose costs are reckoned in a larger setting
+MOST_EVALUATED = 4_000  # plans whose costs are reckoned in a larger setting
 MOST_SIMULATED = 600
 _TRIED_OF_A_KIND = 6  # plans of the other kinds, those that could be best, and of those that don't fit
 _CLIMBS_OF_A_KIND = 2

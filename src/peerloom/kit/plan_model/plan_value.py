@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from peerloom.kit.plan_model.pipeline_bound import least_step_s
 from peerloom.kit.plan_model.pipeline_simulation import (
     SimulatedPipeline,
-    least_step_s,
     simulate_pipeline,
 )
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
