@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from peerloom.worker.plan.split_backward import begin_backward
 
@@ -46,6 +47,19 @@ class Unused(nn.Module):
         return self.weight * 3
 
 
+class Checkpointed(nn.Module):
+    """Torch can't compute a part of the gradients of what it computes anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.first(inputs)
+        output: Tensor = self.second(checkpoint(self.second, hidden.tanh(), use_reentrant=True))
+        return output
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "shared": Shared,
     "beside": Beside,
@@ -54,6 +68,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "transformer": lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
     "frozen": lambda: nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, 3)),
     "no weights": nn.Tanh,
+    "checkpoint": Checkpointed,
 }
 
 

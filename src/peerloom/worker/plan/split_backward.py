@@ -21,7 +21,8 @@ def begin_backward(
     """Gives `entered` its gradient, where `left` has this one; what it returns does the rest.
 
     That adds to the gradients of the `weights`, and is called once. A weight's sum has the same bits as by a
-    whole backward pass. Where `left` doesn't depend on `entered` all is done at once.
+    whole backward pass. Where `left` doesn't depend on `entered`, or torch can't compute a part alone (of a
+    reentrant checkpoint, or compiled code), all is done at once.
     """
     joints = _joints(left, entered, weights) if entered.requires_grad else None
     if joints is None:
@@ -32,6 +33,10 @@ def begin_backward(
     handles = [node.register_prehook(partial(arrived.__setitem__, node)) for node in nodes]
     try:
         (entered.grad,) = torch.autograd.grad([left], [entered], [gradient], retain_graph=True)
+    except RuntimeError:
+        # Nothing was added up yet, and what fails in any case does so again.
+        torch.autograd.backward([left], [gradient])
+        return lambda: None
     finally:
         for handle in handles:
             handle.remove()
