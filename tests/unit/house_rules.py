@@ -122,6 +122,7 @@ DECISIONS = (
     "src/peerloom/kit/principal.py",
     "src/peerloom/kit/roles.py",
     "src/peerloom/kit/sample_ranges.py",
+    "src/peerloom/kit/shard_travel.py",
     "src/peerloom/kit/stale_steps.py",
     "src/peerloom/kit/sync_auto.py",
     "src/peerloom/kit/sync_explained.py",

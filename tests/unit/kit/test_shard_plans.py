@@ -13,6 +13,7 @@ from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting
 from peerloom.kit.plan_model.plan_value import CostedPlan, costed_plan, predict_plan
 from peerloom.kit.plan_model.shard_plans import shard_plans, sharded_on
 from peerloom.kit.plan_model.stage_costs import StageCosts
+from peerloom.kit.shard_travel import piece_bytes
 
 MBIT_S = 1e6
 # 1 M bytes, which take a second at 8 Mbit/s; 1 s there and 2 s back for a sample.
@@ -39,6 +40,33 @@ def test_values_come_while_the_unit_before_is_computed() -> None:
     assert (forward.end_s, backward.end_s) == (pytest.approx(7.1), pytest.approx(19.1))
 
 
+def test_two_units_are_on_their_way_while_one_is_computed() -> None:
+    """With 2.5 s of delay all three are there at 3.5, 4.5 and 5.5 s; one ahead, the last would be at 9.
+
+    Forward from 3.5 to 9.5, backward until 21.5, and the first unit's gradients are there at 25.
+    """
+    far = replace(PAIR, network=PlanNetwork.even(2, 8 * MBIT_S, 2.5))
+    assert predict_plan(costed(far, 0, 1), far).step_s == pytest.approx(25)
+
+
+def test_a_worker_between_passes_a_unit_on_piece_by_piece() -> None:
+    """Of 1 MB a piece has 65,536 bytes: the last of three workers has a unit 0.065536 s after a second.
+
+    A sample each: forward from 1.265536 on, where each unit's values come a second after those before, so
+    that the third one is forward at 4.265536; backward for 6 s, and the first's gradients 1.265536 later.
+    """
+    three = replace(PAIR, slots=(slot(),) * 3, batch=3, network=PlanNetwork.even(3, 8 * MBIT_S, 0.1))
+    found = predict_plan(costed(three, 0, 1, 2), three)
+    assert found.step_s == pytest.approx(1.265536 + 3 + 6 + 1.265536)
+
+
+@pytest.mark.parametrize(
+    ("unit", "piece"), [(1, 1 << 16), (1 << 20, 1 << 17), (1_500_000, 1 << 17), (1 << 30, 1 << 20)]
+)
+def test_a_piece_is_an_eighth_of_a_unit_within_limits(unit: int, piece: int) -> None:
+    assert piece_bytes(unit) == piece
+
+
 def test_on_a_slow_line_all_wait_for_it() -> None:
     """At a tenth of the rate a unit takes 10 s. Values go five times and gradients three, without a pause."""
     slow = replace(PAIR, network=PlanNetwork.even(2, 0.8 * MBIT_S, 0.1))
@@ -58,18 +86,18 @@ def test_the_slowest_slot_and_the_largest_part_of_the_batch_hold_the_others_up()
 
 
 def test_a_slot_holds_its_shard_and_for_a_moment_others_units() -> None:
-    """16 bytes a parameter of its own, four times a unit of 1 MB, and 3 kB for each of two samples."""
+    """16 bytes a parameter of its own, five times a unit of 1 MB, and 3 kB for each of two samples."""
     found = costed(PAIR, 1, 0)
     assert found.plan.stages == (PlanStage(0, 2, (1,)), PlanStage(2, 3, (0,)))
-    assert [one.needed_bytes for one in found.memory] == [8e6 + 4e6 + 6e3, 4e6 + 4e6 + 6e3]
-    tight = replace(PAIR, slots=(slot(memory_bytes=9e6), slot(memory_bytes=11e6)))
+    assert [one.needed_bytes for one in found.memory] == [8e6 + 5e6 + 6e3, 4e6 + 5e6 + 6e3]
+    tight = replace(PAIR, slots=(slot(memory_bytes=10e6), slot(memory_bytes=12e6)))
     assert costed(tight, 1, 0).missing_bytes == pytest.approx(1.006e6)
 
 
 def test_layers_are_cut_by_memory_and_not_by_speed() -> None:
     """Twelve units; beside what others' take one slot has three times as much left as the other."""
     layers = (UNIT,) * 12
-    slots = (slot(4.0, 4.036e6 + 16e6), slot(1.0, 4.036e6 + 48e6))
+    slots = (slot(4.0, 5.036e6 + 16e6), slot(1.0, 5.036e6 + 48e6))
     setting = PlanSetting(layers, slots, PlanNetwork.even(2, FAST), 5)
     assert [stage.first for stage in sharded_on(setting, (0, 1)).stages] == [0, 3]
     assert [stage.first for stage in sharded_on(setting, (1, 0)).stages] == [0, 9]
@@ -92,7 +120,7 @@ def test_a_model_that_no_slot_holds_goes_in_shards_where_a_pipeline_would_idle()
     Two samples each, of 32 and 64 s.
     """
     layers = (layer(25, 50, 250_000), *(UNIT,) * 7)
-    setting = PlanSetting(layers, (slot(memory_bytes=21e6),) * 2, PlanNetwork.even(2, FAST), 4)
+    setting = PlanSetting(layers, (slot(memory_bytes=22e6),) * 2, PlanNetwork.even(2, FAST), 4)
     found = choose_plan(setting)
     assert found.chosen.plan == PlacedPlan(found.chosen.plan.stages, 2, "gpipe", is_sharded=True)
     assert found.chosen.step_s == pytest.approx(192)

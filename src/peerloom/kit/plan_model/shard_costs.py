@@ -13,18 +13,24 @@ from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import SAME_HOST_BITS_PER_S, PlanSetting
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost, StageCosts, StageMemory
+from peerloom.kit.shard_travel import UNITS_AHEAD, piece_bytes
 
 # Between slots of one host the processor sets the pace: it carries each piece, and adds gradients up.
 WITHIN_HOST_BITS_PER_S = 4e9
-UNITS_ON_THEIR_WAY = 4  # each as large as the largest, beside what a shard holds itself
+# Each as large as the largest, beside a shard's own: one is in use, one leaves, and one is of gradients.
+UNITS_ON_THEIR_WAY = UNITS_AHEAD + 3
 
 
 class UnitParts(NamedTuple):
-    """A unit's parts of the forward passes, of the backward ones, and of the bytes that travel, 0 to 1."""
+    """A unit's parts of the forward passes, of the backward ones, and of the bytes that travel, 0 to 1.
+
+    `piece` is that of the bytes which a worker passes on before it has the rest of the unit.
+    """
 
     forward: float
     backward: float
     value: float
+    piece: float
 
 
 class ShardCosts(NamedTuple):
@@ -90,11 +96,14 @@ def units_of_layers(setting: PlanSetting) -> tuple[UnitParts, ...]:
     found = []
     for first, end in zip(starts, (*starts[1:], len(layers)), strict=True):
         mine = layers[first:end]
+        own = sum(one.parameters for one in mine)
         found.append(
             UnitParts(
                 sum(one.forward_s for one in mine) / (forward_s or 1.0),
                 sum(one.backward_s for one in mine) / (backward_s or 1.0),
-                sum(one.parameters for one in mine) / (parameters or 1),
+                own / (parameters or 1),
+                min(own, piece_bytes(int(setting.value_bytes * own)) / setting.value_bytes)
+                / (parameters or 1),
             )
         )
     return tuple(found)

@@ -7,16 +7,21 @@ from peerloom.kit.plan_model.pipeline_order import PassKind, PipelinePass
 from peerloom.kit.plan_model.pipeline_simulation import SimulatedPipeline, TimedSum, WorkerOrder
 from peerloom.kit.plan_model.shard_costs import UnitParts
 from peerloom.kit.plan_model.stage_costs import Boundary, StageCost
+from peerloom.kit.shard_travel import UNITS_AHEAD
 
 _KINDS = (PassKind.FORWARD, PassKind.BACKWARD)
 
 
 class _Ring(NamedTuple):
-    """Seconds that the slowest way takes for all values, or gradients, and the longest delay to the last."""
+    """Seconds that the slowest way takes for all values, or gradients, and the longest delay to the last.
+
+    On the way to the last `stops` workers pass on each piece.
+    """
 
     values_s: float
     gradients_s: float
     delay_s: float
+    stops: int
 
 
 class _Line:
@@ -26,20 +31,20 @@ class _Line:
         self._ring, self._free_s = ring, 0.0
 
     def values(self, unit: UnitParts, now_s: float) -> float:
-        return self._carried(self._ring.values_s * unit.value, now_s)
+        return self._carried(self._ring.values_s, unit, now_s)
 
     def gradients(self, unit: UnitParts, now_s: float) -> float:
-        return self._carried(self._ring.gradients_s * unit.value, now_s)
+        return self._carried(self._ring.gradients_s, unit, now_s)
 
-    def _carried(self, taken_s: float, now_s: float) -> float:
-        self._free_s = max(self._free_s, now_s) + taken_s
-        return self._free_s + self._ring.delay_s
+    def _carried(self, all_s: float, unit: UnitParts, now_s: float) -> float:
+        self._free_s = max(self._free_s, now_s) + all_s * unit.value
+        return self._free_s + self._ring.stops * all_s * unit.piece + self._ring.delay_s
 
 
 def simulate_shards(
     stages: Sequence[StageCost], ways: Sequence[Boundary], units: Sequence[UnitParts]
 ) -> SimulatedPipeline:
-    """All compute a unit once its values are there, and those of the next one come meanwhile.
+    """All compute a unit once its values are there, and those of the next ones come meanwhile.
 
     Units go through the ring one after the other, as fast as its slowest way, values and gradients by turns
     as they come; the slowest worker holds all others up. The last unit's values stay for its backward passes.
@@ -47,9 +52,11 @@ def simulate_shards(
     line = _Line(_ring_of(ways))
     forward_s, backward_s = max(one.forward_s[0] for one in stages), max(one.backward_s[0] for one in stages)
     visits, forwards = [*units, *units[-2::-1]], len(units)
-    arrivals_s, now_s, turned_s, summed_s = [line.values(visits[0], 0.0)], 0.0, 0.0, 0.0
+    arrivals_s, now_s, turned_s, summed_s = list[float](), 0.0, 0.0, 0.0
     for position, unit in enumerate(visits):
-        arrivals_s += [line.values(one, now_s) for one in visits[position + 1 : position + 2]]
+        arrivals_s += [
+            line.values(one, now_s) for one in visits[len(arrivals_s) : position + UNITS_AHEAD + 1]
+        ]
         now_s = max(now_s, arrivals_s[position])
         if position < forwards:
             now_s = turned_s = now_s + forward_s * unit.forward
@@ -80,4 +87,5 @@ def _ring_of(ways: Sequence[Boundary]) -> _Ring:
         max(way.there_s for (way,) in ways),
         max(way.back_s for (way,) in ways),
         sum(delays_s) - min(delays_s),  # the way back to where it began isn't gone
+        max(0, len(ways) - 2),
     )

@@ -4,7 +4,7 @@ Both go along a ring, from each rank to the next, a piece at a time: each worker
 the rest still comes, so every connection carries every unit once, and none of them is a bottleneck. Values
 begin at their owner; gradients at the rank after it, each worker adds its own, and the owner adds the last.
 
-All go through the units in the same order, and values are on their way one unit ahead. A worker's own
+All go through the units in the same order, and values are on their way some units ahead. A worker's own
 progress waits for values only, of earlier units than whatever it holds up, so no wait is in a circle.
 """
 
@@ -17,13 +17,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from peerloom.kit.shard_travel import UNITS_AHEAD, piece_bytes
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.plan.sharded_model import ShardedModel
 from peerloom.worker.plan.stage_links import SHARD_GRADIENTS, SHARD_VALUES, WorkerLinks
 
-AHEAD = 1  # units whose values are on their way before they are needed
 MOST_UNSUMMED = 2  # units whose gradients may wait here to be passed on
-PIECE_BYTES = 1 << 20
 MOST_UNSENT = 8  # pieces that may wait here for the next worker to take them
 
 
@@ -54,7 +53,7 @@ class ShardStream:
     def visit(self) -> int:
         """The next unit, whose values are there now, until it is released."""
         position, self._visited = self._visited, self._visited + 1
-        while self._begun < min(position + AHEAD + 1, len(self._visits)):
+        while self._begun < min(position + UNITS_AHEAD + 1, len(self._visits)):
             self._begin(self._begun)
             self._begun += 1
         number = self._visits[position]
@@ -95,7 +94,7 @@ class ShardStream:
         """A unit's values, passed on unless the next one is their owner."""
         # New memory each time: after a break somebody may still write into it.
         content = torch.empty(size_bytes, dtype=torch.uint8) if own is None else own
-        pieces = torch.split(content, PIECE_BYTES)
+        pieces = torch.split(content, piece_bytes(size_bytes))
         coming = [] if own is not None else self._await(self._values, pieces)
         for number, piece in enumerate(pieces):
             if coming:
@@ -109,8 +108,9 @@ class ShardStream:
         """Adds what the rank before has of a unit's gradients to own ones; passes on, or takes, the sum."""
         unit, links = self._model.units[number], self._gradients
         is_first = self._former == unit.owner
-        for first in range(0, unit.gradient_bytes, PIECE_BYTES):
-            piece = content[first : first + PIECE_BYTES]
+        size_bytes = piece_bytes(unit.gradient_bytes)
+        for first in range(0, unit.gradient_bytes, size_bytes):
+            piece = content[first : first + size_bytes]
             if not is_first:
                 came = torch.empty_like(piece)
                 links.result(links.begin_receive(self._former, came))
