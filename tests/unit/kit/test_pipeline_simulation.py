@@ -86,18 +86,22 @@ def test_an_order_or_a_stage_that_is_not_there_is_refused() -> None:
         list(passes_of(GPIPE, 0, 2, 0))
 
 
+def check_even_stages(order: str, stages: int, micro_batches: int, step_s: float) -> None:
+    """Without ways such a step takes so long, and no plan of these stages less."""
+    even = [stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order
+    found = simulate_pipeline(*even)
+    assert found.step_s == pytest.approx(step_s)
+    assert len(found.passes) == (3 if is_split(order) else 2) * stages * micro_batches
+    assert least_step_s(*even) == pytest.approx(found.step_s)
+
+
 @pytest.mark.parametrize("order", [GPIPE, ONE_F_ONE_B])
 @pytest.mark.parametrize(("stages", "micro_batches"), [(1, 1), (1, 5), (2, 3), (4, 8), (5, 2)])
 def test_equal_stages_without_ways_take_their_bubble_and_no_more(
     order: str, stages: int, micro_batches: int
 ) -> None:
     """(M + K - 1) (f + b), of which each stage computes M (f + b)."""
-    found = simulate_pipeline([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order)
-    assert found.step_s == pytest.approx((micro_batches + stages - 1) * 3)
-    assert len(found.passes) == 2 * stages * micro_batches
-    assert least_step_s([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order) == pytest.approx(
-        found.step_s
-    )
+    check_even_stages(order, stages, micro_batches, (micro_batches + stages - 1) * 3)
 
 
 @pytest.mark.parametrize("order", [ZB_H1, ZB_H2])
@@ -106,12 +110,7 @@ def test_split_backward_passes_leave_the_bubble_of_the_first_forward_passes(
     order: str, stages: int, micro_batches: int
 ) -> None:
     """M (f + b) + (K - 1) f: the last stage can't begin sooner, and then computes all the time."""
-    found = simulate_pipeline([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order)
-    assert found.step_s == pytest.approx(micro_batches * 3 + stages - 1)
-    assert len(found.passes) == 3 * stages * micro_batches
-    assert least_step_s([stage()] * stages, [AT_ONCE] * (stages - 1), micro_batches, order) == pytest.approx(
-        found.step_s
-    )
+    check_even_stages(order, stages, micro_batches, micro_batches * 3 + stages - 1)
 
 
 def test_the_deeper_order_hides_ways_that_take_as_long_as_passes() -> None:

@@ -1,6 +1,7 @@
 """Aim: a backward pass in two parts gives the bits of one in one piece, and makes nothing twice."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -106,17 +107,13 @@ class Counted(torch.autograd.Function):
     """Passes numbers on, and notes each time that gradients come through."""
 
     @staticmethod
-    def forward(
-        context: torch.autograd.function.FunctionCtx, tensor: Tensor, noted: list[str], name: str
-    ) -> Tensor:
-        context.note = lambda: noted.append(name)  # type: ignore[attr-defined]  # torch keeps it
+    def forward(context: Any, tensor: Tensor, noted: list[str], name: str) -> Tensor:
+        context.note = lambda: noted.append(name)
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(
-        context: torch.autograd.function.FunctionCtx, *gradients: Tensor
-    ) -> tuple[Tensor, None, None]:
-        context.note()  # type: ignore[attr-defined]  # set above
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        context.note()
         return gradients[0], None, None
 
 

@@ -18,7 +18,8 @@ def least_step_s(
     last, halves = len(stages) - 1, is_split(order)
     ways = [_least_way(boundary) for boundary in boundaries]
     forwards = [min(one.forward_s) for one in stages]
-    backwards = [min(one.half_backward_s if halves else one.backward_s) for one in stages]
+    backs_s = [one.pass_back_s(order) for one in stages]
+    backwards = [min(each) for each in backs_s]
     # After a backward pass: gradients of weights, and what the stages before do with those that go back.
     own_s = [halves * least_s + one.sum_s for least_s, one in zip(backwards, stages, strict=True)]
     tails = [own_s[0]]
@@ -39,8 +40,7 @@ def least_step_s(
         if stage:
             after_s = max(after_s, before.back_delay_s + backwards[stage - 1] + tails[stage - 1])
         width = len(cost.forward_s)
-        backs_s = cost.half_backward_s if halves else cost.backward_s
-        for turn, (forward_s, backward_s) in enumerate(zip(cost.forward_s, backs_s, strict=True)):
+        for turn, (forward_s, backward_s) in enumerate(zip(cost.forward_s, backs_s[stage], strict=True)):
             count = (micro_batches - turn + width - 1) // width
             first_s = head_s
             if turn:

@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import NamedTuple
 
-from peerloom.kit.plan_model.pipeline_order import PassKind, PipelinePass, is_split
+from peerloom.kit.plan_model.pipeline_order import PassKind, PipelinePass
 from peerloom.kit.plan_model.stage_costs import Boundary, StageCost
 from peerloom.kit.stage_ranks import StageRanks
 
@@ -113,7 +113,7 @@ class _Simulation:
         self._last = len(stages) - 1
         self._firsts = (0, *accumulate(widths))
         self._orders = _orders_of(order, widths, micro_batches)
-        self._backward_s = [one.half_backward_s if is_split(order) else one.backward_s for one in stages]
+        self._backward_s = [one.pass_back_s(order) for one in stages]
         count = len(self._orders)
         self._done, self._is_busy, self._began_s = [0] * count, [False] * count, [0.0] * count
         self._spans_s: list[list[tuple[float, float]]] = [[] for _ in range(count)]
@@ -197,9 +197,7 @@ class _Simulation:
 
     def _travel(self, way: _Way, now_s: float) -> None:
         """The first of the queue begins."""
-        way.left_s, way.since_s, way.version = way.queue[0].taken_s, now_s, way.version + 1
-        way.slowness = max(len(self._sending[way.sender]), len(self._hearing[way.receiver]))
-        self._at(now_s + way.left_s * way.slowness, way.version, way)
+        self._go_on(way, way.queue[0].taken_s, self._slowness(way), now_s)
 
     def _leave(self, way: _Way, now_s: float) -> None:
         """All of the first message has left."""
@@ -216,11 +214,16 @@ class _Simulation:
     def _share(self, changed: _Way, now_s: float) -> None:
         """Those that travel beside one that has begun or ended become slower or faster."""
         for way in (*self._sending[changed.sender], *self._hearing[changed.receiver]):
-            slowness = max(len(self._sending[way.sender]), len(self._hearing[way.receiver]))
-            if slowness != way.slowness:
-                way.left_s = max(0.0, way.left_s - (now_s - way.since_s) / way.slowness)
-                way.slowness, way.since_s, way.version = slowness, now_s, way.version + 1
-                self._at(now_s + way.left_s * slowness, way.version, way)
+            if (slowness := self._slowness(way)) != way.slowness:
+                left_s = max(0.0, way.left_s - (now_s - way.since_s) / way.slowness)
+                self._go_on(way, left_s, slowness, now_s)
+
+    def _go_on(self, way: _Way, left_s: float, slowness: int, now_s: float) -> None:
+        way.left_s, way.slowness, way.since_s, way.version = left_s, slowness, now_s, way.version + 1
+        self._at(now_s + left_s * slowness, way.version, way)
+
+    def _slowness(self, way: _Way) -> int:
+        return max(len(self._sending[way.sender]), len(self._hearing[way.receiver]))
 
     def _rank_of(self, stage: int, micro_batch: int) -> int:
         return self._firsts[stage] + micro_batch % self._widths[stage]

@@ -79,9 +79,8 @@ def _stage_report(found: PlanPrediction, setting: PlanSetting, number: int) -> S
     if not plan.is_sharded:
         turns = [plan.ranks.turns_of(rank, plan.micro_batches) for rank in plan.ranks.of_stage(number)]
         held = max(held_in_stages(plan.order, plan.ranks, plan.micro_batches)[number])
-    backwards_s = cost.backward_s
-    if is_split(plan.order):
-        backwards_s = tuple(2 * half_s for half_s in cost.half_backward_s)
+    passes_back = 2 if is_split(plan.order) else 1
+    backwards_s = [passes_back * each for each in cost.pass_back_s(plan.order)]
     passes_s = zip(turns, cost.forward_s, backwards_s, strict=True)
     computing_s = max(count * (forward_s + backward_s) for count, forward_s, backward_s in passes_s)
     return StageReport(

@@ -5,10 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from peerloom.kit.plan_model.pipeline_bound import least_step_s
-from peerloom.kit.plan_model.pipeline_simulation import (
-    SimulatedPipeline,
-    simulate_pipeline,
-)
+from peerloom.kit.plan_model.pipeline_simulation import SimulatedPipeline, simulate_pipeline
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.shard_costs import UnitParts, shard_costs

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from peerloom.kit.plan_model.pipeline_order import is_split
 from peerloom.kit.plan_model.placed_plan import PlanStage
 from peerloom.kit.plan_model.plan_setting import PlanSetting
 from peerloom.kit.plan_model.stage_sums import StageSums
@@ -30,12 +31,13 @@ class StageCost(NamedTuple):
     break_loss: float
     overhead_s: float = 0.0
 
-    @property
-    def half_backward_s(self) -> tuple[float, ...]:
-        """Each of the two passes, where gradients of weights have one of their own.
+    def pass_back_s(self, order: str) -> tuple[float, ...]:
+        """A pass of the backward ones; of each of the two, where gradients of weights have one of their own.
 
         A dense layer has a product of matrices for the gradient of its inputs, and one for its weights'.
         """
+        if not is_split(order):
+            return self.backward_s
         return tuple((each + self.overhead_s) / 2 for each in self.backward_s)
 
 

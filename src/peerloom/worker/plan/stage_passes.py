@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import itemgetter
 
 import torch
 from torch import Tensor
@@ -58,7 +60,8 @@ class _StagePasses:
         self._under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out
         self._weights: dict[int, Callable[[], None]] = {}  # what is left of backward passes
         self._losses: list[Tensor] = []
-        self._parameters = list(training.stage_model.parameters())
+        self._is_split = is_split(training.plan.order)
+        self._split_off = list(training.stage_model.parameters()) if self._is_split else []
 
     def loss_sum(self) -> float:
         return float(torch.stack(self._losses).double().sum()) if self._losses else 0.0
@@ -91,8 +94,8 @@ class _StagePasses:
             self._weights.pop(number)()
 
     def _go_back(self, number: int, entered: Tensor, left: Tensor, gradient: Tensor) -> None:
-        if is_split(self._training.plan.order) and entered.requires_grad:
-            self._weights[number] = begin_backward(left, gradient, entered, self._parameters)
+        if self._is_split:
+            self._weights[number] = begin_backward(left, gradient, entered, self._split_off)
         else:
             torch.autograd.backward([left], [gradient])
 
@@ -142,8 +145,5 @@ def one_tensor(left: Nest, training: PipelineTraining) -> Tensor:
 
 def divided(nest: Nest, sizes: list[int]) -> list[Nest]:
     """The samples of a nest in consecutive parts of these sizes."""
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    return [
-        each_tensor(lambda tensor, end=end, size=size: tensor[end - size : end], nest)  # type: ignore[misc]
-        for end, size in zip(ends, sizes, strict=True)
-    ]
+    edges = accumulate(sizes, initial=0)
+    return [each_tensor(itemgetter(slice(*part)), nest) for part in pairwise(edges)]
