@@ -98,7 +98,7 @@ bench-sync: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" sync
 
 # A step of a pipeline beside torch's own schedules, on loopback and over slow emulated links; needs root and ns-3 (make
-# ns3). Some 15 minutes.
+# ns3). Some 25 minutes.
 bench-pipeline: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline
 
@@ -128,7 +128,7 @@ bench-recovery: $(READY)
 bench-pipeline-recovery: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline_recovery
 
-# A step of a model in shards beside torch's FSDP, over ns-3; needs root and ns-3. Some 8 minutes.
+# A step of a model in shards beside torch's FSDP, over ns-3; needs root and ns-3. Some 11 minutes.
 bench-sharded: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" sharded_step
 

@@ -17,28 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.emulated_job import job_ms
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from benchmarks.even_layers import LAYERS, PREDICTED, WARM_UP, predicted_ms, step_beside, task_arguments
+from benchmarks.measure import ROOT, Goal, Measurement
 from benchmarks.pipeline_script import ZBV
 from benchmarks.sync import testbed_job_ms, testbed_script_ms, wan_plan
 from peerloom.client.client import Client
 from peerloom.embedded import Embedded
 from peerloom.kit.parallel_plan import parse_plan
-from peerloom.kit.plan_model.model_layers import ModelLayer
 from peerloom.kit.plan_model.pipeline_order import GPIPE, ONE_F_ONE_B, PIPELINE_ORDERS, ZB_H1, ZB_H2
-from peerloom.kit.plan_model.pipeline_simulation import simulate_pipeline
-from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
-from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting, PlanSlot
-from peerloom.kit.plan_model.plan_value import costed_plan
-from peerloom.kit.plan_model.stage_costs import StageCosts
 from peerloom.testbed import Testbed
-from peerloom.worker.tasks.emulated import FORWARD_PART
 
-# With copies of the stages those that are fastest without, where all holds and where all is far.
+# Those that are fastest over slow links are tried with copies of the stages, and shorter activations, too.
 ORDERS, SHADOWED = tuple(PIPELINE_ORDERS), (GPIPE, ZB_H2)
 TORCH_ORDERS = (ONE_F_ONE_B, GPIPE, ZB_H1, ZBV)
-IDEAL, PREDICTED = "one worker's step, by the number of stages", "the prediction"
+IDEAL = "one worker's step, by the number of stages"
 PIECED = "one worker's step in the same micro-batches, by the number of stages"
-WIDTH, LAYERS, MICRO_BATCHES, WARM_UP = 256, 8, 8, 2
+MICRO_BATCHES = 8
 _LIMIT_S = 600.0
 
 
@@ -156,12 +150,7 @@ def _torch(order: str) -> str:
 
 
 def _arguments(cell: Cell, steps: int) -> dict[str, str]:
-    return {
-        "parameters": str(LAYERS * WIDTH * WIDTH),
-        "layers": str(LAYERS),
-        "sample_ms": str(cell.compute_ms / cell.batch),
-        "samples": str(cell.batch * (WARM_UP + steps)),
-    }
+    return task_arguments(cell.batch, cell.compute_ms, steps)
 
 
 def _job(cell: Cell, plan: str, workers: int, steps: int) -> dict[str, object]:
@@ -223,22 +212,10 @@ def _compared(cell: Cell, taken: dict[str, list[float]]) -> list[Measurement]:
 def _of(
     cell: Cell, what: str, ours: list[float], rival: str, others: list[float], goal: Goal | None
 ) -> Measurement:
-    how = what.partition("order=")[2] or what
-    name = f"{cell.title}: a step by {how} beside {rival}"
-    return measurement(name, "ms", ours, goal=goal, rival=rival, rival_samples=others)
+    return step_beside(cell.title, what.partition("order=")[2] or what, ours, rival, others, goal)
 
 
 def _predicted_ms(cell: Cell, plan: str) -> float:
-    """A step as `peerloom plan explain` would predict it, of the same layers and links."""
-    layer_s = cell.compute_ms / 1000 / cell.batch / LAYERS
-    layer = ModelLayer("", WIDTH * WIDTH, FORWARD_PART * layer_s, (1 - FORWARD_PART) * layer_s, 4 * WIDTH, 0)
-    bits_per_s = cell.rate_mbps * 1e6 or 80e9
-    network = PlanNetwork.even(cell.stages, bits_per_s, 2 * cell.delay_ms / 1000)
-    slots = tuple(PlanSlot(str(number), 1, 1e12) for number in range(cell.stages))
-    setting = PlanSetting((layer,) * LAYERS, slots, network, cell.batch)
-    each = LAYERS // cell.stages
-    stages = tuple(PlanStage(number * each, (number + 1) * each, (number,)) for number in range(cell.stages))
-    order = parse_plan("plan", plan).order
-    costed = costed_plan(PlacedPlan(stages, MICRO_BATCHES, order), setting, StageCosts(setting))
-    assert costed is not None, "each slot has samples"
-    return 1000 * simulate_pipeline(costed.stages, costed.boundaries, MICRO_BATCHES, order).step_s
+    order, bits_per_s = parse_plan("plan", plan).order, cell.rate_mbps * 1e6 or 80e9
+    way = (cell.batch, cell.compute_ms, bits_per_s, cell.delay_ms)
+    return predicted_ms(*way, cell.stages, MICRO_BATCHES, order)

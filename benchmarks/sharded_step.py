@@ -10,19 +10,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import Goal, Measurement, measurement
+from benchmarks.even_layers import PREDICTED, WARM_UP, predicted_ms, step_beside, task_arguments
+from benchmarks.measure import Goal, Measurement
 from benchmarks.sync import testbed_job_ms, testbed_script_ms, wan_plan
-from peerloom.kit.plan_model.model_layers import ModelLayer
 from peerloom.kit.plan_model.pipeline_order import GPIPE
-from peerloom.kit.plan_model.placed_plan import PlacedPlan, PlanStage
-from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting, PlanSlot
-from peerloom.kit.plan_model.plan_value import costed_plan, predict_plan
-from peerloom.kit.plan_model.stage_costs import StageCosts
 from peerloom.testbed import Testbed
-from peerloom.worker.tasks.emulated import FORWARD_PART
 
-WORKERS, WIDTH, LAYERS, BATCH, COMPUTE_MS, WARM_UP = 4, 256, 8, 64, 1000.0, 2
-FSDP, IDEAL, PREDICTED = "torch's FSDP", "one worker's step, by the number of workers", "the prediction"
+WORKERS, BATCH, COMPUTE_MS = 4, 64, 1000.0
+FSDP, IDEAL = "torch's FSDP", "one worker's step, by the number of workers"
 SHARDED = f"sharded={WORKERS}"
 UNSHADOWED, DATA = f"{SHARDED},shadow=off", "data"
 BESIDE_FSDP = Goal(1.0, at_least=False, of_ratio=True)
@@ -62,56 +57,34 @@ def _taken(cell: Cell, rounds: int, steps: int) -> dict[str, list[float]]:
         for _ in range(rounds):
             for plan in (UNSHADOWED, SHARDED, DATA):
                 taken[plan].append(testbed_job_ms(testbed, _job(plan, WORKERS, steps)))
-            asked = {"batch": BATCH, "warm_up": WARM_UP, "arguments": _arguments(steps)}
+            asked = {
+                "batch": BATCH,
+                "warm_up": WARM_UP,
+                "arguments": task_arguments(BATCH, COMPUTE_MS, steps),
+            }
             taken[FSDP].append(testbed_script_ms(testbed, "fsdp_script", asked))
             taken[IDEAL].append(testbed_job_ms(testbed, _job(DATA, 1, steps)) / WORKERS)
     return taken
-
-
-def _arguments(steps: int) -> dict[str, str]:
-    return {
-        "parameters": str(LAYERS * WIDTH * WIDTH),
-        "layers": str(LAYERS),
-        "sample_ms": str(COMPUTE_MS / BATCH),
-        "samples": str(BATCH * (WARM_UP + steps)),
-    }
 
 
 def _job(plan: str, workers: int, steps: int) -> dict[str, object]:
     settings: dict[str, object] = {"requests": workers, "batch_size": BATCH, "plan": plan}
     if plan == DATA:
         settings |= {"min_workers": workers, "max_workers": workers}
-    return {"settings": settings, "arguments": _arguments(steps), "warm_up": WARM_UP}
+    return {"settings": settings, "arguments": task_arguments(BATCH, COMPUTE_MS, steps), "warm_up": WARM_UP}
 
 
 def _compared(cell: Cell, taken: dict[str, list[float]]) -> list[Measurement]:
     ours, found = taken[UNSHADOWED], list[Measurement]()
-    predicted = [predicted_ms(cell)] * len(ours)
-    found.append(_of(cell, UNSHADOWED, ours, FSDP, taken[FSDP], BESIDE_FSDP))
-    found.append(_of(cell, UNSHADOWED, ours, PREDICTED, predicted, None))
+    predicted = [_predicted_ms(cell)] * len(ours)
+    found.append(step_beside(cell.title, UNSHADOWED, ours, FSDP, taken[FSDP], BESIDE_FSDP))
+    found.append(step_beside(cell.title, UNSHADOWED, ours, PREDICTED, predicted, None))
     for plan in (UNSHADOWED, SHARDED, FSDP):
         for rival in (DATA, IDEAL):
-            found.append(_of(cell, plan, taken[plan], rival, taken[rival], None))
+            found.append(step_beside(cell.title, plan, taken[plan], rival, taken[rival], None))
     return found
 
 
-def _of(
-    cell: Cell, what: str, ours: list[float], rival: str, others: list[float], goal: Goal | None
-) -> Measurement:
-    name = f"{cell.title}: a step by {what} beside {rival}"
-    return measurement(name, "ms", ours, goal=goal, rival=rival, rival_samples=others)
-
-
-def predicted_ms(cell: Cell) -> float:
-    """A step as `peerloom plan explain` would predict it, of the same layers and links."""
-    layer_s = COMPUTE_MS / 1000 / BATCH / LAYERS
-    layer = ModelLayer("", WIDTH * WIDTH, FORWARD_PART * layer_s, (1 - FORWARD_PART) * layer_s, 4 * WIDTH, 0)
-    network = PlanNetwork.even(WORKERS, cell.rate_mbps * 1e6, 2 * cell.delay_ms / 1000)
-    slots = tuple(PlanSlot(str(number), 1, 1e12) for number in range(WORKERS))
-    setting = PlanSetting((layer,) * LAYERS, slots, network, BATCH)
-    each = LAYERS // WORKERS
-    stages = tuple(PlanStage(number * each, (number + 1) * each, (number,)) for number in range(WORKERS))
-    plan = PlacedPlan(stages, WORKERS, GPIPE, is_sharded=True)
-    costed = costed_plan(plan, setting, StageCosts(setting))
-    assert costed is not None, "each slot has samples"
-    return 1000 * predict_plan(costed, setting).step_s
+def _predicted_ms(cell: Cell) -> float:
+    way = (BATCH, COMPUTE_MS, cell.rate_mbps * 1e6, cell.delay_ms)
+    return predicted_ms(*way, WORKERS, WORKERS, GPIPE, is_sharded=True)
