@@ -102,6 +102,8 @@ def test_a_killed_worker_and_a_newcomer_change_nothing_of_the_result(
     assert (formed[0], formed[-1], len(formed) >= 2) == (3, 3, True)
     assert {step.metrics["lr"] for step in steps[:63]} == {0.02}  # the schedule changes it after step 64
     assert steps[-1].metrics["size"] == 3
+    # What the script does between its steps counts: workers say by a step's time when they can be joined.
+    assert all(step.step_s >= (0.05 if step.metrics["size"] == 3 else 0.5) for step in steps)
 
     here = trained_here(monkeypatch)
     there = load_file(job.fetch_model(tmp_path / "model.safetensors"))

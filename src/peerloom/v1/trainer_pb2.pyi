@@ -2417,7 +2417,7 @@ class StepProgress(_message.Message):
     samples_per_s: _builtins.float
     """Samples a second in this step."""
     step_s: _builtins.float
-    """Seconds of the whole step on the slowest worker's clock that reports."""
+    """Seconds of the whole step on the slowest worker's clock that reports, with a script's own lines after it."""
     compute_s: _builtins.float
     """Seconds of it spent computing."""
     communication_s: _builtins.float

@@ -142,15 +142,17 @@ def _step(
     # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
     audit_s = audits.make(step, counts)
     _commit(training.state, joining, loss * (end - first))
+    worked_s = time.perf_counter() - start_s
+    communication_s = min(sync.traffic.exposed_s - exposed_before_s, worked_s)
+    compute_s = worked_s - communication_s - audit_s
+    # A script has lines of its own between its steps, and its next step comes no sooner than these end.
+    metrics = training.committed(counts=joining.catch_up is None)
     step_s = time.perf_counter() - start_s
-    communication_s = min(sync.traffic.exposed_s - exposed_before_s, step_s)
-    compute_s = step_s - communication_s - audit_s
     communicated = sync.traffic.bytes - bytes_before
     samples = made.trained if made is not None else counts[group.rank]
     balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
     if samples:
         training.figures.note_speed(compute_s / samples)
-    metrics = training.committed(counts=joining.catch_up is None)
     progress = StepProgress(
         step=step + 1,
         total_steps=schedule.total_steps,

@@ -146,8 +146,8 @@ class StepCommitted(JobEvent):
     """A step was committed: a batch, or a round of them where the job's `sync` has a period.
 
     `step` and `epoch` count from 1; `loss` is the mean over the step's `samples`; `step_s` is the whole
-    step, `compute_s` and `communication_s` its parts, in seconds; `metrics` is what a script logged,
-    `generation` which one made it.
+    step, with a script's own lines after it, `compute_s` and `communication_s` parts of it, in seconds;
+    `metrics` is what a script logged, `generation` which one made it.
     `batch_shares` says how batches are divided from this step on, in proportion, by rank; empty: as before.
     `federated` says who took part, where the job is federated, and `stale` which parts it took, where the
     job's `sync` has a staleness or a backup.
