@@ -181,6 +181,18 @@ async def test_connections_end_with_the_relay_and_who_asks_then_is_told(listener
             await tunnel.forward("127.0.0.1", port_of(listener))
 
 
+async def test_who_comes_as_the_relay_closes_is_closed_too() -> None:
+    """Whether it was taken, was about to say for whom it is, or waits to be taken."""
+    for turns in range(8):
+        async with asyncio.timeout(LIMIT_S), relay_at() as (_, relay):
+            with connected(f"127.0.0.1:{relay.data_port}") as near:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                relay.close()
+                with suppress(ConnectionResetError):
+                    assert await asyncio.to_thread(read_all, near) == b""
+
+
 async def test_ports_close_with_the_tunnel(listener: socket.socket) -> None:
     async with asyncio.timeout(LIMIT_S), relay_at() as (address, _):
         async with tunnel_to(address) as tunnel:

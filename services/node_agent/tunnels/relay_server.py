@@ -14,6 +14,7 @@ from contextlib import suppress
 from peerloom.artifacts.fetch.connection_table import ConnectionTable
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.errors import ResourceExhaustedError, UnavailableError
+from peerloom.kit.accepting import accepted, end_listening
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.tunnels.relay_limits import RelayLimits
 from peerloom.services.node_agent.tunnels.served_tunnel import ID_BYTES, ServedTunnel
@@ -35,7 +36,7 @@ class RelayServer:
         self._tunnels: dict[ServedTunnel, str] = {}  # with whose it is
         self._of_node: dict[str, ServedTunnel] = {}
         self._strangers = ConnectionTable[socket.socket](STRANGERS, STRANGERS_OF_HOST)
-        self._greeting: dict[socket.socket, asyncio.Task[None]] = {}
+        self._greeting: dict[socket.socket, asyncio.Task[bool]] = {}
         self._throttle, self._lock = Throttle(limits.bytes_per_s), threading.Lock()
         self._paused = threading.Event()
         self._is_closed = False
@@ -52,11 +53,10 @@ class RelayServer:
 
     async def keep(self) -> None:
         """Serves the data port until cancelled, then ends all tunnels."""
-        loop = asyncio.get_running_loop()
         try:
             while True:
                 try:
-                    connection, address = await loop.sock_accept(self._data)
+                    connection, address = await accepted(self._data)
                 except OSError as error:  # e.g. too many open files
                     _log.warning("relay_connection_refused", reason=str(error))
                     await asyncio.sleep(0.1)
@@ -73,7 +73,7 @@ class RelayServer:
             task.cancel()
         for tunnel in list(self._tunnels):
             tunnel.close()
-        self._data.close()
+        end_listening(self._data)
 
     async def serve(
         self, node: str, owner: str, requests: AsyncIterator[OpenTunnelRequest]
@@ -150,31 +150,33 @@ class RelayServer:
         if not is_taken:
             connection.close()
             return
-        self._greeting[connection] = asyncio.create_task(self._match(connection))
+        greeting = self._greeting[connection] = asyncio.create_task(self._match(connection))
+        greeting.add_done_callback(lambda done: self._end_greeting(connection, done))
 
-    async def _match(self, connection: socket.socket) -> None:
-        """Finds the connection that who dialled has come for."""
-        connection_id, is_carried = b"", False
+    async def _match(self, connection: socket.socket) -> bool:
+        """Finds the connection that who dialled has come for; False if there is none."""
+        connection_id = b""
         loop = asyncio.get_running_loop()
-        try:
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(GREETING_S):
-                    while len(connection_id) < ID_BYTES:
-                        piece = await loop.sock_recv(connection, ID_BYTES - len(connection_id))
-                        if not piece:
-                            return
-                        connection_id += piece
-            for tunnel in self._tunnels:
-                waiting = tunnel.take_waiting(connection_id)
-                if waiting is not None:
-                    tunnel.carry(Splice(waiting, connection, self._pace))
-                    is_carried = True
-                    return
-        finally:
-            self._strangers.leave(connection)
-            self._greeting.pop(connection, None)
-            if not is_carried:
-                connection.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(GREETING_S):
+                while len(connection_id) < ID_BYTES:
+                    piece = await loop.sock_recv(connection, ID_BYTES - len(connection_id))
+                    if not piece:
+                        return False
+                    connection_id += piece
+        for tunnel in self._tunnels:
+            waiting = tunnel.take_waiting(connection_id)
+            if waiting is not None:
+                tunnel.carry(Splice(waiting, connection, self._pace))
+                return True
+        return False
+
+    def _end_greeting(self, connection: socket.socket, greeting: "asyncio.Task[bool]") -> None:
+        """Also of one that was cancelled before it began."""
+        self._strangers.leave(connection)
+        self._greeting.pop(connection, None)
+        if greeting.cancelled() or greeting.exception() is not None or not greeting.result():
+            connection.close()
 
     def _pace(self, size_bytes: int) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 
+from peerloom.kit.accepting import end_listening
 from peerloom.kit.logs import get_logger
 from peerloom.services.node_agent.tunnels.relay_limits import PORTS_OF_TUNNEL
 from peerloom.services.node_agent.tunnels.splice import Splice
@@ -40,7 +41,7 @@ class ServedTunnel:
     def hear(self, request: OpenTunnelRequest) -> None:
         """The node wants a port opened, or closed."""
         if request.close_port in self._ports:
-            _end(self._ports.pop(request.close_port)[0])
+            end_listening(self._ports.pop(request.close_port)[0])
         if request.open_port:
             self.said.put_nowait(OpenTunnelResponse(opened=self._open(request.open_port)))
 
@@ -66,7 +67,7 @@ class ServedTunnel:
     def close(self) -> None:
         """Closes its ports and ends its connections."""
         for listener, _ in self._ports.values():
-            _end(listener)
+            end_listening(listener)
         self._ports.clear()
         for connection, timer in self._waiting.values():
             timer.cancel()
@@ -117,8 +118,3 @@ class ServedTunnel:
         connection = self.take_waiting(connection_id)
         if connection is not None:
             connection.close()
-
-
-def _end(listener: socket.socket) -> None:
-    asyncio.get_running_loop().remove_reader(listener)
-    listener.close()

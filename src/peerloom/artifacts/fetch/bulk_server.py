@@ -20,6 +20,7 @@ from peerloom.artifacts.fetch.threads import run_to_end
 from peerloom.artifacts.fetch.throttle import Throttle
 from peerloom.artifacts.fetch.wires import PlainWire, TlsWire, Wire
 from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
+from peerloom.kit.accepting import accepted
 from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
@@ -90,10 +91,9 @@ class BulkServer:
         self._threads.shutdown(wait=False)
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                connection, address = await loop.sock_accept(listening)
+                connection, address = await accepted(listening)
             except OSError as error:  # e.g. too many open files: those that are open go on
                 _log.warning("bulk_connection_refused", reason=str(error))
                 await asyncio.sleep(0.1)
@@ -107,7 +107,6 @@ class BulkServer:
         if not is_taken:
             connection.close()
             return
-        connection.setblocking(False)
         task = self._serving[connection] = asyncio.create_task(self._serve(connection))
         task.add_done_callback(lambda _: self._end(connection))
 
