@@ -12,19 +12,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from free_networks import free_network
 
-# Of the block for tests of networks (RFC 2544), so that it is nobody's.
-PUBLIC = "198.18.78.1"
 PRIVATE, _GATEWAY = "192.168.7.2", "192.168.7.1"
 
 
 @dataclass(frozen=True)
 class Home:
-    """The namespace of its machine, and of its router, with the router's interface to the outside."""
+    """The namespace of its machine, and of its router, with the router's interface to the outside.
+
+    Seen from there we are at `ours`, and it is at `theirs`.
+    """
 
     machine: str
     router: str
     outside: str
+    network: str
+
+    @property
+    def ours(self) -> str:
+        return f"{self.network}.1"
+
+    @property
+    def theirs(self) -> str:
+        return f"{self.network}.2"
 
 
 def run(*command: str) -> str:
@@ -36,16 +47,17 @@ def run(*command: str) -> str:
 
 @contextmanager
 def two_homes() -> Iterator[tuple[Home, Home]]:
-    """Both, which reach us at `PUBLIC`."""
+    """Both, which reach us at either's `ours`."""
     if os.geteuid() != 0:
         pytest.skip("needs root: run as root")
     if shutil.which("iptables") is None:
         pytest.skip("needs iptables: install it")
     mark = secrets.token_hex(3)
-    homes = tuple(Home(f"plm{n}-{mark}", f"plr{n}-{mark}", f"plu{n}{mark}") for n in (1, 2))
+    homes: list[Home] = []
     try:
-        for number, home in enumerate(homes):
-            _build(home, f"plo{number}{mark}", f"198.18.{78 + number}")
+        for n in (1, 2):
+            homes.append(Home(f"plm{n}-{mark}", f"plr{n}-{mark}", f"plu{n}{mark}", free_network()))
+            _build(homes[-1], f"plo{n}{mark}")
         yield homes[0], homes[1]
     finally:
         for home in homes:
@@ -53,14 +65,14 @@ def two_homes() -> Iterator[tuple[Home, Home]]:
                 subprocess.run(["ip", "netns", "delete", space], check=False, capture_output=True)
 
 
-def _build(home: Home, ours: str, network: str) -> None:
+def _build(home: Home, interface: str) -> None:
     for space in (home.machine, home.router):
         run("ip", "netns", "add", space)
         run("ip", "-n", space, "link", "set", "lo", "up")
-    run("ip", "link", "add", ours, "type", "veth", "peer", "name", home.outside, "netns", home.router)
-    run("ip", "address", "add", f"{network}.1/30", "dev", ours)
-    run("ip", "link", "set", ours, "up")
-    _set_up(home.router, home.outside, f"{network}.2/30", f"{network}.1")
+    run("ip", "link", "add", interface, "type", "veth", "peer", "name", home.outside, "netns", home.router)
+    run("ip", "address", "add", f"{home.ours}/30", "dev", interface)
+    run("ip", "link", "set", interface, "up")
+    _set_up(home.router, home.outside, f"{home.theirs}/30", home.ours)
     cable = ("link", "add", "inside", "type", "veth", "peer", "name", "eth0", "netns", home.machine)
     run("ip", "-n", home.router, *cable)
     _set_up(home.router, "inside", f"{_GATEWAY}/24")

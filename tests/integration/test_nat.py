@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pytest
 from door_system import DoorSystem
-from nat_network import PRIVATE, PUBLIC, Home, run, two_homes
+from nat_network import PRIVATE, Home, run, two_homes
 from node_agent_parts import StartService
 from paced_jobs import next_epoch, put_paced_task
 
@@ -41,7 +41,7 @@ async def start_system(system: DoorSystem, homes: tuple[Home, Home], **environme
     started = {}
     for name in ("selector", "trainer"):
         started[name] = system.start_service(name, await system.token(name))  # type: ignore[arg-type]
-    started["open"] = await start_node(system, "open", PUBLIC, "--relay", "--slots", "0")
+    started["open"] = await start_node(system, "open", homes[0].ours, "--relay", "--slots", "0")
     await reached(system, {"open": ""})
     for name, home in zip(("home-1", "home-2"), homes, strict=True):
         started[name] = await start_node(
@@ -70,13 +70,13 @@ async def test_nodes_behind_two_nats_train_together_and_answer(
 ) -> None:
     with two_homes() as homes:
         async with asyncio.timeout(LIMIT_S):
-            system = DoorSystem(tmp_path, start_service, host=PUBLIC)
+            system = DoorSystem(tmp_path, start_service, host=homes[0].ours)
             await start_system(system, homes)
             async with system.client() as client:
                 nodes = await of_names(client)
                 for name in ("home-1", "home-2"):
                     assert nodes[name].via == "open"
-                    assert nodes[name].address.startswith(f"{PUBLIC}:")
+                    assert nodes[name].address.startswith(f"{homes[0].ours}:")
                 assert nodes["open"].relay
                 job = await client.train("digits", requests=2, min_workers=2, epochs=2)
                 result = (await job.result()).raise_for_state()
@@ -97,13 +97,13 @@ async def test_a_job_goes_on_through_another_relay_when_its_own_dies(
     put_paced_task(tmp_path, 0.02)
     with two_homes() as homes:
         async with asyncio.timeout(LIMIT_S):
-            system = DoorSystem(tmp_path, start_service, host=PUBLIC)
+            system = DoorSystem(tmp_path, start_service, host=homes[0].ours)
             started = await start_system(system, homes, PYTHONPATH=str(tmp_path))
             async with system.client() as client:
                 job = await client.train("paced:Paced", requests=2, min_workers=2, epochs=100_000)
                 events = job.watch()
                 await next_epoch(events)
-                await start_node(system, "other", PUBLIC, "--relay", "--slots", "0")
+                await start_node(system, "other", homes[0].ours, "--relay", "--slots", "0")
                 await reached(system, {"other": ""})
                 assert (await job.status()).generation == 1
                 started["open"].kill()
@@ -120,13 +120,13 @@ async def test_a_job_goes_on_through_another_relay_when_its_own_dies(
 
 def test_the_homes_are_behind_nat() -> None:
     """So the test above can fail: they reach us, from the router's address, and we don't reach them."""
-    with two_homes() as (home, other), socket.create_server((PUBLIC, 0)) as listener:
+    with two_homes() as (home, other), socket.create_server((home.ours, 0)) as listener:
         port = listener.getsockname()[1]
-        for one, outside in ((home, "198.18.78.2"), (other, "198.18.79.2")):
-            dial = f"import socket; socket.create_connection(('{PUBLIC}', {port}), 10)"
+        for one in (home, other):
+            dial = f"import socket; socket.create_connection(('{home.ours}', {port}), 10)"
             run("ip", "netns", "exec", one.machine, "python3", "-c", dial)
             connection, (address, _) = listener.accept()
             connection.close()
-            assert address == outside
+            assert address == one.theirs
         with pytest.raises(OSError):  # noqa: PT011  # which one, its routes decide
             socket.create_connection((PRIVATE, port), 0.2)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from door_system import DoorSystem
+from free_networks import free_network
 from node_agent_parts import StartService
 from packet_capture import Capture, keys_in, keys_seen
 
@@ -53,8 +54,8 @@ def wire() -> Iterator[tuple[str, str, str, str]]:
         pytest.skip("needs root: run as root")
     mark = secrets.token_hex(3)
     space, ours, theirs = f"plw-{mark}", f"plo{mark}", f"plt{mark}"
-    # Of the block for tests of networks (RFC 2544), so that it is nobody's.
-    near, far = "198.18.77.1", "198.18.77.2"
+    network = free_network()
+    near, far = f"{network}.1", f"{network}.2"
     try:
         ip("netns", "add", space)
         ip("link", "add", ours, "type", "veth", "peer", "name", theirs, "netns", space)
