@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,9 @@ class Origin:
         """Ends the origin; what it forked lives on."""
         with self._lock:
             if self._socket is not None:
+                # What a test forked by itself and forgot has our end too, and closes it with its own end.
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 self._socket.close()
             if self._process is not None:
                 self._process.wait()
