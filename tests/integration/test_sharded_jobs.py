@@ -9,11 +9,12 @@ from itertools import pairwise
 import pytest
 from divided_jobs import JOB_LIMIT_S, check_no_step_is_lost, started_system, trained
 
-from peerloom import Client, Embedded
+from peerloom import Client, Embedded, StepCommitted
 from peerloom.errors import InvalidArgumentError
 
 # Named starts: slots that seem to differ would be given other parts, and be told so.
 PLAN = "sharded=3:7"
+PARAMETERS = 6_090  # of digits
 pytestmark = pytest.mark.timeout(200)
 
 
@@ -42,6 +43,9 @@ def test_it_goes_on_from_where_a_pipeline_ended(system: tuple[Embedded, Client])
     assert result.metric > first.metric - 0.1
     status = handle.status()
     assert status.spec.plan == "sharded=2"
+    # Of two shards each sends its values twice but for the last unit's, and the gradients of the other.
+    steps = [event for event in handle.watch() if isinstance(event, StepCommitted)]
+    assert all(4 * PARAMETERS < step.communicated_bytes < 10 * PARAMETERS for step in steps), steps[0]
     held = sorted((w.stage.first_layer, w.stage.end_layer) for w in status.workers if w.stage is not None)
     assert held[0][0] == 0
     assert held[-1][1] == 8

@@ -1,6 +1,6 @@
 """How a model spreads over a job's workers: `data`, `pipeline=K` or `sharded=K`. Pure, of what a user wrote.
 
-Or a job leaves it to the trainer, `auto`, which takes `data` or a pipeline by what the workers tell.
+Or a job leaves it to the trainer, `auto`, which takes one of these by what the workers tell.
 """
 
 from collections.abc import Mapping, Sequence

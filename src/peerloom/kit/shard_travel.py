@@ -1,6 +1,8 @@
 """How the units of a model in shards travel along the ring of its workers. Pure."""
 
 UNITS_AHEAD = 2  # whose values are on their way before they are needed
+# Whose gradients may wait at a worker to be passed on: with two an owner's last ones hold up the next one's.
+MOST_UNSUMMED = 4
 _PIECES = 8  # of a unit: as many are on their way at once as there are workers
 _LEAST_BYTES, _MOST_BYTES = 1 << 16, 1 << 20
 

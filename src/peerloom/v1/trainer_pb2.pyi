@@ -239,7 +239,7 @@ class JobSpec(_message.Message):
     widths=2/1 behind a comma the first of two stages has two workers, at most 64 in all, which take turns; with
     micro_batches=M, 1 to 4096, behind a comma a batch is computed in so many parts; at most 512 characters; empty:
     "data". In a job's record all pairs are there. Or "sharded=K" or "sharded=3:7": such layers are what each worker
-    holds, and all of them compute all layers, of a part of the batch. Or "auto": the trainer takes "data" or a pipeline
+    holds, and all of them compute all layers, of a part of the batch. Or "auto": the trainer takes one of these
     by what the workers tell of the model and their slots, and may take another one when workers come and go.
     """
     @_builtins.property

@@ -86,18 +86,18 @@ def test_the_slowest_slot_and_the_largest_part_of_the_batch_hold_the_others_up()
 
 
 def test_a_slot_holds_its_shard_and_for_a_moment_others_units() -> None:
-    """16 bytes a parameter of its own, five times a unit of 1 MB, and 3 kB for each of two samples."""
+    """16 bytes a parameter of its own, seven times a unit of 1 MB, and 3 kB for each of two samples."""
     found = costed(PAIR, 1, 0)
     assert found.plan.stages == (PlanStage(0, 2, (1,)), PlanStage(2, 3, (0,)))
-    assert [one.needed_bytes for one in found.memory] == [8e6 + 5e6 + 6e3, 4e6 + 5e6 + 6e3]
-    tight = replace(PAIR, slots=(slot(memory_bytes=10e6), slot(memory_bytes=12e6)))
+    assert [one.needed_bytes for one in found.memory] == [8e6 + 7e6 + 6e3, 4e6 + 7e6 + 6e3]
+    tight = replace(PAIR, slots=(slot(memory_bytes=10e6), slot(memory_bytes=14e6)))
     assert costed(tight, 1, 0).missing_bytes == pytest.approx(1.006e6)
 
 
 def test_layers_are_cut_by_memory_and_not_by_speed() -> None:
     """Twelve units; beside what others' take one slot has three times as much left as the other."""
     layers = (UNIT,) * 12
-    slots = (slot(4.0, 5.036e6 + 16e6), slot(1.0, 5.036e6 + 48e6))
+    slots = (slot(4.0, 7.036e6 + 16e6), slot(1.0, 7.036e6 + 48e6))
     setting = PlanSetting(layers, slots, PlanNetwork.even(2, FAST), 5)
     assert [stage.first for stage in sharded_on(setting, (0, 1)).stages] == [0, 3]
     assert [stage.first for stage in sharded_on(setting, (1, 0)).stages] == [0, 9]
@@ -120,7 +120,7 @@ def test_a_model_that_no_slot_holds_goes_in_shards_where_a_pipeline_would_idle()
     Two samples each, of 32 and 64 s.
     """
     layers = (layer(25, 50, 250_000), *(UNIT,) * 7)
-    setting = PlanSetting(layers, (slot(memory_bytes=22e6),) * 2, PlanNetwork.even(2, FAST), 4)
+    setting = PlanSetting(layers, (slot(memory_bytes=24e6),) * 2, PlanNetwork.even(2, FAST), 4)
     found = choose_plan(setting)
     assert found.chosen.plan == PlacedPlan(found.chosen.plan.stages, 2, "gpipe", is_sharded=True)
     assert found.chosen.step_s == pytest.approx(192)

@@ -13,12 +13,12 @@ from peerloom.kit.parallel_plan import micro_batch_sizes
 from peerloom.kit.plan_model.placed_plan import PlacedPlan
 from peerloom.kit.plan_model.plan_setting import SAME_HOST_BITS_PER_S, PlanSetting
 from peerloom.kit.plan_model.stage_costs import Boundary, BoundaryCost, StageCost, StageCosts, StageMemory
-from peerloom.kit.shard_travel import UNITS_AHEAD, piece_bytes
+from peerloom.kit.shard_travel import MOST_UNSUMMED, UNITS_AHEAD, piece_bytes
 
 # Between slots of one host the processor sets the pace: it carries each piece, and adds gradients up.
 WITHIN_HOST_BITS_PER_S = 4e9
-# Each as large as the largest, beside a shard's own: one is in use, one leaves, and one is of gradients.
-UNITS_ON_THEIR_WAY = UNITS_AHEAD + 3
+# Each as large as the largest, beside a shard's own: one is in use, others come, and gradients wait.
+UNITS_ON_THEIR_WAY = 1 + UNITS_AHEAD + MOST_UNSUMMED
 
 
 class UnitParts(NamedTuple):

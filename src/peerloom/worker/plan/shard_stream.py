@@ -5,25 +5,33 @@ the rest still comes, so every connection carries every unit once, and none of t
 begin at their owner; gradients at the rank after it, each worker adds its own, and the owner adds the last.
 
 All go through the units in the same order, and values are on their way some units ahead. A worker's own
-progress waits for values only, of earlier units than whatever it holds up, so no wait is in a circle.
+progress waits for values only, of earlier units than whatever it holds up, so no wait is in a circle. The
+units of an owner follow each other in a lane, and those of the next owner take the other lane: theirs begin
+where the ones before are not yet at their end.
 """
 
 import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from peerloom.kit.shard_travel import UNITS_AHEAD, piece_bytes
+from peerloom.kit.shard_travel import MOST_UNSUMMED, UNITS_AHEAD, piece_bytes
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.plan.sharded_model import ShardedModel
 from peerloom.worker.plan.stage_links import SHARD_GRADIENTS, SHARD_VALUES, WorkerLinks
 
-MOST_UNSUMMED = 2  # units whose gradients may wait here to be passed on
 MOST_UNSENT = 8  # pieces that may wait here for the next worker to take them
+
+
+class _Lane(NamedTuple):
+    """A way around the ring, and the thread that carries on it, one unit after the other."""
+
+    links: WorkerLinks
+    thread: ThreadPoolExecutor
 
 
 class ShardStream:
@@ -35,20 +43,24 @@ class ShardStream:
 
     def __init__(self, model: ShardedModel, links: WorkerLinks, visits: Sequence[int]) -> None:
         self._model, self._links, self._visits = model, links, list(visits)
-        self._values, self._gradients = links.beside(SHARD_VALUES), links.beside(SHARD_GRADIENTS)
+        self._values = [
+            _Lane(links.beside(way), ThreadPoolExecutor(1, "shard-values")) for way in SHARD_VALUES
+        ]
+        self._gradients = [
+            _Lane(links.beside(way), ThreadPoolExecutor(1, "shard-gradients")) for way in SHARD_GRADIENTS
+        ]
         self._next, self._former = (links.rank + 1) % links.workers, (links.rank - 1) % links.workers
         self._visited = self._begun = 0
         self._coming: dict[int, Future[Tensor]] = {}  # by visit
         self._unsummed: deque[Future[None]] = deque()
-        self._carrier = ThreadPoolExecutor(1, "shard-values")
-        self._adder = ThreadPoolExecutor(1, "shard-gradients")
+        self._sent_before = self._sent_bytes()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for pool in (self._carrier, self._adder):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for lane in (*self._values, *self._gradients):
+            lane.thread.shutdown(wait=False, cancel_futures=True)
 
     def visit(self) -> int:
         """The next unit, whose values are there now, until it is released."""
@@ -73,14 +85,19 @@ class ShardStream:
             while len(self._unsummed) >= MOST_UNSUMMED:
                 self._result(self._unsummed.popleft())
             content = self._model.packed_gradients(number)
-            self._unsummed.append(self._adder.submit(self._sum, number, content))
+            lane = self._lane(self._gradients, number)
+            self._unsummed.append(lane.thread.submit(self._sum, lane.links, number, content))
 
     def finish(self) -> None:
         """Waits until own gradients are summed, and what was sent has left."""
         while self._unsummed:
             self._result(self._unsummed.popleft())
-        for pool, links in ((self._carrier, self._values), (self._adder, self._gradients)):
-            self._result(pool.submit(links.flush))
+        for lane in (*self._values, *self._gradients):
+            self._result(lane.thread.submit(lane.links.flush))
+        self._links.traffic.bytes += self._sent_bytes() - self._sent_before
+
+    def _sent_bytes(self) -> int:
+        return sum(lane.links.traffic.bytes for lane in (*self._values, *self._gradients))
 
     def _begin(self, position: int) -> None:
         number = self._visits[position]
@@ -88,25 +105,31 @@ class ShardStream:
         if not unit.values:
             return
         own = self._model.packed(number) if unit.owner == self._links.rank else None
-        self._coming[position] = self._carrier.submit(self._carry, unit.owner, unit.value_bytes, own)
+        lane = self._lane(self._values, number)
+        self._coming[position] = lane.thread.submit(
+            self._carry, lane.links, unit.owner, unit.value_bytes, own
+        )
 
-    def _carry(self, owner: int, size_bytes: int, own: Tensor | None) -> Tensor:
+    def _lane(self, lanes: Sequence[_Lane], number: int) -> _Lane:
+        return lanes[self._model.units[number].owner % len(lanes)]
+
+    def _carry(self, links: WorkerLinks, owner: int, size_bytes: int, own: Tensor | None) -> Tensor:
         """A unit's values, passed on unless the next one is their owner."""
         # New memory each time: after a break somebody may still write into it.
         content = torch.empty(size_bytes, dtype=torch.uint8) if own is None else own
         pieces = torch.split(content, piece_bytes(size_bytes))
-        coming = [] if own is not None else self._await(self._values, pieces)
+        coming = [] if own is not None else self._await(links, pieces)
         for number, piece in enumerate(pieces):
             if coming:
-                self._values.result(coming[number])
+                links.result(coming[number])
             if self._next != owner:
-                self._values.post(self._next, piece)
-                self._values.flush(MOST_UNSENT)
+                links.post(self._next, piece)
+                links.flush(MOST_UNSENT)
         return content
 
-    def _sum(self, number: int, content: Tensor) -> None:
+    def _sum(self, links: WorkerLinks, number: int, content: Tensor) -> None:
         """Adds what the rank before has of a unit's gradients to own ones; passes on, or takes, the sum."""
-        unit, links = self._model.units[number], self._gradients
+        unit = self._model.units[number]
         is_first = self._former == unit.owner
         size_bytes = piece_bytes(unit.gradient_bytes)
         for first in range(0, unit.gradient_bytes, size_bytes):

@@ -23,9 +23,10 @@ from peerloom.worker.sync import SyncTraffic
 # A state on its way holds the training up, and one that never comes would for ever.
 POOR_LINK_BYTES_PER_S = 1 << 16
 # The same two workers have several ways between them, each with an order of its own. What goes by the later
-# ones is less urgent: it travels while nothing else does.
-STEPS, STATES, CHANGES, SHARD_VALUES, SHARD_GRADIENTS = range(5)
-_CHANNELS = 5
+# ones is less urgent: it travels while nothing else does. Of shards two ways each are alike.
+STEPS, STATES, CHANGES = range(3)
+SHARD_VALUES, SHARD_GRADIENTS = (3, 4), (5, 6)
+_URGENCIES = (0, -1, -2, -3, -3, -4, -4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +163,9 @@ class MeshLinks:
         self.traffic.bytes += content.nbytes
         number, patience_s = self._number(self.rank, rank), self._patience_s(content)
         outgoing = {rank: content}
-        return self._mesh.begin(number, outgoing, {}, urgency=-self._channel, patience_s=patience_s)
+        return self._mesh.begin(
+            number, outgoing, {}, urgency=_URGENCIES[self._channel], patience_s=patience_s
+        )
 
     def begin_receive(self, rank: int, target: Tensor) -> TensorFuture:
         number, patience_s = self._number(rank, self.rank), self._patience_s(target)
@@ -193,4 +196,4 @@ class MeshLinks:
         count = self._messages.get((sender, receiver), 0)
         self._messages[sender, receiver] = count + 1
         number = (count * self.workers + sender) * self.workers + receiver
-        return number * _CHANNELS + self._channel + 1
+        return number * len(_URGENCIES) + self._channel + 1
