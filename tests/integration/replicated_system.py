@@ -3,8 +3,9 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from worker_processes import workers_of
@@ -18,22 +19,31 @@ StartService = Callable[..., Any]
 
 
 class ReplicatedSystem:
-    """Two processes of each coordinator, and one agent with as many slots as are asked for."""
+    """Two processes of each coordinator, and one agent with as many slots as are asked for.
 
-    def __init__(self, start_service: StartService, url: str, folder: Path, slots: int) -> None:
+    `urls` are where those that lead first find the database, by name, if not at `url`.
+    """
+
+    def __init__(
+        self,
+        start_service: StartService,
+        url: str,
+        folder: Path,
+        slots: int,
+        urls: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._start_service, self._url, self._folder = start_service, url, folder
-        self.registry = ""
-        self.leaders = {"registry": self._start("registry")}
-        self.standbys = {"registry": self._start("registry")}
-        self.registry = f"{self.leaders['registry'].address},{self.standbys['registry'].address}"
-        for name in ("selector", "trainer"):
-            self.leaders[name] = self._start(name)
+        self.registry, self.leaders, self.standbys = "", dict[str, Any](), dict[str, Any]()
+        for name in COORDINATORS:
+            self.leaders[name] = self._start(name, url=urls.get(name, url))
             self.standbys[name] = self._start(name)
+            if name == "registry":
+                self.registry = f"{self.leaders[name].address},{self.standbys[name].address}"
         agent = ("--state", str(folder / "node"), "--registry", self.registry, "--slots", str(slots))
         self.agent = start_service("node_agent", *agent)
 
-    def _start(self, name: str, listen: str = "127.0.0.1:0") -> Any:
-        arguments = ["--database", self._url, "--listen", listen]
+    def _start(self, name: str, listen: str = "127.0.0.1:0", url: str = "") -> Any:
+        arguments = ["--database", url or self._url, "--listen", listen]
         if name != "registry":
             arguments += ["--registry", self.registry]
         if name == "trainer":
@@ -42,14 +52,19 @@ class ReplicatedSystem:
 
     def lose(self, name: str, how: signal.Signals) -> Any:
         """Kills or freezes the leader; its standby becomes the leader."""
+        lost = self.succeed(name)
+        lost.process.send_signal(how)
+        return lost
+
+    def succeed(self, name: str) -> Any:
+        """From now on the standby is to lead; who did until now."""
         if self.leaders[name].process.poll() is not None:
             # A machine that starves a leader for seconds has it deposed: right, and not what is tested here.
             ended, self.leaders[name] = self.leaders[name], self.standbys.pop(name)
             self.restore(name, ended)
-        lost = self.leaders[name]
-        lost.process.send_signal(how)
+        former = self.leaders[name]
         self.leaders[name] = self.standbys.pop(name)
-        return lost
+        return former
 
     def wait_until_leads(self, name: str) -> None:
         """Until who is to lead does: a worker may be replaced sooner, by what had been asked before."""

@@ -1,23 +1,28 @@
-"""Aim: a registry that loses its database alone lets go of its nodes before its standby leads.
+"""Aim: a coordinator that loses its database alone lets go before its standby leads, and the work goes on.
 
 Method: two registries on one PostgreSQL, the first through a proxy that stops forwarding without closing, and
-an agent that beats all the time. The standby leads, hears the agent, and has declared nobody dead.
+an agent that beats all the time. The standby leads, hears the agent, and has declared nobody dead. And a
+whole system with a job, whose selector and then whose trainer is cut off while a worker is killed.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
+from replicated_system import Followed, ReplicatedSystem
 from stalling_proxy import StallingProxy
 
+from peerloom import Client
 from peerloom.embedded.health import Prober
 from peerloom.v1.registry_pb2 import NodeState
 
 LIMIT_S = 120.0
+WORKERS = 3
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -27,13 +32,20 @@ def until(holds: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < deadline_s, f"not within {LIMIT_S:g} s: {what}"
 
 
+@contextmanager
+def proxied(url: str) -> Iterator[tuple[StallingProxy, str]]:
+    """A proxy before a database, and the database's URL there."""
+    made = sa.make_url(url)
+    with StallingProxy(made.host or "", made.port or 5432) as proxy:
+        there = made.set(host="127.0.0.1", port=proxy.port)
+        yield proxy, there.render_as_string(hide_password=False)
+
+
 def test_a_registry_cut_from_its_database_lets_go_and_no_node_dies(
     start_service: StartService, tmp_path: Path
 ) -> None:
     with new_database("postgresql", tmp_path) as url:
-        made = sa.make_url(url)
-        with StallingProxy(made.host or "", made.port or 5432) as proxy, Prober() as prober:
-            cut_off = made.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
+        with proxied(url) as (proxy, cut_off), Prober() as prober:
             leader = start_service("registry", "--database", cut_off)
             standby = start_service("registry", "--database", url)
             both = f"{leader.address},{standby.address}"
@@ -58,3 +70,35 @@ def test_a_registry_cut_from_its_database_lets_go_and_no_node_dies(
             ended = connection.scalar(sa.text("SELECT count(*) FROM sessions WHERE end_s IS NOT NULL"))
         engine.dispose()
     assert ended == 0, "its first session goes on: it was never declared dead"
+
+
+def test_a_selector_and_a_trainer_cut_from_their_database_are_followed_by_their_standbys(
+    start_service: StartService, tmp_path: Path
+) -> None:
+    with (
+        new_database("postgresql", tmp_path) as url,
+        proxied(url) as (of_selector, selector_url),
+        proxied(url) as (of_trainer, trainer_url),
+    ):
+        urls = {"selector": selector_url, "trainer": trainer_url}
+        system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1, urls)
+        with Client(system.registry, patience_s=90) as client:
+            next(client.watch_nodes())  # the agent has registered
+            job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+            followed = Followed(job.watch(), WORKERS)
+            followed.until_whole()
+            for name, proxy in (("selector", of_selector), ("trainer", of_trainer)):
+                cut_off = system.succeed(name)
+                proxy.stall()
+                system.kill_worker()
+                followed.until_whole(without=followed.until_lost())
+                system.wait_until_leads(name)
+                assert cut_off.process.wait(LIMIT_S) == 1
+                assert "could not renew it for 2 s" in cut_off.log()
+            assert job.cancel().state == "cancelled"
+            followed.until_ended()
+            ledger = job.status().ledger
+    assert followed.numbers == list(range(1, len(followed.numbers) + 1)), "a gap, or an event twice"
+    assert followed.steps == list(range(1, len(followed.steps) + 1)), "no step twice, none left out"
+    assert ledger is not None
+    assert ledger.is_exact, ledger.verdict
