@@ -162,6 +162,11 @@ def spec_of(task: Task, plan: str = "") -> JobSpec:
     )
 
 
+def training_of(task: Task, plan: str) -> PipelineTraining:
+    """A worker's training under a plan, on a slot that needn't measure its speed."""
+    return PipelineTraining(task, spec_of(task, plan), CPU, lambda device: 1.0)
+
+
 class Pipeline:
     """The workers' trainings; each of `work` runs in a thread for each of them."""
 
@@ -169,7 +174,7 @@ class Pipeline:
         self, task: Task, plan: str, checkpoint: Path | None = None, shares: Sequence[int] = ()
     ) -> None:
         by_rank = parse_plan("plan", plan).ranks.by_rank()
-        self.trainings = [PipelineTraining(task, spec_of(task, plan), CPU) for _ in by_rank]
+        self.trainings = [training_of(task, plan) for _ in by_rank]
         for stage, training in zip(
             by_rank, self.trainings, strict=True
         ):  # in turn: all draw from one generator

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from stages_in_threads import CPU, Pipeline, QueueLinks, Waves, in_one_piece, spec_of
+from stages_in_threads import Pipeline, QueueLinks, Waves, in_one_piece, training_of
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -79,7 +79,7 @@ class With(Waves):
 
 def refusal(task: Waves, plan: str = "pipeline=2") -> str:
     with pytest.raises(InvalidArgumentError) as refused:
-        PipelineTraining(task, spec_of(task, plan), CPU).enter(0)
+        training_of(task, plan).enter(0)
     return refused.value.message
 
 

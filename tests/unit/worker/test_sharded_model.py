@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 import torch
-from stages_in_threads import CPU, Pipeline, QueueLinks, Sparse, Waves, in_one_piece, spec_of
+from stages_in_threads import CPU, Pipeline, QueueLinks, Sparse, Waves, in_one_piece, training_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -184,7 +184,7 @@ def wide(_: Task) -> tuple[Split, Split]:
 def test_shards_are_cut_by_what_is_held_and_by_the_room_for_it() -> None:
     """Four layers of as many numbers: 2 to 2, or, by the trainer's shares, 1 to 3."""
     task = task_of(lambda: nn.Sequential(*(nn.Linear(48, 48) for _ in range(4))), data=wide)
-    training = PipelineTraining(task, spec_of(task, "sharded=2"), CPU)
+    training = training_of(task, "sharded=2")
     assert training.blueprint.starts == (0, 2)
     assert training.free_bytes > 0
     assert training.speed_gflops == 0

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Sparse, Waves, spec_of
+from stages_in_threads import Lines, Pipeline, QueueLinks, Sparse, Waves, training_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -103,7 +103,7 @@ def test_a_lost_stage_goes_on_as_if_nothing_had_happened(task: type[Waves], lost
     pipeline = Pipeline(task(), "pipeline=3")
     pipeline.work(trained(9, is_settled=False))
     starts = pipeline.trainings[0].blueprint.starts
-    new = PipelineTraining(task(), spec_of(task(), "pipeline=3"), CPU)
+    new = training_of(task(), "pipeline=3")
     new.enter(lost, starts=starts)
     pipeline.trainings[lost] = new
     found = newest_states(held(pipeline), StageRanks((1, 1, 1)))
@@ -128,7 +128,7 @@ class Hidden(Waves):
 
 def test_a_stage_whose_state_comes_draws_nothing() -> None:
     """Drawing a large model takes longer than all else that the others wait for."""
-    training = PipelineTraining(Waves(), spec_of(Waves(), "pipeline=3"), CPU)
+    training = training_of(Waves(), "pipeline=3")
     torch.manual_seed(11)
     training.enter(1, starts=training.blueprint.starts)
     drawn = torch.rand(1)
@@ -138,8 +138,8 @@ def test_a_stage_whose_state_comes_draws_nothing() -> None:
 
 def test_what_only_a_constructor_fills_is_there_also_where_the_state_comes() -> None:
     drawn = []
-    for starts in ((), PipelineTraining(Hidden(), spec_of(Hidden(), "pipeline=2"), CPU).blueprint.starts):
-        training = PipelineTraining(Hidden(), spec_of(Hidden(), "pipeline=2"), CPU)
+    for starts in ((), training_of(Hidden(), "pipeline=2").blueprint.starts):
+        training = training_of(Hidden(), "pipeline=2")
         training.enter(0, starts=starts)
         [buffer] = [each for name, each in training.stage_model.whole.named_buffers() if "drawn" in name]
         drawn.append(buffer)
@@ -169,7 +169,7 @@ def test_what_a_broken_step_changed_is_taken_back() -> None:
 
 
 def test_a_sparse_gradient_is_refused_with_words() -> None:
-    training = PipelineTraining(Sparse(), spec_of(Sparse(), "pipeline=1:"), CPU)
+    training = training_of(Sparse(), "pipeline=1:")
     training.enter(1)
     training.stage_model(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(InvalidArgumentError, match="shadow=off"):

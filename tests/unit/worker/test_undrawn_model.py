@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from stages_in_threads import CPU, spec_of
+from stages_in_threads import training_of
 from torch import Tensor, nn
 
-from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_model import without_memory
 from peerloom.worker.plan.undrawn_model import Undrawn
 from peerloom.worker.tasks.emulated import Emulated
@@ -153,7 +152,7 @@ def resident_bytes(line: str) -> int:
 def test_a_worker_never_holds_the_whole_model() -> None:
     """100 MB in 20 layers, of which it has 5."""
     task = Emulated(parameters="25000000", layers="20", samples="8")
-    training = PipelineTraining(task, spec_of(task, "pipeline=4"), CPU)
+    training = training_of(task, "pipeline=4")
     Path("/proc/self/clear_refs").write_text("5")  # the most begins anew
     before = resident_bytes("VmRSS")
     training.enter(1)

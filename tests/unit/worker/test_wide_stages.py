@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from stages_in_threads import CPU, Lines, Pipeline, QueueLinks, Sparse, Waves, in_one_piece, spec_of
+from stages_in_threads import Lines, Pipeline, QueueLinks, Sparse, Waves, in_one_piece, spec_of, training_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -40,7 +40,7 @@ def check_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 def trained(count: int, sources: tuple[int, ...] = (), step: int = 0) -> Work:
     """So many steps as a generation makes them, after the states of a `step` were given."""
-    plan = PipelineTraining(Waves(), spec_of(Waves(), PLAN), CPU).plan
+    plan = training_of(Waves(), PLAN).plan
     nodes = [f"node-{rank}" for rank in range(plan.ranks.workers)]
     states, changes = Lines(len(nodes)), Lines(len(nodes))
     holders = shadow_holders(nodes, plan.ranks)
@@ -86,7 +86,7 @@ def test_a_lost_worker_goes_on_from_its_companion_or_its_shadow(lost: int) -> No
     pipeline = Pipeline(Waves(), PLAN)
     pipeline.work(trained(7))
     ranks = pipeline.trainings[0].plan.ranks
-    new = PipelineTraining(Waves(), spec_of(Waves(), PLAN), CPU)
+    new = training_of(Waves(), PLAN)
     new.enter(ranks.stage_of(lost), starts=pipeline.trainings[0].blueprint.starts)
     pipeline.trainings[lost] = new
     found = newest_states(
@@ -148,7 +148,7 @@ def test_buffers_that_passes_change_are_refused() -> None:
 
 
 def test_a_sparse_gradient_is_refused_with_words() -> None:
-    training = PipelineTraining(Sparse(), spec_of(Sparse(), "pipeline=1:,widths=1/2"), CPU)
+    training = training_of(Sparse(), "pipeline=1:,widths=1/2")
     training.enter(1)
     training.stage_model(torch.tensor([1, 2])).sum().backward()
     with pytest.raises(InvalidArgumentError, match="widths of 1 in the plan"):

@@ -3,7 +3,7 @@
 In a pipeline the stage is what it computes; of a model in shards, what it holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.own_past import OwnPast
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
-from peerloom.worker.plan.slot_memory import free_bytes, give_back_large, used_bytes
+from peerloom.worker.plan.slot_memory import free_bytes, give_back_large, is_tight, used_bytes
 from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_memory
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
@@ -40,7 +40,8 @@ _log = get_logger()
 class PipelineTraining:
     """A job's training as one worker of a divided model sees it; after `enter` it has a stage and its state.
 
-    `shards` are the units of a model in shards, with others' too.
+    `shards` are the units of a model in shards, with others' too; `gflops_of` measures the slot's speed on a
+    device, in 1e9 operations a second.
 
     Raises InvalidArgumentError for a task that can't be trained so.
     """
@@ -50,15 +51,20 @@ class PipelineTraining:
     state: TrainingState
     shards: ShardedModel
 
-    def __init__(self, task: Task, spec: JobSpec, device: torch.device) -> None:
-        give_back_large()
+    def __init__(
+        self,
+        task: Task,
+        spec: JobSpec,
+        device: torch.device,
+        gflops_of: Callable[[torch.device], float] = slot_gflops,
+    ) -> None:
         self.task = task
         self.plan: ParallelPlan = parse_plan("plan", spec.plan)
         self.device = device
         self.seed: int = spec.seed
         # A stage's time would say as much of its layers as of the slot.
         is_fixed = bool(self.plan.starts)
-        self.speed_gflops = 0.0 if is_fixed or self.plan.is_sharded else slot_gflops(device)
+        self.speed_gflops = 0.0 if is_fixed or self.plan.is_sharded else gflops_of(device)
         self.free_bytes, self.used_bytes = (0, 0) if is_fixed else (free_bytes(device), used_bytes())
         self._learning_rate: float = spec.learning_rate
         check_task(task)
@@ -98,6 +104,9 @@ class PipelineTraining:
         except InvalidArgumentError as error:  # the same on all workers
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even
+        # Of a model in shards each layer comes and goes in three threads, and each would keep it.
+        if self.plan.is_sharded or is_tight(self.blueprint.parameters(stage)):
+            give_back_large()
         names = self.blueprint.names(stage)
         comes = bool(starts) or checkpoint is not None or initial is not None
         self.stage, self.stage_model = stage, self._build(stage, names, comes)

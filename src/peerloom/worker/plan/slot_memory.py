@@ -7,6 +7,9 @@ import torch
 
 from peerloom.sandbox.cgroup_usage import memory_limit
 
+# Values, gradients and two moments. A stage of so many times as much free memory needn't save any: beside its
+# state it has a shadow's, and activations.
+STATE_BYTES_A_PARAMETER, ROOMY = 16, 3
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20  # of glibc's mallopt
 
 
@@ -14,11 +17,18 @@ def give_back_large() -> None:
     """From now on large tensors' memory goes back to the system when they are gone.
 
     By itself glibc keeps what was freed for the next one, of up to 32 MB each and for each thread: several
-    times what a divided model holds. Other C libraries have no such setting.
+    times what a model in shards holds. Other C libraries have no such setting. It costs time: the system
+    fills what it gives with zeros, which made the arithmetic of layers of 2 million parameters half as slow
+    again.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def is_tight(parameters: int) -> bool:
+    """Whether a stage of so many parameters has too little memory here to keep any that it has freed."""
+    return free_bytes(torch.device("cpu")) < ROOMY * STATE_BYTES_A_PARAMETER * parameters
 
 
 def used_bytes() -> int:
