@@ -1,10 +1,13 @@
 """Aim: a job whose plan the trainer chooses is cut where no slot has room, and goes on under other plans.
 
-Method: an embedded system whose owners lend so little memory that the model needs two slots. A stage's worker
-is killed; later the job is cancelled, and resumed under a plan of three stages.
+Method: an embedded system whose owners lend so little memory that the model needs two slots. A stage's
+worker is killed; later the job is cancelled, and resumed under a plan of three stages. Another model of as
+many bytes has five dear layers, which three stages divide unevenly: shards all compute.
 """
 
+import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,6 +28,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Em
     # Each checkpoint takes memory for as long as it is written, and its owner may look just then.
     monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "2")
     monkeypatch.setenv("PEERLOOM_NODE_MEMORY_LIMIT_BYTES", str(LENT_BYTES))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     with Embedded(tmp_path, (1, 1, 1)) as system, Client(system.address) as opened:
         yield system, opened
 
@@ -86,3 +90,27 @@ def test_a_model_that_fits_no_slot_is_cut_and_goes_on_under_another_plan(
     assert ended.progress.step == STEPS
     assert ended.ledger is not None
     assert ended.ledger.is_exact, ended.ledger.verdict
+
+
+def test_a_model_whose_stages_would_be_uneven_is_trained_in_shards(client: tuple[Embedded, Client]) -> None:
+    """Five layers: the dearest of three stages computes two of them, and each shard as much as 1.7."""
+    _, opened = client
+    task = {"parameters": "8000000", "layers": "5", "samples": "48"}
+    settings = {"batch_size": 6, "epochs": 1, "requests": 3, "min_workers": 3, "seed": 3}
+    job = opened.train("slow_slots:Slow", arguments=task, plan="auto", **settings)  # type: ignore[arg-type]  # of several types
+    result = job.result(JOB_LIMIT_S)
+    assert result.succeeded, result.reason
+    status = job.status()
+    assert status.plan is not None
+    assert status.plan.plan.startswith("sharded="), status.plan
+    assert "plan data doesn't fit" in status.plan.reason
+    assert status.plan.predicted is not None
+    assert all(stage.needed_bytes <= stage.memory_bytes for stage in status.plan.predicted.stages)
+    held = sorted((w.stage.first_layer, w.stage.end_layer) for w in status.workers if w.stage is not None)
+    assert len(held) == 3
+    assert held[0][0] == 0
+    assert all(one[1] == two[0] for one, two in pairwise(held))
+    assert status.progress is not None
+    assert status.progress.step == 8
+    assert status.ledger is not None
+    assert status.ledger.is_exact, status.ledger.verdict
