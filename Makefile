@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged
 
 setup: $(READY)
 
@@ -127,6 +127,10 @@ bench-recovery: $(READY)
 # How soon a pipeline goes on after a stage's worker was killed, and what shadows cost. Some 15 minutes.
 bench-pipeline-recovery: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline_recovery
+
+# Calls after a year of a thousand nodes beside a day's, on SQLite and PostgreSQL, which it needs. Some 15 minutes.
+bench-aged: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" aged
 
 # A step of a model in shards beside torch's FSDP, over ns-3; needs root and ns-3. Some 11 minutes.
 bench-sharded: $(READY)
