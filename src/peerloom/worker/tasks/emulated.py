@@ -19,7 +19,7 @@ from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
 from peerloom.worker.tasks.layer_shapes import SHAPES, LayerShape
 from peerloom.worker.tasks.numbers import number, whole
-from peerloom.worker.tasks.pace import Pace
+from peerloom.worker.tasks.punctual_waits import PunctualWaits
 
 CLASSES = 10
 FORWARD_PART = 1 / 3  # beside it there are products for the gradients of the inputs, and of the weights
@@ -66,13 +66,13 @@ class Emulated(Task):
     def model(self) -> nn.Module:
         """Linear layers, each of which waits its part of a step's time; the last of equal ones doesn't."""
         operations = sum(shape.operations for shape in self.shapes)
-        modules, pace = list[nn.Module](), Pace()
+        modules, waits = list[nn.Module](), PunctualWaits()
         width = self.shapes[0].inputs
         for shape in self.shapes:
             modules += [Repeated(shape.inputs // width)] if shape.inputs > width else []
             sample_s = self.sample_s * shape.operations / operations
             layer = nn.Linear(shape.inputs, shape.outputs)
-            modules.append(Paced(layer, sample_s, pace.wait, self.step_s / len(self.shapes)))
+            modules.append(Paced(layer, sample_s, waits.wait, self.step_s / len(self.shapes)))
             width = shape.outputs
         if width != CLASSES:
             modules.append(nn.Linear(width, CLASSES))

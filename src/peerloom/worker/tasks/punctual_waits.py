@@ -7,7 +7,7 @@ from collections.abc import Callable
 LONGEST_EXCESS_S = 0.01
 
 
-class Pace:
+class PunctualWaits:
     """The waits of one emulated device: what one took too long, the next ones take less."""
 
     def __init__(
