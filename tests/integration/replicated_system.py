@@ -10,7 +10,14 @@ from typing import Any
 
 from worker_processes import workers_of
 
-from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted, WorkerLost
+from peerloom.client.types import (
+    GenerationFormed,
+    JobEvent,
+    Ledger,
+    StateChanged,
+    StepCommitted,
+    WorkerLost,
+)
 from peerloom.embedded.health import Prober
 
 LIMIT_S = 90.0
@@ -134,3 +141,10 @@ class Followed:
 
     def until_ended(self) -> None:
         self.until(lambda event: isinstance(event, StateChanged) and event.is_final)
+
+    def check_whole(self, ledger: Ledger | None) -> None:
+        """Every event once, every step once, and an exact ledger."""
+        assert self.numbers == list(range(1, len(self.numbers) + 1)), "a gap, or an event twice"
+        assert self.steps == list(range(1, len(self.steps) + 1)), "no step twice, none left out"
+        assert ledger is not None
+        assert ledger.is_exact, ledger.verdict

@@ -98,7 +98,4 @@ def test_a_selector_and_a_trainer_cut_from_their_database_are_followed_by_their_
             assert job.cancel().state == "cancelled"
             followed.until_ended()
             ledger = job.status().ledger
-    assert followed.numbers == list(range(1, len(followed.numbers) + 1)), "a gap, or an event twice"
-    assert followed.steps == list(range(1, len(followed.steps) + 1)), "no step twice, none left out"
-    assert ledger is not None
-    assert ledger.is_exact, ledger.verdict
+    followed.check_whole(ledger)
