@@ -85,7 +85,7 @@ def test_shards_are_told_as_jobs_take_them(tmp_path: Path) -> None:
     layers = [{"parameters": 1000, "forward_s": seconds} for seconds in (25, *(1,) * 7)]
     path = tmp_path / "layers.json"
     path.write_text(json.dumps(layers))
-    flags = ("--slots", "2", "--memory", "85kB", "--rate", "1Gbps", "--batch", "4", "--pass-overhead", "0")
+    flags = ("--slots", "2", "--memory", "95kB", "--rate", "1Gbps", "--batch", "4", "--pass-overhead", "0")
     shown = run("--layers", str(path), *flags)
     assert shown.exit_code == 0, shown.output
     told = dict(re.split(r"  +", line, maxsplit=1) for line in shown.stdout.splitlines()[:7] if line)
