@@ -128,7 +128,7 @@ bench-recovery: $(READY)
 bench-pipeline-recovery: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" pipeline_recovery
 
-# Calls after a year of a thousand nodes beside a day's, on SQLite and PostgreSQL, which it needs. Some 15 minutes.
+# Calls after a year of a thousand nodes beside a day's, on SQLite and PostgreSQL, which it needs. Some 7 minutes.
 bench-aged: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" aged
 

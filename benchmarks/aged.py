@@ -22,13 +22,14 @@ from benchmarks.aged_rows import fill_registry, fill_selector, fill_trainer
 from benchmarks.crowd_system import Crowd, Service
 from benchmarks.measure import Goal, Measurement, measurement
 from benchmarks.new_database import new_postgresql
+from peerloom import Client
 from peerloom.services.selector import tables
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
 from peerloom.v1.registry_pb2_grpc import RegistryServiceStub
 from peerloom.v1.selector_pb2_grpc import SelectorServiceStub
 from peerloom.v1.trainer_pb2_grpc import TrainerServiceStub
 
-NODES, YEAR, CALLS = 1_000, 365, 300
+NODES, YEAR, CALLS, WARM_UP = 1_000, 365, 300, 10
 QUICK_NODES, QUICK_DAYS, QUICK_CALLS = 20, 10, 20
 COORDINATORS = ("registry", "selector", "trainer")
 GOAL = Goal(2.0, at_least=False, of_ratio=True)
@@ -65,11 +66,11 @@ def _compared(engine: str, young: Url, old: Url, nodes: int, days: int, calls: i
 
 def _timed(title: str, calls: int, young: Call, old: Call) -> Measurement:
     taken: tuple[list[float], list[float]] = ([], [])
-    for number in range(-10, calls):  # the first ones open files and fill caches
+    for number in range(WARM_UP + calls):  # the first ones open files and fill caches
         for call, times in zip((old, young), taken, strict=True):
             begin_s = time.perf_counter()
-            call(number % 100_000)
-            if number >= 0:
+            call(number)
+            if number >= WARM_UP:
                 times.append(1000 * (time.perf_counter() - begin_s))
     print(f"   {title}", flush=True)
     ours, rival = taken
@@ -81,20 +82,26 @@ def _system(url: Url, nodes: int, days: int) -> Iterator[dict[str, Call]]:
     """A system of that age; its calls, by what they are."""
     with tempfile.TemporaryDirectory(prefix="peerloom-aged-") as folder, ExitStack() as stack:
         log = stack.enter_context(open(Path(folder, "log"), "w+b"))
-        _join(url, nodes, log)
-        now_s = time.time()
         engines = {name: sa.create_engine(url(name)) for name in COORDINATORS}
+        for engine in engines.values():
+            stack.callback(engine.dispose)
+        _join(url, nodes, log, engines)
+        now_s = time.time()
         fill_registry(engines["registry"], days, now_s)
         fill_selector(engines["selector"], days, now_s)
         newest = fill_trainer(engines["trainer"], days, now_s)
-        channels = {}
-        for name, service in _started(url, folder, log, stack).items():
-            channels[name] = stack.enter_context(grpc.insecure_channel(service.address))
+        services = _started(url, folder, log, stack)
         _wait_until_followed(engines)
-        yield _calls(channels, nodes, newest)
+        addresses = {name: service.address for name, service in services.items()}
+        with Client(addresses["registry"]) as client:
+            ids = {node.name: node.id for node in client.nodes()}
+        channels = {
+            name: stack.enter_context(grpc.insecure_channel(address)) for name, address in addresses.items()
+        }
+        yield _calls(channels, ids, newest)
 
 
-def _join(url: Url, nodes: int, log: IO[bytes]) -> None:
+def _join(url: Url, nodes: int, log: IO[bytes], engines: dict[str, sa.Engine]) -> None:
     """Makes the schemas, and lets so many nodes register, whom the selector hears of."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         services = _started(url, folder, log, stack)
@@ -106,7 +113,7 @@ def _join(url: Url, nodes: int, log: IO[bytes]) -> None:
         crowd.say("heard", since_s, FOLLOW_LIMIT_S)
         if len(crowd.answer()) < nodes:
             raise SystemExit(f"error: not all of {nodes:,} nodes were heard within {FOLLOW_LIMIT_S:g} s")
-        _wait_until_followed({name: sa.create_engine(url(name)) for name in COORDINATORS})
+        _wait_until_followed(engines)
 
 
 def _started(url: Url, folder: str, log: IO[bytes], stack: ExitStack) -> dict[str, Service]:
@@ -138,17 +145,15 @@ def _wait_until_followed(engines: dict[str, sa.Engine]) -> None:
         time.sleep(LOOK_S)
 
 
-def _calls(channels: dict[str, grpc.Channel], nodes: int, job_id: str) -> dict[str, Call]:
-    """What users and services ask, of a node by its number, and of the newest job."""
+def _calls(channels: dict[str, grpc.Channel], ids: dict[str, str], job_id: str) -> dict[str, Call]:
+    """What users and services ask, of nodes, whose `ids` are by name, in turn, and of the newest job."""
     registry = RegistryServiceStub(channels["registry"])
     selector = SelectorServiceStub(channels["selector"])
     trainer = TrainerServiceStub(channels["trainer"])
-    names = [f"node-{number:06}" for number in range(nodes)]
-    run = os.urandom(4).hex()
-    ids = {node.spec.name: node.node_id for node in _listed(registry)}
+    names, run = list(ids), os.urandom(4).hex()
 
     def name(number: int) -> str:
-        return names[number * 37 % nodes]
+        return names[number * 37 % len(names)]
 
     def reported(number: int) -> object:
         one = selector_pb2.Evidence(
@@ -183,15 +188,6 @@ def _calls(channels: dict[str, grpc.Channel], nodes: int, job_id: str) -> dict[s
 
 def _ask(method: Any, request: Any) -> Any:
     return method(request, timeout=CALL_LIMIT_S)
-
-
-def _listed(registry: Any) -> Iterator[Any]:
-    token = ""
-    while True:
-        page = _ask(registry.ListNodes, registry_pb2.ListNodesRequest(page_size=1000, page_token=token))
-        yield from page.nodes
-        if not (token := page.next_page_token):
-            return
 
 
 @contextmanager

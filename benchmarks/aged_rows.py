@@ -16,6 +16,7 @@ from peerloom.services.selector import tables as selector
 from peerloom.services.trainer import tables as trainer
 from peerloom.services.trainer.config import TrainerConfig
 from peerloom.v1 import trainer_pb2 as pb
+from peerloom.v1.selector_pb2 import EVIDENCE_KIND_TRAINING, EVIDENCE_KIND_TRANSFER
 
 DAY_S = 86_400.0
 SESSIONS_A_DAY, FACTS_A_DAY = 2, 5  # of each node
@@ -97,7 +98,7 @@ def _facts(updates: dict[str, int], days: int, now_s: float) -> Iterator[Row]:
         yield {
             "evidence_id": _evidence_id(node_id, before + 1 + fact),
             "node_id": node_id,
-            "kind": 1 if is_transfer else 2,
+            "kind": EVIDENCE_KIND_TRANSFER if is_transfer else EVIDENCE_KIND_TRAINING,
             "time_s": _time_s(fact, days, now_s),
             "delay_s": 0.02 if is_transfer else 0.0,
             "online_s": 0.0,

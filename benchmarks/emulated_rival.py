@@ -28,6 +28,12 @@ class Rival:
     world: int
     task: Emulated
 
+    def model(self) -> nn.Sequential:
+        """The task's network, whose layers follow each other."""
+        made = self.task.model()
+        assert isinstance(made, nn.Sequential)
+        return made
+
     def train(
         self,
         parameters: Iterable[nn.Parameter],

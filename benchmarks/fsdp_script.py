@@ -5,7 +5,7 @@ of a batch's samples.
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
@@ -15,8 +15,7 @@ from benchmarks.emulated_rival import begin
 
 def main() -> None:
     rival = begin()
-    model, mesh = rival.task.model(), init_device_mesh("cpu", (rival.world,))
-    assert isinstance(model, nn.Sequential)
+    model, mesh = rival.model(), init_device_mesh("cpu", (rival.world,))
     for layer in model:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)

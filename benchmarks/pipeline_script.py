@@ -29,7 +29,7 @@ OF_SEVERAL = {ZB_H1: ScheduleInterleavedZeroBubble, ZBV: ScheduleZBVZeroBubble}
 def main() -> None:
     rival = begin()
     rank, world, order, batch = rival.rank, rival.world, rival.asked["order"], rival.asked["batch"]
-    layers = list(rival.task.model())  # type: ignore[call-overload]  # it is a Sequential
+    layers = list(rival.model())
     numbers = [rank, 2 * world - 1 - rank] if order == ZBV else [rank]
     own: list[_PipelineStageBase] = [_stage(layers, number, world * len(numbers)) for number in numbers]
     how = {"n_microbatches": rival.asked["micro_batches"], "loss_fn": functional.cross_entropy}

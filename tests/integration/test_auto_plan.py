@@ -96,8 +96,16 @@ def test_a_model_whose_stages_would_be_uneven_is_trained_in_shards(client: tuple
     """Five layers: the dearest of three stages computes two of them, and each shard as much as 1.7."""
     _, opened = client
     task = {"parameters": "8000000", "layers": "5", "samples": "48"}
-    settings = {"batch_size": 6, "epochs": 1, "requests": 3, "min_workers": 3, "seed": 3}
-    job = opened.train("slow_slots:Slow", arguments=task, plan="auto", **settings)  # type: ignore[arg-type]  # of several types
+    job = opened.train(
+        "slow_slots:Slow",
+        arguments=task,
+        plan="auto",
+        epochs=1,
+        batch_size=6,
+        requests=3,
+        min_workers=3,
+        seed=3,
+    )
     result = job.result(JOB_LIMIT_S)
     assert result.succeeded, result.reason
     status = job.status()

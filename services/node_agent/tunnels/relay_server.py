@@ -36,7 +36,7 @@ class RelayServer:
         self._tunnels: dict[ServedTunnel, str] = {}  # with whose it is
         self._of_node: dict[str, ServedTunnel] = {}
         self._strangers = ConnectionTable[socket.socket](STRANGERS, STRANGERS_OF_HOST)
-        self._greeting: dict[socket.socket, asyncio.Task[bool]] = {}
+        self._greeting: dict[socket.socket, asyncio.Task[None]] = {}
         self._throttle, self._lock = Throttle(limits.bytes_per_s), threading.Lock()
         self._paused = threading.Event()
         self._is_closed = False
@@ -151,10 +151,10 @@ class RelayServer:
             connection.close()
             return
         greeting = self._greeting[connection] = asyncio.create_task(self._match(connection))
-        greeting.add_done_callback(lambda done: self._end_greeting(connection, done))
+        greeting.add_done_callback(lambda _: self._end_greeting(connection))
 
-    async def _match(self, connection: socket.socket) -> bool:
-        """Finds the connection that who dialled has come for; False if there is none."""
+    async def _match(self, connection: socket.socket) -> None:
+        """Finds the connection that who dialled has come for, and hands this one to its tunnel."""
         connection_id = b""
         loop = asyncio.get_running_loop()
         with suppress(OSError, TimeoutError):
@@ -162,21 +162,24 @@ class RelayServer:
                 while len(connection_id) < ID_BYTES:
                     piece = await loop.sock_recv(connection, ID_BYTES - len(connection_id))
                     if not piece:
-                        return False
+                        return
                     connection_id += piece
         for tunnel in self._tunnels:
             waiting = tunnel.take_waiting(connection_id)
             if waiting is not None:
                 tunnel.carry(Splice(waiting, connection, self._pace))
-                return True
-        return False
+                self._forget(connection)
+                return
 
-    def _end_greeting(self, connection: socket.socket, greeting: "asyncio.Task[bool]") -> None:
+    def _end_greeting(self, connection: socket.socket) -> None:
         """Also of one that was cancelled before it began."""
-        self._strangers.leave(connection)
-        self._greeting.pop(connection, None)
-        if greeting.cancelled() or greeting.exception() is not None or not greeting.result():
+        if self._forget(connection):
             connection.close()
+
+    def _forget(self, connection: socket.socket) -> bool:
+        """Whether it was still ours."""
+        self._strangers.leave(connection)
+        return self._greeting.pop(connection, None) is not None
 
     def _pace(self, size_bytes: int) -> None:
         with self._lock:

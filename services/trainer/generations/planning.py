@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from peerloom.kit.clock import Clock
 from peerloom.kit.parallel_plan import is_auto_plan
-from peerloom.kit.plan_model.plan_setting import MOST_PLANNED_SLOTS, PlanSetting
+from peerloom.kit.plan_model.plan_setting import MOST_PLANNED_SLOTS, STATE_BYTES, PlanSetting
 from peerloom.kit.plan_model.plan_value import PlanPrediction
 from peerloom.kit.sync_auto import first_method
 from peerloom.kit.sync_model.scheme import scheme_of
@@ -47,7 +47,6 @@ from peerloom.services.trainer.workers.decisions import Limits
 from peerloom.services.trainer.workers.state import Finished, WorkerState, Working
 from peerloom.v1.trainer_pb2 import Job, MeasuredLink, StepProgress, WorkerMeasured, WorkerPrepared
 
-STATE_BYTES = 16.0  # of a parameter: itself, its gradient, and two moments, as the search has it
 ASSUMED = "; links between nodes aren't measured, 1 Gbit/s is assumed"
 Decision = g.Decision | Begin
 

@@ -10,6 +10,7 @@ from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
 
 MOST_PLANNED_SLOTS = 64
+STATE_BYTES = 16.0  # of a parameter: itself, its gradient, and two moments, as below by default
 SAME_HOST_BITS_PER_S = 80e9  # by shared memory: so fast that nothing waits for it
 
 

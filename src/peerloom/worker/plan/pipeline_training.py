@@ -104,7 +104,7 @@ class PipelineTraining:
         except InvalidArgumentError as error:  # the same on all workers
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even
-        # Of a model in shards each layer comes and goes in three threads, and each would keep it.
+        # Of a model in shards each layer comes and goes in several threads, and each would keep it.
         if self.plan.is_sharded or is_tight(self.blueprint.parameters(stage)):
             give_back_large()
         names = self.blueprint.names(stage)

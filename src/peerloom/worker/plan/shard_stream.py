@@ -49,6 +49,7 @@ class ShardStream:
         self._gradients = [
             _Lane(links.beside(way), ThreadPoolExecutor(1, "shard-gradients")) for way in SHARD_GRADIENTS
         ]
+        self._lanes = (*self._values, *self._gradients)
         self._next, self._former = (links.rank + 1) % links.workers, (links.rank - 1) % links.workers
         self._visited = self._begun = 0
         self._coming: dict[int, Future[Tensor]] = {}  # by visit
@@ -59,7 +60,7 @@ class ShardStream:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for lane in (*self._values, *self._gradients):
+        for lane in self._lanes:
             lane.thread.shutdown(wait=False, cancel_futures=True)
 
     def visit(self) -> int:
@@ -92,12 +93,12 @@ class ShardStream:
         """Waits until own gradients are summed, and what was sent has left."""
         while self._unsummed:
             self._result(self._unsummed.popleft())
-        for lane in (*self._values, *self._gradients):
+        for lane in self._lanes:
             self._result(lane.thread.submit(lane.links.flush))
         self._links.traffic.bytes += self._sent_bytes() - self._sent_before
 
     def _sent_bytes(self) -> int:
-        return sum(lane.links.traffic.bytes for lane in (*self._values, *self._gradients))
+        return sum(lane.links.traffic.bytes for lane in self._lanes)
 
     def _begin(self, position: int) -> None:
         number = self._visits[position]

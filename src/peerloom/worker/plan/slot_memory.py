@@ -5,11 +5,11 @@ import ctypes
 import psutil
 import torch
 
+from peerloom.kit.plan_model.plan_setting import STATE_BYTES
 from peerloom.sandbox.cgroup_usage import memory_limit
 
-# Values, gradients and two moments. A stage of so many times as much free memory needn't save any: beside its
-# state it has a shadow's, and activations.
-STATE_BYTES_A_PARAMETER, ROOMY = 16, 3
+# Times its state: a stage with so much free memory needn't save any, for a shadow's and activations.
+ROOMY = 3
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20  # of glibc's mallopt
 
 
@@ -28,7 +28,7 @@ def give_back_large() -> None:
 
 def is_tight(parameters: int) -> bool:
     """Whether a stage of so many parameters has too little memory here to keep any that it has freed."""
-    return free_bytes(torch.device("cpu")) < ROOMY * STATE_BYTES_A_PARAMETER * parameters
+    return free_bytes(torch.device("cpu")) < ROOMY * STATE_BYTES * parameters
 
 
 def used_bytes() -> int:

@@ -18,8 +18,8 @@ class PunctualWaits:
 
     def wait(self, seconds: float) -> None:
         """Waits so long, less what those before took too long, which is 10 ms at most."""
-        due_s = self._clock_s() + seconds - self._excess_s
         left_s = seconds - self._excess_s
+        due_s = self._clock_s() + left_s
         if left_s > 0:
             self._sleep(left_s)
         self._excess_s = min(LONGEST_EXCESS_S, max(0.0, self._clock_s() - due_s))
