@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy
 
 setup: $(READY)
 
@@ -109,6 +109,11 @@ bench-gpu: $(READY)
 # What is lost by sending less, beside the bytes: MNIST=DIR names a folder of its files. Nothing is timed. Some 40 minutes.
 bench-quality: $(READY)
 	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" quality
+
+# Time to accuracy over slow links while workers are killed, beside torchrun and torchft: MNIST=DIR names a folder of its
+# files; needs root and ns-3 (make ns3). An hour and more a cell; CELLS="mnist-10" runs one.
+bench-accuracy: $(READY)
+	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks.accuracy $(if $(QUICK),--quick) --why "$(WHY)"
 
 # What metrics and traces cost the registry, beside itself without them; two cores, 6 minutes on a quiet machine.
 bench-watching: $(READY)
