@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy bench-callers
 
 setup: $(READY)
 
@@ -122,6 +122,10 @@ bench-watching: $(READY)
 # What a question to a trained model costs in each of the three ways, and after a stage was killed.
 bench-inference: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" inference
+
+# A thousand clients at once through auto: none lost, or told when to come again. Some 8 minutes.
+bench-callers: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" callers
 
 # From a fault to the next committed step, beside torchrun elastic and torchft; some 20 minutes. PARTS="kill freeze"
 # runs some; PARTS=patience, 10 minutes more, counts false alarms on busy cores, and PARTS=methods, a quarter of an hour, kills

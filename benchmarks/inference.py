@@ -14,17 +14,15 @@ import numpy as np
 import psutil
 
 from benchmarks import inference_cases, inference_choice, inference_networks
-from benchmarks.inference_files import made
+from benchmarks.inference_files import given, made
 from benchmarks.inference_sweep import Questions, sweep
 from benchmarks.intervals import EXACT
 from benchmarks.measure import Goal, Measurement, let_nodes_import, measurement
 from benchmarks.processes import running
 from peerloom import AsyncClient, Embedded
-from peerloom.artifacts.transfer import put_file
 from peerloom.errors import PeerloomError
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.tensors import message_of
-from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.v1.inference_pb2 import InferRequest
 
 STAGES, MICRO_BATCHES, WAIT_S = 3, 8, 0.03
@@ -55,10 +53,10 @@ def profile(quick: bool) -> str:
 
 async def _measure(system: Embedded, folder: Path, quick: bool) -> tuple[list[Measurement], list[Questions]]:
     """The figures, and the questions by which "auto" is judged."""
-    digits = await _give(system, folder, "digits", {}, (1, 8, 8), "float32")
+    digits = await given(system, folder, "digits", {}, (1, 8, 8), "float32")
     waiting_arguments = {"layers": str(STAGES), "seconds": str(WAIT_S), "width": "256"}
-    waiting = await _give(system, folder, WAITING, waiting_arguments, (256,), "float32")
-    text = await _give(system, folder, "text", TEXT, (160,), "int64")
+    waiting = await given(system, folder, WAITING, waiting_arguments, (256,), "float32")
+    text = await given(system, folder, "text", TEXT, (160,), "int64")
     async with AsyncClient(system.address) as client:
         found = await _remote_cost(client, digits, 200 if quick else 2000)
         found += await _pipeline_cost(client, waiting, 3 if quick else 15)
@@ -209,12 +207,3 @@ def _kill_server(agent_pid: int) -> None:
     for child in psutil.Process(agent_pid).children():
         if "peerloom.inference.server" in child.cmdline():
             child.kill()
-
-
-async def _give(
-    system: Embedded, folder: Path, task: str, arguments: dict[str, str], shape: tuple[int, ...], dtype: str
-) -> str:
-    path = made(folder, task, arguments, shape, dtype)
-    header = Artifact(kind=ArtifactKind.ARTIFACT_KIND_MODEL, name="benchmark")
-    async with Dialer().artifacts(system.addresses["node-1"]) as agent:
-        return (await put_file(agent, path, header)).digest

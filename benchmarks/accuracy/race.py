@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.accuracy.curve_file import read
@@ -28,37 +28,45 @@ class Outcome:
     end: str = ""
 
 
-def run_race(racer: Racer, limit_s: float) -> Outcome:
-    """Starts the job, kills its workers, and ends it. The same seed draws the same hosts for all racers."""
+def run_race(
+    racer: Racer,
+    limit_s: float,
+    now_s: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Starts the job, kills its workers, and ends it. The same seed draws the same hosts for all racers.
+
+    Raises SystemExit where the job doesn't begin within three minutes.
+    """
     racer.start()
     try:
-        began_s = _began_s(racer)
+        began_s = _began_s(racer, now_s, sleep)
         hosts, kills, due_s = _victims(racer.trial.seed), 0, began_s + FIRST_KILL_S
-        while time.time() < began_s + limit_s:
+        while now_s() < began_s + limit_s:
             curve = _curve(read(racer.curve), began_s)
             good = [seconds for seconds, _, accuracy in curve if accuracy >= racer.trial.target]
             if good and good[0] <= limit_s:
                 return Outcome(good[0], True, kills, curve)
             if end := racer.ended():
                 return Outcome(limit_s, False, kills, curve, end)
-            if time.time() >= due_s:
+            if now_s() >= due_s:
                 kills, due_s = kills + _killed(racer, next(hosts)), due_s + KILL_EACH_S
-            time.sleep(_POLL_S)
+            sleep(_POLL_S)
         return Outcome(limit_s, False, kills, curve)
     finally:
         racer.end()
 
 
-def _began_s(racer: Racer) -> float:
+def _began_s(racer: Racer, now_s: Callable[[], float], sleep: Callable[[float], None]) -> float:
     """When the last of all was about to make its first step."""
-    kind, deadline_s = ("formed" if racer.begins == 1 else "began"), time.monotonic() + START_LIMIT_S
-    while time.monotonic() < deadline_s:
+    kind, deadline_s = ("formed" if racer.begins == 1 else "began"), now_s() + START_LIMIT_S
+    while now_s() < deadline_s:
         if end := racer.ended():
             raise SystemExit(f"a job ended before it had begun: {end}")
         begun = [line["at_s"] for line in read(racer.curve) if line["kind"] == kind]
         if len(begun) >= racer.begins:
             return float(begun[racer.begins - 1])
-        time.sleep(_POLL_S)
+        sleep(_POLL_S)
     raise SystemExit(f"a job hadn't begun after {START_LIMIT_S:.0f} s; what it said lies in {racer.folder}")
 
 
