@@ -1,5 +1,6 @@
 """A loop's data: a DataLoader's sampler, its last batch, and its processes, alone and after a break."""
 
+import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
@@ -147,6 +148,7 @@ def test_what_was_read_ahead_is_thrown_away_after_a_break() -> None:
     """Five steps of two; the third breaks while its loss is computed."""
     first, second = new_group(1), new_group(2)
     batches: list[tuple[list[int], list[float]]] = []
+    before = multiprocessing.active_children()
 
     def script() -> None:
         model = nn.Linear(1, 1)
@@ -168,6 +170,7 @@ def test_what_was_read_ahead_is_thrown_away_after_a_break() -> None:
     first.close()
     assert batches[2] == batches[3], "the step comes again, with its chance"
     assert sorted(index for each, _ in batches[:2] + batches[3:] for index in each) == list(range(COUNT))
+    assert multiprocessing.active_children() == before, "those that read have ended with the loop"
 
 
 class Endless(IterableDataset[int]):

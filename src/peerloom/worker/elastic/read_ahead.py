@@ -55,6 +55,12 @@ class ReadAhead:
         self._begun.popleft()
         return next(self._batches)
 
+    def close(self) -> None:
+        """Ends the loader's processes; what is read from now on is read here."""
+        # It refers to this by what it reads next. Left to the garbage collector, which takes its queues away
+        # before it, it would wait 5 s for processes that hear nothing.
+        self._loader, self._batches = None, iter(())
+
     def begin(self) -> Iterator[WantedPiece]:
         """Names what the loader reads next; it asks for it ahead."""
         for reading in self._coming:

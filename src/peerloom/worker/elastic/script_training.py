@@ -158,7 +158,8 @@ class ScriptTraining(Training):
         self.task.watcher.measured(progress.epoch, progress.loss, progress.metric)
 
     def finish(self, check: Callable[[], None]) -> None:
-        self._ahead = None  # its processes end
+        if self._ahead is not None:
+            self._ahead.close()
         self.task.conversation.close()
         self.task.conversation.wait_for_end(check)
 
