@@ -29,7 +29,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Way:
-    """A method of `--sync` with `batches` a step; its goals beside the cell's bound and its exact method."""
+    """A method of `--sync` with `batches` a round; its goals beside the cell's bound and its exact method."""
 
     method: str
     goal: Goal | None = None
@@ -154,13 +154,13 @@ def _bound_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
 
 def _arguments(cell: Cell, workers: int, commits: int, batches: int = 1) -> dict[str, object]:
     """A batch has a sample for each worker, and each takes as long as a batch computes."""
-    warm_up, commits = (cell.warm_up, commits) if batches == 1 else (1, min(commits, LONG_COMMITS))
+    warm_up, commits = (cell.warm_up, commits) if batches == 1 else (batches, min(commits, LONG_COMMITS))
     return {
         "warm_up": warm_up,
         "arguments": {
             "parameters": str(cell.parameters),
             "sample_ms": str(cell.compute_ms),
-            "samples": str(workers * batches * (warm_up + commits)),
+            "samples": str(workers * (warm_up + batches * commits)),
         },
     }
 

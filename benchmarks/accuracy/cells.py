@@ -125,7 +125,9 @@ def _measured(cell: Cell, outcomes: dict[str, list[Outcome]]) -> list[Measuremen
             f"{ours}{_reached(outcomes[ours])} beside {rival}",
             "s",
             times[ours],
-            goal=Goal(1 / SOONER, at_least=False, of_ratio=True) if (ours, rival) == (AUTO, best) else None,
+            goal=Goal(1 / SOONER, at_least=False, of_ratio=True)
+            if (ours, rival) == (f"Peerloom {AUTO}", best)
+            else None,
             rival=f"{rival}{_reached(outcomes[rival])}",
             rival_samples=times[rival],
         )

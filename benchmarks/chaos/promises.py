@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from peerloom.kit.sync_auto import first_method
-
 BATCHES_PER_EPOCH, TRAINING_SAMPLES = 45, 1437  # of the digits
 GROWTH_ALLOWED_BYTES = 64 * 2**20
 # Losses of one seed differ by the order of sums alone. At the rate of these jobs, parameters that are
@@ -41,7 +39,12 @@ ROUND_METHODS = (
     "backup=0.7",
 )
 # Nor are losses compared of these, whose residuals a fault takes along.
-LOSSY_METHODS = ("codec=powersgd:2", "topology=direct,codec=powersgd:4", "codec=int8,codec_from=2048")
+LOSSY_METHODS = (
+    "codec=powersgd:2",
+    "topology=direct,codec=powersgd:4",
+    "codec=int8,codec_from=2048",
+    "auto,quality=relaxed",
+)
 
 # The ways to divide a model that a run draws from. Each makes the training of one process, but for rounding,
 # whoever is lost: from living states, from shadows, or from a checkpoint where there are none.
@@ -65,8 +68,7 @@ def check_job(job: Mapping[str, Any], events: Sequence[Mapping[str, Any]], epoch
     if [event["sequence"] for event in events] != list(range(1, len(events) + 1)):
         broken.append(f"the watch of {job['id']} has a gap or a repeat")
     steps = [event["step"] for event in events if event["event"] == "step_committed"]
-    batches = first_method(job["spec"]["sync"]).batches
-    wanted = list(range(1, epochs * -(-BATCHES_PER_EPOCH // batches) + 1))
+    wanted = list(range(1, epochs * BATCHES_PER_EPOCH + 1))
     ledger = job["ledger"] or {"is_exact": False, "verdict": "there is none", "discarded_samples": 0}
     if not ledger["is_exact"]:
         broken.append(f"the ledger of {job['id']}: {ledger['verdict']}")

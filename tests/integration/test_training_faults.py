@@ -235,7 +235,7 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
 ) -> None:
     """Its state is kept on both nodes and in the trainer; fresh workers take it and finish the job.
 
-    A step is a round of three batches, 15 an epoch; the state has the outer momentum.
+    Three steps are a round, 15 an epoch; the state has the outer momentum.
     """
     monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "0.3")
     with Embedded(tmp_path, (1, 1)) as system, Client(system.address) as client:
@@ -245,7 +245,7 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
         restored = ""
         was_killed = False
         for event in job.watch():
-            if isinstance(event, StepCommitted) and event.step >= 30 and not was_killed:
+            if isinstance(event, StepCommitted) and event.step >= 90 and not was_killed:
                 was_killed = job.status().checkpoint_step is not None
                 for node in ("node-1", "node-2") if was_killed else ():
                     for process in workers_of(system.pids[node]):
@@ -258,6 +258,6 @@ def test_a_job_whose_workers_all_die_goes_on_from_its_checkpoint(
         assert (result.metric or 0) > 0.95
         found = job.status()
         assert found.progress is not None
-        assert (found.progress.step, found.progress.total_steps) == (15 * EPOCHS, 15 * EPOCHS)
+        assert (found.progress.step, found.progress.total_steps) == (45 * EPOCHS, 45 * EPOCHS)
         assert found.ledger is not None
         assert found.ledger.is_exact

@@ -10,9 +10,8 @@ from peerloom.services.trainer.generations.plan_decisions import Planned
 from peerloom.services.trainer.jobs.federated_entries import beliefs_in
 from peerloom.services.trainer.jobs.plan_entries import has_shadows, plan_in_use, plan_text, stages_of
 from peerloom.services.trainer.jobs.record import JobRecord
-from peerloom.services.trainer.jobs.sample_ledger import step_batches
 from peerloom.services.trainer.jobs.stage_entries import stage_starts
-from peerloom.services.trainer.jobs.sync_entries import for_workers
+from peerloom.services.trainer.jobs.sync_entries import for_workers, steps_at_once
 from peerloom.services.trainer.models.collecting import Collector
 from peerloom.services.trainer.workers.accusations import AuditKeeper
 from peerloom.services.trainer.workers.decisions import REPORT_INTERVAL_S
@@ -58,6 +57,7 @@ class Former:
         self._rendezvous = rendezvous
         self._audits = audits
         self._collective_timeout_s = collective_timeout_s
+        self._round_before = 1  # steps that were committed at once in the generation before the newest
 
     async def form(self, form: Form) -> bool:
         """Numbers, records and announces the next generation; False if some of its workers were lost instead.
@@ -77,6 +77,7 @@ class Former:
         speeds = {} if record.job.spec.equal_shares else self._pool.slots.speeds()
         shares = first_shares(form.worker_ids, speeds)
         plan = form.plan if isinstance(form, Planned) else None
+        self._round_before = steps_at_once(record.job)
         record.generation_begun(form.worker_ids, form.first_step, form.reason, form.beside, form.sync, plan)
         limit_s = MEETING_LIMIT_S if form.beside else None
         self._pool.begin_generation(form.worker_ids, form.first_step, limit_s)
@@ -95,7 +96,7 @@ class Former:
 
     def enter(self, reason: str) -> int:
         """All have met: those who work leave their generation for it once the returned step is committed."""
-        at_step, last = self._boundary_ahead(), self._record.generation - 1
+        at_step, last = self._boundary_ahead(self._round_before), self._record.generation - 1
         leave = AbortGeneration(generation=last, reason=reason, at_step=at_step)
         self._record.generation_entered(self._pool.enter_generation(leave), at_step)
         return at_step
@@ -105,17 +106,18 @@ class Former:
 
         That is one ahead, or, where a node wants its slots back and a step takes long, the last one.
         """
-        at_step = self._boundary_ahead() if is_polite else 0
+        at_step = self._boundary_ahead(steps_at_once(self._record.job)) if is_polite else 0
         wait_s = (at_step - self._record.job.progress.step) * self._record.last_step_s
         if wait_s > LONGEST_LEAVE_S and any(state.is_departing for state in self._pool.states()):
             at_step = max(1, int(self._record.job.progress.step))
         return AbortGeneration(generation=self._record.generation, reason=reason, at_step=at_step)
 
-    def _boundary_ahead(self) -> int:
+    def _boundary_ahead(self, at_once: int) -> int:
         step_s = self._record.last_step_s
         lead_s = REPORT_INTERVAL_S + POLITE_LEAD_S  # the workers have made more steps than they have told
         ahead = math.ceil(lead_s / max(step_s, SHORTEST_STEP_S)) if step_s else 0
-        return int(self._record.job.progress.step) + max(ahead, POLITE_LEAD_STEPS)
+        # Within the round that begins there, whoever hears of it late still leaves.
+        return int(self._record.job.progress.step) + max(ahead, POLITE_LEAD_STEPS, at_once)
 
     def _configure(
         self, form: Form, rank: int, shares: list[int], checkpoint: Checkpoint | None
@@ -138,7 +140,7 @@ class Former:
             state_sources=form.state_sources,
             shadow_holders=shadow_holders(node_ids, plan_in_use(job).ranks) if has_shadows(job) else (),
             # Who has fewer samples of a round waits for the others' local steps, and a stage for all others.
-            collective_timeout_s=self._collective_timeout_s * step_batches(job) * stages_of(job) + waits_s,
+            collective_timeout_s=self._collective_timeout_s * steps_at_once(job) * stages_of(job) + waits_s,
             newcomers=form.newcomers,
             checkpoint_digest=checkpoint.artifact.digest if checkpoint is not None else "",
             beside=form.beside,

@@ -103,7 +103,7 @@ def _expected(
 ) -> dict[SyncMethod, float]:
     """Seconds of a step by each other method."""
     known = {**now.tried, now.in_use: measured_s}
-    unseen: dict[tuple[str, str], float] = {}
+    unseen: dict[tuple[str, str, int], float] = {}
     for method, step_s in known.items():
         if method in predictions:
             hope = max(1.0, step_s / predictions[method].step_s)
@@ -141,12 +141,17 @@ def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod
     fastest = min(expected, key=lambda method: expected[method])
     limit_s = min((1 + MARGIN) * expected[fastest], (1 - MARGIN) * measured_s)
     near = [method for method, step_s in expected.items() if step_s < limit_s] or [fastest]
-    return min(near, key=lambda method: (_LOSES.index(method.codec), expected[method]))
+    return min(near, key=lambda method: (*_loss_rank(method), expected[method]))
 
 
-def _kind(method: SyncMethod) -> tuple[str, str]:
+def _loss_rank(method: SyncMethod) -> tuple[bool, int]:
+    """Rounds lose more than any codec."""
+    return method.rounds is not None, _LOSES.index(method.codec)
+
+
+def _kind(method: SyncMethod) -> tuple[str, str, int]:
     """Methods of one kind go the same ways: the model errs alike about them."""
-    return method.topology, method.codec
+    return method.topology, method.codec, method.batches
 
 
 def _why_not(now: SyncSituation, measured_s: float, best: SyncMethod, best_s: float) -> str:

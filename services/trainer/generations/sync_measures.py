@@ -79,8 +79,10 @@ def codec_speeds(by_rank: Sequence[WorkerMeasured]) -> Mapping[str, CodecSpeed]:
     }
 
 
-def methods_for(quality: str, setting: SyncSetting) -> tuple[SyncMethod, ...]:
-    """What a running job may change to: a step stays one batch, and each codec's speed is known.
+def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple[SyncMethod, ...]:
+    """What a running job may change to: each codec's speed is known, and rounds where the job bears them.
+
+    Those that average: with an outer momentum a learning rate that was right may be too large.
 
     Raises InvalidArgumentError for a quality that isn't there.
     """
@@ -93,7 +95,7 @@ def methods_for(quality: str, setting: SyncSetting) -> tuple[SyncMethod, ...]:
     return tuple(
         one
         for one in known
-        if one.rounds is None
+        if (one.rounds is None or (bears_rounds and one.rounds.averages))
         and (one.codec == NONE or one.codec in setting.codec_speeds)
         and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)
     )

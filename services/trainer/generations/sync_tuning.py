@@ -14,6 +14,7 @@ from statistics import median
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
+from peerloom.kit.parallel_plan import is_auto_plan
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync
 from peerloom.kit.sync_grammar import parse_sync
@@ -128,7 +129,7 @@ class SyncTuner:
         self._tried.pop(self._method, None)
         self._steps.clear()
         self._steps_s = 0.0
-        self._warm_up, self._predicted, self._verdict = WARM_UP_STEPS, (), None
+        self._warm_up, self._predicted, self._verdict = WARM_UP_STEPS * self._method.batches, (), None
 
     def _ranked_members(self) -> tuple[str, ...]:
         job = self._record.job
@@ -204,7 +205,11 @@ class SyncTuner:
             setting = setting_of(known, self._nodes(), compute_s)
             if setting is None:
                 return ()
-            methods = methods_for(self._quality, setting)
+            # A plan that changes may make a pipeline of it, which has none.
+            bears_rounds = not is_auto_plan(self._record.job.spec.plan) and all(
+                one.bears_rounds for one in known
+            )
+            methods = methods_for(self._quality, setting, bears_rounds)
             # Some tens of simulations: not in the loop that waits for workers' signs of life.
             return await asyncio.to_thread(ranked, methods, setting)
         except InvalidArgumentError as error:  # what a worker said can't be

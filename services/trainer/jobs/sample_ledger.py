@@ -5,11 +5,7 @@ what a step used is one interval, consecutive steps of a generation are one inte
 when its intervals follow each other from 0 without a gap or an overlap.
 """
 
-from functools import lru_cache
-
 from peerloom.kit.federated_rounds import is_federated
-from peerloom.kit.robust_rules import OFF
-from peerloom.kit.sync_auto import first_method
 from peerloom.services.trainer.jobs.federated_entries import enter_round, forget_rounds, judge_rounds
 from peerloom.services.trainer.jobs.ledger_entries import stretch_of
 from peerloom.services.trainer.jobs.stale_entries import enter_parts, forget_parts, words_of
@@ -19,14 +15,9 @@ from peerloom.v1.trainer_pb2 import Job, JobState, Ledger, LedgerStretch, StepPr
 STRETCHES_KEPT = 256
 
 
-def step_batches(job: Job) -> int:
-    """Batches in a step, but for the last of an epoch: one, or those of a round of local steps."""
-    return _batches(job.spec.sync, job.spec.robust or OFF)
-
-
 def step_samples(job: Job) -> int:
     """Samples in a step, but for the last of an epoch, which may have fewer."""
-    return int(job.spec.batch_size) * step_batches(job)
+    return int(job.spec.batch_size)
 
 
 def steps_per_epoch(job: Job) -> int:
@@ -152,11 +143,6 @@ def judge_in(job: Job, epochs: int | None) -> tuple[bool, str]:
     if is_federated(job.spec.sync):
         return judge_rounds(job.ledger, epochs)
     return judge(job.ledger, epochs)
-
-
-@lru_cache(maxsize=256)  # it is asked at every step of every job
-def _batches(sync: str, robust: str) -> int:
-    return first_method(sync, robust).batches
 
 
 def _follows(ledger: Ledger, newest: LedgerStretch, step: StepProgress) -> bool:

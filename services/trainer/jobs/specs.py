@@ -146,8 +146,10 @@ def _check_one_batch(spec: JobSpec) -> None:
         raise InvalidArgumentError.of_field("spec.sync", spec.sync, limit)
 
 
-def resumed_spec(spec: JobSpec, plan: str) -> JobSpec:
+def resumed_spec(spec: JobSpec, plan: str, method: str = "") -> JobSpec:
     """The spec of a job that goes on under another plan, with what belonged to the old one left open.
+
+    `method` is how its workers synchronised steps last; empty: by an all-reduce.
 
     Raises InvalidArgumentError naming the field that doesn't go with it.
     """
@@ -160,6 +162,9 @@ def resumed_spec(spec: JobSpec, plan: str) -> JobSpec:
     former = 1 if is_auto_plan(spec.plan) else parse_plan("spec.plan", spec.plan).ranks.workers
     is_divided = not is_auto_plan(other.plan) and parse_plan("plan", other.plan).is_divided
     workers = parse_plan("plan", other.plan).ranks.workers if is_divided else 0
+    if (is_divided or is_auto_plan(other.plan)) and parse_sync("sync", method).rounds is not None:
+        limit = f"data for a job in rounds of local steps ({method}): no pipeline can go on from their state"
+        raise InvalidArgumentError.of_field("plan", plan, limit)
     if former > 1 or is_divided:
         other.ClearField("min_workers")
     if spec.max_workers < workers or spec.max_workers == former > 1:

@@ -17,6 +17,7 @@ from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.runner import JobDependencies, JobRunner
 from peerloom.services.trainer.jobs.specs import complete_spec, resumed_spec, why_not_resumable
 from peerloom.services.trainer.jobs.submission import SubmissionChecks
+from peerloom.services.trainer.jobs.sync_entries import in_use
 from peerloom.services.trainer.store import TrainerStore
 from peerloom.v1.trainer_pb2 import Job, JobSpec, JobState, NetworkTraffic
 
@@ -110,7 +111,7 @@ class JobSupervisor:
             if reason:
                 why = f"{job.job_id} can't be resumed: {reason}."
                 raise FailedPreconditionError(why, reason="NOT_RESUMABLE")
-            spec = resumed_spec(job.spec, plan) if plan else None
+            spec = resumed_spec(job.spec, plan, in_use(job)) if plan else None
             record = self._queue.open(job, last_sequence)
             record.resumed(tracing.traceparent(), spec)
             self._begin(record, {})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from peerloom.kit.limits import cut_reason
+from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method, is_auto
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
@@ -17,6 +18,11 @@ def in_use(job: Job) -> str:
     if not is_auto(job.spec.sync):
         return job.spec.sync
     return job.sync_in_use.method or str(first_method(job.spec.sync))
+
+
+def steps_at_once(job: Job) -> int:
+    """Steps that the method in use commits together: one, or those of a round of local steps."""
+    return parse_sync("sync", in_use(job), job.spec.robust or OFF).batches
 
 
 def for_workers(job: Job) -> str:

@@ -62,6 +62,11 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
     return _outer(field, text, number, given.get("outer", AVERAGE))
 
 
+def rounds_from(text: str) -> LocalRounds | None:
+    """The rounds that were written as `text`; None for an empty one. Raises as `rounds_of`, or ValueError."""
+    return rounds_of("rounds", text, dict(pair.split("=") for pair in text.split(","))) if text else None
+
+
 def _outer(field: str, text: str, period: int, value: str) -> LocalRounds:
     name, *numbers = value.split(":")
     if value == AVERAGE:

@@ -1,7 +1,7 @@
 """A job's `sync` that leaves the choice to the trainer: `auto`, with what its sums may lose. Pure functions.
 
 The trainer begins with the plain all-reduce, and takes another method once the network, the codecs and the
-layers are measured. Local rounds are never taken: with them a step is another thing.
+layers are measured.
 """
 
 from dataclasses import dataclass

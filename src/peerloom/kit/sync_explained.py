@@ -20,7 +20,7 @@ _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 class SyncExplanation:
     """`method` with all its pairs; `bytes_per_parameter` that a message has in a step with single-precision
     gradients (of powersgd in a square matrix of a million values), and `bytes_ratio`, the same as a part of
-    what codec=none takes. A step has `batches`; `period`
+    what codec=none takes. A round has `batches`; `period`
     and `outer` are empty where that is one, whose gradients travel. `clients` and `stale` are of federated
     rounds, and else empty, and so is `late_gradients` without a staleness or a backup."""
 
@@ -138,8 +138,8 @@ def _period(method: SyncMethod) -> str:
             f"optimiser{prox}, and pushes what that changed"
         )
     return (
-        f"a step is a round of {rounds.period} batches, or of what is left of an epoch: each rank makes a "
-        "step of the task's optimiser for its samples of each, then all exchange what that changed"
+        f"a round is {rounds.period} steps, or what is left of an epoch: each rank makes them by the task's "
+        "optimiser for its samples of each batch, then all exchange what that changed"
     )
 
 

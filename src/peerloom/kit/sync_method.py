@@ -31,9 +31,10 @@ class SyncMethod:
     `ratio` is the part of the values that topk sends, else 0; `low_rank` the RANK of powersgd, else 0;
     `codec_from` the bytes from which on a parameter has the codec, 0: all; `size_bytes` the BYTES of merged
     and cut, else 0; `servers` the K of ps, 0: all ranks; `server_nodes` those whose ranks alone are servers;
-    `sites` the nodes of each site of a hierarchy. With `rounds` a step is a round of local ones, and what
-    travels is what those have changed; with `federated`, which has `rounds` too, the clients' own data decide
-    how many. With `stale` a step takes what gradients there are, also of older parameters.
+    `sites` the nodes of each site of a hierarchy. With `rounds` each rank makes a round of steps by
+    itself, and what travels is what those have changed; with `federated`, which has `rounds` too, the
+    clients' own data decide how many. With `stale` a step takes what gradients there are, also of older
+    parameters.
     """
 
     schedule: str = WFBP
@@ -62,7 +63,7 @@ class SyncMethod:
 
     @property
     def batches(self) -> int:
-        """Batches in a step, but for the last of an epoch; a federated round counts as one."""
+        """Batches that are committed at once, but for an epoch's last; a federated round counts as one."""
         return self.rounds.period if self.rounds is not None and self.federated is None else 1
 
     @property

@@ -221,8 +221,8 @@ class JobSpec(_message.Message):
     of schedule=wfbp|bsp|merged:BYTES|cut:BYTES, topology=ring|direct|ps|ps:K|doubling|hierarchy|hierarchy:SITES and
     codec=none|fp16|bf16|int8|int4|1bit|topk:RATIO|powersgd:RANK, at most 1,024 characters; empty: "wfbp-a2a", or what
     `robust` needs. With codec_from=BYTES, from 1, smaller parameters travel as they are.
-    With period=H, 1 to 10,000, a step is a round of H batches, shorter at the end of an epoch: each worker makes a
-    step of the task's optimiser a batch by itself, and outer=average|nesterov:RATE:MOMENTUM|adam:RATE says what becomes
+    With period=H, 1 to 10,000, H steps are a round, fewer at the end of an epoch: each worker makes them by itself, by
+    the task's optimiser on its part of each batch, and outer=average|nesterov:RATE:MOMENTUM|adam:RATE says what becomes
     of the workers' changes. In a job's record all pairs are there.
     With staleness=S, 0 to 1,000 ("ssp:S"), or any ("asp"), late=merge|weighted, and backup=PART, above 0 and at most 1,
     a step takes a batch's worth of parts that workers have computed by parameters at most S steps old.
@@ -533,7 +533,7 @@ Global___ModelStage: _TypeAlias = ModelStage  # noqa: Y015
 
 @_typing.final
 class JobProgress(_message.Message):
-    """What a job has reached. Where its `sync` has a period, a step is a round of so many batches."""
+    """What a job has reached. With rounds of local steps those of a round are committed at once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2363,7 +2363,7 @@ Global___GenerationFormed: _TypeAlias = GenerationFormed  # noqa: Y015
 
 @_typing.final
 class StepProgress(_message.Message):
-    """A committed step: a batch, or a round of them where the job's `sync` has a period."""
+    """A committed step: a batch. Of a round of local steps each tells the round's mean loss, and its part of the time."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3083,8 +3083,11 @@ class WorkerMeasured(_message.Message):
     LINKS_FIELD_NUMBER: _builtins.int
     CODECS_FIELD_NUMBER: _builtins.int
     LAYERS_FIELD_NUMBER: _builtins.int
+    BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
+    bears_rounds: _builtins.bool
+    """Whether the job can go on in rounds of local steps: its learning rates follow no metric, and no script computes."""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredLink]:
         """To other ranks; of two the lower one measures."""
@@ -3104,10 +3107,11 @@ class WorkerMeasured(_message.Message):
         links: _abc.Iterable[Global___MeasuredLink] | None = ...,
         codecs: _abc.Iterable[Global___MeasuredCodec] | None = ...,
         layers: _abc.Iterable[Global___MeasuredLayer] | None = ...,
+        bears_rounds: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

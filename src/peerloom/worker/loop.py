@@ -12,7 +12,7 @@ from peerloom.worker.federated.federated_round import RoundMade, make_federated_
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
-from peerloom.worker.round_work import make_round
+from peerloom.worker.round_work import each_step, make_round
 from peerloom.worker.schedule import split_batch
 from peerloom.worker.stale.stale_step import StaleStepMade, make_stale_step
 from peerloom.worker.stale.stale_training import StaleTraining
@@ -96,14 +96,16 @@ def train_generation(
                     continue
                 group.expect(limit.limit_s())
                 is_over = joining.step >= schedule.total_steps
-                progress = None if is_over else _step(training, group, sync, joining, balance, audits)
-                if progress is None:
+                made = None if is_over else _steps(training, group, sync, joining, balance, audits)
+                if made is None:
                     joining.after_step(0.0, is_last=True)
                     training.finish(group.check)
                     return
-                limit.note(progress.step_s)
-                report(progress)
-                _between_steps(group, joining, balance, progress)
+                took_s = math.fsum(progress.step_s for progress in made)
+                limit.note(took_s)
+                for progress in made:
+                    report(progress)
+                _between_steps(group, joining, balance, took_s, is_last=made[-1].step == schedule.total_steps)
                 on_step(training.state.step)
     finally:
         audits.close()
@@ -111,60 +113,61 @@ def train_generation(
         joining.close()
 
 
-def _between_steps(group: Group, joining: Joining, balance: Balance, progress: StepProgress) -> None:
+def _between_steps(group: Group, joining: Joining, balance: Balance, took_s: float, is_last: bool) -> None:
     if joining.newcomers:
-        joining.after_step(progress.step_s, is_last=progress.step == progress.total_steps)
+        joining.after_step(took_s, is_last)
     else:
         balance.after_step(group)
 
 
-def _step(
+def _steps(
     training: Training,
     group: Group,
     sync: Synchroniser,
     joining: Joining,
     balance: Balance,
     audits: Audits,
-) -> StepProgress | None:
-    """None where the step doesn't count, as a worker's script has ended its loop before it."""
+) -> list[StepProgress] | None:
+    """The step, or the steps of a round, that were committed at once.
+
+    None where the step doesn't count, as a worker's script has ended its loop before it.
+    """
     start_s = time.perf_counter()
     exposed_before_s, bytes_before = sync.traffic.exposed_s, sync.traffic.bytes
-    schedule, step = training.schedule, joining.step
-    first, end = schedule.bounds(step)
-    epoch, shares = schedule.epoch_of(step), joining.shares(balance.shares)
+    step, steps = joining.step, training.steps_at_once(joining.step)
+    shares = joining.shares(balance.shares)
     training.residuals.begin(step)
     training.begin_step(step, group.rank, shares)
     worked = _work(training, group, sync, joining, audits, shares)
     if worked is None:
         return None
     loss, counts, made = worked
-    training.residuals.commit()
+    training.residuals.commit(len(steps))
     # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
     audit_s = audits.make(step, counts)
-    _commit(training.state, joining, loss * (end - first))
+    _commit(training.state, joining, loss * training.schedule.samples_in(steps), len(steps))
     worked_s = time.perf_counter() - start_s
     communication_s = min(sync.traffic.exposed_s - exposed_before_s, worked_s)
     compute_s = worked_s - communication_s - audit_s
     # A script has lines of its own between its steps, and its next step comes no sooner than these end.
     metrics = training.committed(counts=joining.catch_up is None)
     step_s = time.perf_counter() - start_s
-    communicated = sync.traffic.bytes - bytes_before
     samples = made.trained if made is not None else counts[group.rank]
-    balance.note(step_s, compute_s, samples, len(schedule.batches(step)))
+    balance.note(step_s, compute_s, samples, len(steps))
     if samples:
         training.figures.note_speed(compute_s / samples)
-    progress = StepProgress(
+    whole = StepProgress(
         step=step + 1,
-        total_steps=schedule.total_steps,
-        epoch=epoch + 1,
+        total_steps=training.schedule.total_steps,
+        epoch=training.schedule.epoch_of(step) + 1,
         loss=loss,
         samples=sum(counts),
         samples_per_s=sum(counts) / step_s,
         step_s=step_s,
         compute_s=compute_s,
         communication_s=communication_s,
-        communicated_bytes=communicated,
-        first_sample=made.first_sample if isinstance(made, RoundMade) else first,
+        communicated_bytes=sync.traffic.bytes - bytes_before,
+        first_sample=made.first_sample if isinstance(made, RoundMade) else training.schedule.bounds(step)[0],
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
@@ -172,8 +175,10 @@ def _step(
         federated=made.told if isinstance(made, RoundMade) else None,
         stale=made.told if isinstance(made, StaleStepMade) else None,
     )
-    training.figures.add(progress)
-    return progress
+    told = [whole] if len(steps) == 1 else each_step(whole, steps, training.schedule)
+    for progress in told:
+        training.figures.add(progress)
+    return told
 
 
 def _work(
@@ -193,7 +198,8 @@ def _work(
         stale = make_stale_step(training, group, sync, step)
         return stale.loss, stale.counts, stale
     if training.local_steps is not None:
-        return *make_round(training, training.local_steps, group, sync, step, shares), None
+        steps = training.steps_at_once(step)
+        return *make_round(training, training.local_steps, group, sync, steps, shares), None
     loss, counts = _make_batch(training, group, sync, joining, audits, shares)
     if not training.settle(step):
         training.state.updater.clear()
@@ -223,11 +229,11 @@ def _make_batch(
     return loss, counts
 
 
-def _commit(state: TrainingState, joining: Joining, loss_sum: float) -> None:
+def _commit(state: TrainingState, joining: Joining, loss_sum: float, steps: int) -> None:
     if joining.catch_up is not None:
-        joining.catch_up.record(loss_sum)
+        joining.catch_up.record(loss_sum, steps)
         state.updater.clear()
         return
     state.updater.step()
-    state.step += 1
+    state.step += steps
     state.epoch_loss_sum += loss_sum

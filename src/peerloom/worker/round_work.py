@@ -5,9 +5,10 @@ from functools import partial
 
 import torch
 
+from peerloom.v1.trainer_pb2 import StepProgress
 from peerloom.worker.batches import call_model
 from peerloom.worker.group.process_group import Group
-from peerloom.worker.schedule import samples_of, split_batch
+from peerloom.worker.schedule import Schedule, samples_of, split_batch
 from peerloom.worker.step_share import StepShare
 from peerloom.worker.sync import Synchroniser
 from peerloom.worker.sync.local_steps import LocalSteps
@@ -19,47 +20,69 @@ def make_round(
     local_steps: LocalSteps,
     group: Group,
     sync: Synchroniser,
-    step: int,
+    steps: range,
     shares: Sequence[int],
 ) -> tuple[float, list[int]]:
-    """Makes the round that is the job's `step` (from 0), but for the outer optimiser's step.
+    """Makes the round of the job's `steps` (from 0), but for the outer optimiser's step.
 
     Returns the mean loss over its samples, and how many of these each rank took. Each local step goes by the
     mean loss of this rank's own samples of a batch. Raises GenerationBrokenError between two of them when the
     group broke, or is to be left where the last round ended, and what the synchroniser raises; what the round
     changed is undone then.
     """
-    divided = division(training, step, shares)
+    divided = division(training, steps, shares)
     counts = [sum(rank) for rank in zip(*divided, strict=True)]
     forward = partial(call_model, training.state.model)
-    with local_steps.round(step):
+    with local_steps.round(steps):
         loss_sum = torch.zeros((), device=training.device)
-        for share in shares_of(training, step, divided, group.rank):
-            group.check(step)
+        for share in shares_of(training, steps, divided, group.rank):
+            group.check(steps.start)
             local_steps.updater.reach(share.step)
             loss = share.walk(training, forward, local_steps.updater)
             local_steps.make(loss)
             loss_sum += loss.detach() * len(share.indices)
         own = float(loss_sum) / sum(counts)  # on a GPU this waits for the local steps
-        group.check(step)
+        group.check(steps.start)
         mean = local_steps.exchange(sync, own, counts, group.rank)
         group.check()
     return mean, counts
 
 
-def division(training: Training, step: int, shares: Sequence[int]) -> list[list[int]]:
-    """How many samples each rank takes, of each batch of the step."""
-    batches = training.schedule.batches(step)
-    return [split_batch(end - first, shares, training.least_samples) for first, end in batches]
+def each_step(whole: StepProgress, steps: range, schedule: Schedule) -> list[StepProgress]:
+    """A round as its steps: each with its samples and an equal part of what the round took, and its loss.
+
+    What is told once is told with the first step; what belongs to its end, with the last.
+    """
+    made: list[StepProgress] = []
+    for step in steps:
+        first, end = schedule.bounds(step)
+        progress = StepProgress()
+        progress.CopyFrom(whole)
+        progress.step, progress.first_sample, progress.samples = step + 1, first, end - first
+        for part in ("step_s", "compute_s", "communication_s"):
+            setattr(progress, part, getattr(whole, part) / len(steps))
+        sent = whole.communicated_bytes
+        progress.communicated_bytes = sent * (len(made) + 1) // len(steps) - sent * len(made) // len(steps)
+        if made:
+            del progress.batch_shares[:]
+        if step != steps[-1]:
+            progress.metrics.clear()
+        made.append(progress)
+    return made
+
+
+def division(training: Training, steps: range, shares: Sequence[int]) -> list[list[int]]:
+    """How many samples each rank takes in each of the steps."""
+    bounds = map(training.schedule.bounds, steps)
+    return [split_batch(end - first, shares, training.least_samples) for first, end in bounds]
 
 
 def shares_of(
-    training: Training, step: int, divided: Sequence[Sequence[int]], rank: int
+    training: Training, steps: range, divided: Sequence[Sequence[int]], rank: int
 ) -> Iterator[StepShare]:
-    """A rank's shares of the step's batches, without those in which it has no sample."""
-    schedule = training.schedule
-    order = training.order(schedule.epoch_of(step))
-    for (first, end), counts in zip(schedule.batches(step), divided, strict=True):
+    """A rank's shares of the steps of one epoch, without those in which it has no sample."""
+    order = training.order(training.schedule.epoch_of(steps.start))
+    for step, counts in zip(steps, divided, strict=True):
         if counts[rank]:
-            indices = samples_of(order[first:end], counts, rank)
-            yield StepShare(schedule.batch_number(step, first), rank, indices, counts[rank])
+            first, end = training.schedule.bounds(step)
+            yield StepShare(step, rank, samples_of(order[first:end], counts, rank), counts[rank])

@@ -171,7 +171,7 @@ class TrainingWorker:
         if not self._took_state(training, config):
             return
         if isinstance(training, Training):
-            training.sync = method_of(config)
+            training.use(method_of(config))
             training.draw_ahead(config.first_step)
         group = self._group = self._formed_ahead.get(config.generation) or self._new_group(config)
         self._formed_ahead.pop(config.generation, None)
@@ -217,7 +217,7 @@ class TrainingWorker:
                 epochs = config.first_step // training.schedule.steps_per_epoch
                 self.session.progress.forget_after(config.first_step, epochs)
             if config.checkpoint_digest:
-                training.state.from_bytes(fetch_artifact(self._assignment, config.checkpoint_digest))
+                training.restore(fetch_artifact(self._assignment, config.checkpoint_digest))
         except DataLossError as error:
             if not config.checkpoint_digest:
                 raise
@@ -270,7 +270,7 @@ class TrainingWorker:
             checkpoints.after_step(training.state)
             if measuring is not None:
                 share = balance.shares[group.rank] / sum(balance.shares)
-                measuring.after_step(share * training.schedule.batch_size)
+                measuring.after_step(share * training.schedule.batch_size, len(training.steps_at_once(0)))
 
         try:
             train_generation(training, group, joining, balance, session.progress.add, on_step, self._auditor)

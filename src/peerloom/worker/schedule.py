@@ -2,13 +2,12 @@
 
 The global batch is what the user asked for, whatever the number of workers. Each epoch visits each
 sample once, in an order made from the seed and the epoch alone, so that a step's samples depend neither
-on who trains nor on what happened before. A step is what is committed at once: a batch, or a round of them
-that ends at the latest with its epoch.
+on who trains nor on what happened before. A step is a batch. With rounds of local steps those of a round are
+committed at once; a round ends at the latest with its epoch.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 
@@ -17,13 +16,16 @@ from peerloom.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class Schedule:
-    """`samples` training samples in batches of `batch_size`, `period` a step, for `epochs` passes."""
+    """`samples` training samples in batches of `batch_size` for `epochs` passes.
+
+    A step has a batch, or with `is_epoch_a_step` all of an epoch's, which federated clients divide.
+    """
 
     samples: int
     batch_size: int
     epochs: int
     seed: int
-    period: int = 1
+    is_epoch_a_step: bool = False
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -32,7 +34,7 @@ class Schedule:
     @property
     def step_samples(self) -> int:
         """Samples in a step, but for the last of an epoch, which may have fewer."""
-        return self.batch_size * self.period
+        return self.samples if self.is_epoch_a_step else self.batch_size
 
     @property
     def steps_per_epoch(self) -> int:
@@ -45,14 +47,9 @@ class Schedule:
         return self.steps_per_epoch * self.epochs
 
     @property
-    def epoch_batches(self) -> int:
-        """Batches in one epoch."""
-        return -(-self.samples // self.batch_size)
-
-    @property
     def total_batches(self) -> int:
         """Batches in the whole job."""
-        return self.epoch_batches * self.epochs
+        return -(-self.samples // self.batch_size) * self.epochs
 
     def epoch_of(self, step: int) -> int:
         """The epoch, from 0, that the step (from 0) belongs to."""
@@ -67,14 +64,18 @@ class Schedule:
         first = (step % self.steps_per_epoch) * self.step_samples
         return first, min(first + self.step_samples, self.samples)
 
-    def batches(self, step: int) -> list[tuple[int, int]]:
-        """The bounds of the step's batches, in their order; only an epoch's last one may be smaller."""
-        first, end = self.bounds(step)
-        return list(pairwise([*range(first, end, self.batch_size), end]))
+    def samples_in(self, steps: range) -> int:
+        """Of steps of one epoch."""
+        return self.bounds(steps[-1])[1] - self.bounds(steps[0])[0]
 
-    def batch_number(self, step: int, first: int) -> int:
-        """Which batch of the job, from 0, begins at the position `first` in the step."""
-        return self.epoch_of(step) * self.epoch_batches + first // self.batch_size
+    def round_end(self, step: int, period: int) -> int:
+        """The steps that are made when the round ends that begins after `step`: `period`, or fewer.
+
+        A round ends where the epoch's steps are a multiple of `period`, and with the epoch. So all ranks
+        agree, also where rounds begin in the middle of an epoch.
+        """
+        first = self.epoch_of(step) * self.steps_per_epoch
+        return min(first + ((step - first) // period + 1) * period, first + self.steps_per_epoch)
 
 
 def shuffled(samples: int, seed: int, epoch: int) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """What a worker keeps over the generations of a job."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -8,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
+from peerloom.kit.sync_method import SyncMethod
 from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.declaration import check_declaration
@@ -22,7 +24,7 @@ from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Samples, Task, load_batch, load_data, sample_losses, sample_scores
 from peerloom.worker.task_checks import check_low_rank, check_method
 from peerloom.worker.training_figures import TrainingFigures
-from peerloom.worker.training_state import TrainingState
+from peerloom.worker.training_state import TrainingState, rounds_in, tensors_of
 from peerloom.worker.updating.precision import autocast, summable
 from peerloom.worker.updating.task_updater import updater_of
 from peerloom.worker.updating.updater import Updater
@@ -46,20 +48,18 @@ class Training:
         self.seed: int = spec.seed
         self.learning_rate: float = spec.learning_rate
         self.robust: str = spec.robust or OFF
-        self.sync = first_method(spec.sync, self.robust)  # each generation may have another
-        check_method(task, self.sync, self.robust)
-        check_low_rank(task, model, self.sync)
+        self.sync = SyncMethod()
+        first = first_method(spec.sync, self.robust)  # each generation may have another
+        check_method(task, first, self.robust)
+        check_low_rank(task, model, first)
         self.residuals = Residuals()
         self.least_samples = least_samples(model)
         self.schedule = self.scheduled(self.positions(spec.seed), spec)
-        has_rounds, batches = self.sync.rounds is not None, self.schedule.total_batches
-        new_updater = partial(updater_of, task, model, spec.learning_rate, batches, has_rounds)
+        steps = self.schedule.total_batches
+        self._new_updater = partial(updater_of, task, model, spec.learning_rate, steps)
+        self.state = TrainingState(model, self._new_updater(first.rounds is not None))
         self.local_steps: LocalSteps | None = None  # with these the task's updater is this worker's own
-        if self.sync.rounds is None:
-            self.state = TrainingState(model, new_updater())
-        else:
-            self.local_steps = LocalSteps(model, new_updater)
-            self.state = TrainingState(model, Updater(model, [outer_optimiser(model, self.sync.rounds)]))
+        self.use(first)
         self.figures = TrainingFigures()
         self._order: tuple[int, torch.Tensor] | None = None
 
@@ -67,6 +67,39 @@ class Training:
     def exchanged(self) -> torch.nn.Module:
         """What a synchroniser wraps: the model, or with local steps what hands over their changes."""
         return self.local_steps.changed if self.local_steps is not None else self.called
+
+    @property
+    def bears_rounds(self) -> bool:
+        """Whether it can go on in rounds of local steps, in which no metric moves the learning rates."""
+        return not self.state.updater.wants_metric
+
+    def use(self, sync: SyncMethod) -> None:
+        """From now on steps are made by this method.
+
+        Where rounds of local steps begin the task's updater becomes this worker's own, with its moments;
+        where they end all have a new one, as each rank's has moments of its own. What a codec left out of
+        gradients isn't what it would have left out of changes, and is dropped.
+        """
+        before, self.sync = self.sync, sync
+        if sync.rounds == before.rounds:
+            return
+        model, step, self.residuals = self.state.model, self.state.step, Residuals()
+        if sync.rounds is None:
+            self.local_steps = None
+            self.state.updater = self._new_updater(False)
+            self.state.updater.reach(step)
+        else:
+            if self.local_steps is None:
+                own = partial(self._new_updater, True)
+                self.local_steps = LocalSteps(model, own, self.state.updater, step)
+            self.state.updater = Updater(model, [outer_optimiser(model, sync.rounds)])
+        self.state.rounds = str(sync.rounds or "")
+
+    def restore(self, data: bytes) -> None:
+        """Takes over a checkpoint, also one that was written by another method. Raises DataLossError."""
+        tensors = tensors_of(data)
+        self.use(replace(self.sync, rounds=rounds_in(tensors)))
+        self.state.take(tensors)
 
     @property
     def begins_alike(self) -> bool:
@@ -84,7 +117,13 @@ class Training:
 
     def scheduled(self, samples: int, spec: JobSpec) -> Schedule:
         """Which samples belong to which step, of so many."""
-        return Schedule(samples, spec.batch_size, spec.epochs, spec.seed, self.sync.batches)
+        return Schedule(samples, spec.batch_size, spec.epochs, spec.seed)
+
+    def steps_at_once(self, step: int) -> range:
+        """Those that are committed together, after `step` others: one, or those of a round of local steps."""
+        if self.sync.rounds is None:
+            return range(step, step + 1)
+        return range(step, self.schedule.round_end(step, self.sync.rounds.period))
 
     def seed_step(self, seed: int) -> None:
         """Seeds the chance of a rank's share of a step; `seed` has up to 63 bits."""

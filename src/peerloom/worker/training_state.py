@@ -13,7 +13,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from peerloom.errors import DataLossError
+from peerloom.errors import DataLossError, InvalidArgumentError
+from peerloom.kit.local_rounds import LocalRounds, rounds_from
 from peerloom.kit.safetensors_file import METADATA_KEY, parameters_digest
 from peerloom.worker.kept_tensors import KeptTensors
 from peerloom.worker.updating.plain_state import put_together, taken_to_pieces
@@ -41,6 +42,7 @@ class TrainingState:
         self.epoch_loss_sum = 0.0
         self.measured_loss_sum = 0.0
         self.registered: dict[str, Registered] = {}
+        self.rounds = ""  # of local steps, whose outer optimiser `updater` is
         self._kept = KeptTensors(model)
         self._base = _fingerprint_of(self._kept.base())
 
@@ -63,6 +65,7 @@ class TrainingState:
             "evaluated": self.evaluated,
             "epoch_loss_sum": self.epoch_loss_sum,
             "measured_loss_sum": self.measured_loss_sum,
+            "rounds": self.rounds,
         }
         registered = {
             name: taken_to_pieces(each.state_dict(), f"registered.{name}", tensors)
@@ -85,17 +88,17 @@ class TrainingState:
 
     def from_bytes(self, data: bytes) -> None:
         """Takes over what another worker's `to_bytes` gave. Raises DataLossError if it doesn't fit."""
-        try:
-            tensors = load(data)
-        except SafetensorError as error:
-            raise DataLossError(f"it isn't a state of this model: {error}") from error
-        self.take(tensors)
+        self.take(tensors_of(data))
 
     def take(self, tensors: dict[str, torch.Tensor]) -> None:
         """Takes over what another worker's `to_bytes` held. Raises DataLossError if it doesn't fit."""
         try:
-            counters = json.loads(bytes(tensors.pop("counters").tolist()))
+            counters = _counters_in(tensors)
             model = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+            if counters["rounds"] != self.rounds:
+                raise ValueError(
+                    f"its rounds are {counters['rounds'] or 'none'}, and not {self.rounds or 'none'}"
+                )
             if counters["base"] != self._base:
                 raise ValueError("its adapter was trained on another base model: build that alike everywhere")
             self._kept.take(model)
@@ -142,6 +145,27 @@ class TrainingState:
         """That of the model's file (`kit.safetensors_file`), equal on two workers only if they agree."""
         metadata = {METADATA_KEY: json.dumps({"buffers": self._kept.buffers})}
         return parameters_digest(BytesIO(self.model_bytes(metadata)))
+
+
+def tensors_of(data: bytes) -> dict[str, torch.Tensor]:
+    """What `to_bytes` gave, by name. Raises DataLossError where that isn't a file of tensors."""
+    try:
+        return load(data)
+    except SafetensorError as error:
+        raise DataLossError(f"it isn't a state of this model: {error}") from error
+
+
+def rounds_in(tensors: Mapping[str, torch.Tensor]) -> LocalRounds | None:
+    """The rounds of local steps that a state was written in; None: gradients. Raises DataLossError."""
+    try:
+        return rounds_from(_counters_in(tensors)["rounds"])
+    except (KeyError, ValueError, InvalidArgumentError) as error:
+        raise DataLossError(f"it isn't a state of this model: {error}") from error
+
+
+def _counters_in(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(bytes(tensors["counters"].tolist()))
+    return found
 
 
 def _fingerprint_of(tensors: Iterable[torch.Tensor], total: int = 0) -> int:

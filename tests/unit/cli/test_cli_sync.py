@@ -84,7 +84,7 @@ class RoundsHandle(HandleDouble):
 def test_a_job_tells_that_its_steps_are_rounds_and_how_much_was_exchanged() -> None:
     """The double has 10 of 20 steps."""
     shown = run("jobs", "show", JOB_ID, client=ClientDouble(RoundsHandle(16))).stdout
-    assert "10/20, each a round of 16 batches" in shown
+    assert "10/20, 16 a round" in shown
     assert "that one worker gave to the others" in shown
     assert "a round of" not in run("jobs", "show", JOB_ID, client=ClientDouble(RoundsHandle(1))).stdout
     assert "a round of" not in run("jobs", "show", JOB_ID).stdout

@@ -260,7 +260,7 @@ def test_rounds_are_explained_with_what_holds_and_when() -> None:
     """int4: 132 bytes for a block of 256 values, once in 32 batches."""
     found = explained(parse_sync("sync", "period=32,outer=nesterov:0.7:0.9,codec=int4"))
     assert (found.bytes_per_parameter, found.batches) == (132 / 256, 32)
-    assert "round of 32 batches" in found.period
+    assert "a round is 32 steps" in found.period
     assert "rate 0.7, momentum 0.9" in found.outer
     assert "after each round" in found.ranks
     assert "mean" in explained(parse_sync("sync", "local-sgd")).outer

@@ -292,3 +292,14 @@ def test_a_job_goes_on_under_another_plan_without_what_belonged_to_the_old_one()
         resumed_spec(complete_spec(JobSpec(task="digits", sync="diloco")), "pipeline=2")
     with pytest.raises(InvalidArgumentError, match="pipeline=K"):
         resumed_spec(data, "pipline=2")
+
+
+def test_a_job_whose_method_in_use_has_rounds_goes_on_as_data_parallel_only() -> None:
+    chosen = complete_spec(JobSpec(task="digits", sync="auto,quality=relaxed"))
+    for plan in ("auto", "pipeline=2"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"data for a job in rounds of local steps \(local-sgd\)"
+        ):
+            resumed_spec(chosen, plan, "local-sgd")
+    assert resumed_spec(chosen, "data", "local-sgd").plan == "data"
+    assert resumed_spec(chosen, "auto", "topology=direct").plan == "auto"

@@ -109,7 +109,7 @@ def measured(near: set[tuple[int, int]]) -> list[WorkerMeasured]:
 def test_a_job_on_two_machines_is_offered_sums_by_site_and_they_are_predicted_to_be_faster() -> None:
     setting = setting_of(measured({(0, 1), (2, 3)}), ["ada", "ada", "bob", "bob"])
     assert setting is not None
-    order = ranked(methods_for(EXACT, setting), setting)
+    order = ranked(methods_for(EXACT, setting, bears_rounds=True), setting)
     assert order[0].method.topology == HIERARCHY
     assert order[0].method.sites == ()
     best = {one.method.topology: one.prediction.step_s for one in reversed(order)}
@@ -119,5 +119,5 @@ def test_a_job_on_two_machines_is_offered_sums_by_site_and_they_are_predicted_to
 def test_where_all_ways_are_alike_no_sites_are_offered() -> None:
     setting = setting_of(measured(set()), ["ada", "bob", "cyd", "dan"])
     assert setting is not None
-    assert not any(one.topology == HIERARCHY for one in methods_for(EXACT, setting))
+    assert not any(one.topology == HIERARCHY for one in methods_for(EXACT, setting, bears_rounds=True))
     assert scheme_of(SyncMethod()).topology == RING

@@ -81,15 +81,13 @@ def test_many_generations_do_not_make_the_record_grow() -> None:
     assert judge(ledger, epochs=400)[0]
 
 
-@given(st.integers(1, 60), st.integers(1, 25), st.integers(0, 30), st.integers(1, 30), st.integers(1, 5))
-def test_advancing_is_making_the_steps(
-    samples: int, batch: int, before: int, steps: int, period: int
-) -> None:
-    schedule = Schedule(samples, batch, 100, 0, period)
+@given(st.integers(1, 60), st.integers(1, 25), st.integers(0, 30), st.integers(1, 30))
+def test_advancing_is_making_the_steps(samples: int, batch: int, before: int, steps: int) -> None:
+    schedule = Schedule(samples, batch, 100, 0)
     first, _ = schedule.bounds(before)
     last = before + steps - 1
     expected = (schedule.epoch_of(last) + 1, schedule.bounds(last)[1])
-    assert advance(schedule.epoch_of(before) + 1, first, steps, samples, batch * period) == expected
+    assert advance(schedule.epoch_of(before) + 1, first, steps, samples, batch) == expected
 
 
 change = st.tuples(
@@ -99,14 +97,14 @@ change = st.tuples(
 )
 
 
-@given(st.integers(1, 40), st.integers(1, 12), st.lists(change, max_size=12), st.integers(1, 5))
+@given(st.integers(1, 40), st.integers(1, 12), st.lists(change, max_size=12))
 def test_any_deaths_and_joins_leave_each_sample_used_once(
-    samples: int, batch: int, changes: list[tuple[str, int, int]], period: int
+    samples: int, batch: int, changes: list[tuple[str, int, int]]
 ) -> None:
     """Each change comes after some steps. The record holds a step when it is first reported, so a step that
     died with its reporter and is made again counts once; when all die, the checkpoint is some steps back.
     """
-    schedule = Schedule(samples, batch, 4, 0, period)
+    schedule = Schedule(samples, batch, 4, 0)
     ledger = Ledger(training_samples=samples)
     done = recorded = 0
     generation, workers, checkpoint = 1, 3, 0
@@ -127,7 +125,7 @@ def test_any_deaths_and_joins_leave_each_sample_used_once(
         elif kind == "all die":
             checkpoint = max(checkpoint, done - back)
             done = recorded = checkpoint
-            go_back(ledger, checkpoint, batch * period)
+            go_back(ledger, checkpoint, batch)
         else:
             workers = max(1, workers - 1)
             done = max(0, done - (kind == "death of the reporter"))  # the survivors hadn't committed it

@@ -36,6 +36,7 @@ from peerloom.v1.trainer_pb2 import WorkerFinished
 RING, DIRECT, SERVERS = SyncMethod(), SyncMethod(topology="direct"), SyncMethod(topology="ps")
 CUT = parse_sync("sync", "schedule=cut:131072,topology=direct")
 INT8 = parse_sync("sync", "codec=int8")
+ROUNDS = parse_sync("sync", "local-sgd")
 METHODS = (RING, DIRECT, SERVERS, CUT, INT8)
 LONG = 10**9  # steps: a change costs nothing beside them
 
@@ -96,6 +97,12 @@ def test_a_codec_is_not_taken_for_next_to_nothing() -> None:
     assert decided(RING, {INT8: 0.48, DIRECT: 0.5, RING: 1.0}, 1.0).method == DIRECT
     assert decided(RING, {INT8: 0.47, DIRECT: 0.5, RING: 1.0}, 1.0).method == INT8
     assert decided(RING, {INT8: 0.94, DIRECT: 0.96, RING: 1.0}, 1.0).method == INT8
+
+
+def test_rounds_lose_more_than_any_codec() -> None:
+    """They are taken where they save over the margin of what the best codec does."""
+    assert decided(RING, {ROUNDS: 0.48, INT8: 0.5, RING: 1.0}, 1.0).method == INT8
+    assert decided(RING, {ROUNDS: 0.47, INT8: 0.5, RING: 1.0}, 1.0).method == ROUNDS
 
 
 def test_a_gain_of_the_margin_is_none() -> None:

@@ -79,16 +79,17 @@ def test_layers_are_rank_0_s_and_follow_what_computing_takes_by_now() -> None:
     assert setting_of(THREE) is None, "nobody has timed the layers"
 
 
-def test_a_running_job_changes_to_no_local_rounds_and_to_no_codec_of_unknown_speed() -> None:
+def test_a_running_job_changes_to_rounds_that_average_if_it_bears_them_and_to_known_codecs() -> None:
     known = [MeasuredCodec(codec="topk", encode_s=1e-9, decode_s=1e-9)]
     by_rank = [WorkerMeasured(links=one.links, codecs=known) for one in THREE]
     by_rank[0].layers.append(layer(1000, 0.1, 0.2))
     setting = setting_of(by_rank)
     assert setting is not None
-    methods = methods_for(RELAXED, setting)
+    methods = methods_for(RELAXED, setting, bears_rounds=True)
     assert {one.codec for one in methods} == {"none", "topk"}
-    assert not any(one.rounds for one in methods)
-    assert any(one.rounds for one in candidates(RELAXED)), "there are some to be left out"
+    assert {str(one.rounds) for one in methods if one.rounds} == {"period=16,outer=average"}
+    assert len({str(one.rounds) for one in candidates(RELAXED) if one.rounds}) > 1, "some are left out"
+    assert not any(one.rounds for one in methods_for(RELAXED, setting, bears_rounds=False))
 
 
 def test_a_large_model_is_not_cut_into_thousands_of_pieces() -> None:
@@ -97,4 +98,4 @@ def test_a_large_model_is_not_cut_into_thousands_of_pieces() -> None:
     by_rank[0].layers.append(layer(10_000_000, 0.1, 0.2))
     setting = setting_of(by_rank)
     assert setting is not None
-    assert {one.size_bytes for one in methods_for("exact", setting) if one.schedule == CUT} == {1 << 19}
+    assert {one.size_bytes for one in methods_for("exact", setting, True) if one.schedule == CUT} == {1 << 19}

@@ -29,9 +29,9 @@ SAMPLES = 100_000  # in batches of 10
 class Job:
     """A record of two workers and its tuner, in `generation` 1."""
 
-    def __init__(self, sync: str = "auto") -> None:
+    def __init__(self, sync: str = "auto", plan: str = "") -> None:
         self.room = Room()
-        self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync)
+        self.record: JobRecord = self.room.new_record(batch_size=10, sync=sync, plan=plan)
         self.record.workers_added([worker(1, "ada"), worker(2, "bob")])
         self.record.task_loaded(prepared_for(self.record.job.spec, SAMPLES))
         self.restart()
@@ -45,15 +45,22 @@ class Job:
         """The next generation."""
         self.record.generation_begun(worker_ids, int(self.record.job.progress.step), "why", False, sync)
 
-    def measured(self, delay_s: float = 0.1, codecs: tuple[str, ...] = ()) -> None:
+    def measured(
+        self,
+        delay_s: float = 0.1,
+        codecs: tuple[str, ...] = (),
+        bears_rounds: tuple[bool, bool] = (False, False),
+    ) -> None:
         """Both have measured: 100 Mbit/s, so a ring of two takes two round trips, others two single ways."""
         known = [MeasuredCodec(codec=codec, encode_s=1e-9, decode_s=1e-9) for codec in codecs]
         generation = self.record.generation
         link = MeasuredLink(rank=1, delay_s=delay_s, sent_bits_per_s=1e8, received_bits_per_s=1e8)
         layers = [MeasuredLayer(parameters=1_000_000, forward_s=0.02, backward_s=0.04)]
         first = WorkerMeasured(generation=generation, links=[link], codecs=known, layers=layers)
+        second = WorkerMeasured(generation=generation, codecs=known)
+        first.bears_rounds, second.bears_rounds = bears_rounds
         self.tuner.heard(IDS[0], first)
-        self.tuner.heard(IDS[1], WorkerMeasured(generation=generation, codecs=known))
+        self.tuner.heard(IDS[1], second)
 
     def steps(self, count: int, step_s: float) -> None:
         """So many are committed."""
@@ -198,6 +205,42 @@ async def test_codecs_are_taken_only_where_the_quality_says_so() -> None:
         assert form is not None
         assert form.sync.rpartition("codec=")[2] in kinds
         assert ("codec=int4" in form.sync) == (quality == "near")
+
+
+async def test_rounds_are_taken_where_the_quality_allows_them_and_all_workers_bear_them() -> None:
+    """A round trip of 0.2 s in 16 steps is less than any exchange at each step."""
+    for quality, bears, is_taken in (
+        ("relaxed", (True, True), True),
+        ("relaxed", (True, False), False),
+        ("near", (True, True), False),
+    ):
+        job = Job(f"auto,quality={quality}")
+        job.measured(bears_rounds=bears)
+        job.steps(30, 0.8)
+        form = await job.wanted()
+        assert form is not None
+        assert ("period=16,outer=average" in form.sync) == is_taken
+
+
+async def test_a_job_that_may_become_a_pipeline_gets_no_rounds() -> None:
+    job = Job("auto,quality=relaxed", plan="auto")
+    job.measured(bears_rounds=(True, True))
+    job.steps(30, 0.8)
+    form = await job.wanted()
+    assert form is not None
+    assert "period" not in form.sync
+
+
+async def test_of_rounds_whole_ones_warm_up() -> None:
+    """Two of 16 steps each, then eight steps say what one takes."""
+    job = Job("auto,quality=relaxed")
+    job.form("period=16")
+    job.steps(39, 0.1)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.measured_step_s == 0
+    job.steps(1, 0.1)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.measured_step_s == pytest.approx(0.1)
 
 
 async def test_who_asks_for_a_method_keeps_it() -> None:

@@ -177,18 +177,15 @@ def test_steps_follow_each_other_and_use_the_samples_that_are_theirs() -> None:
     assert why_not_step(job_at(5), sixth) == ""
 
 
-def test_a_round_of_batches_is_one_step_and_ends_with_its_epoch() -> None:
-    """45 samples in batches of 10, three a round: rounds of 30 and of 15."""
-    job = job_at(2, samples=45)
+def test_a_step_is_a_batch_with_rounds_too() -> None:
+    """45 samples in batches of 10, three a round: steps of 10, and the epoch's last of 5."""
+    job = job_at(3, samples=45)
     job.spec.sync = "period=3"
-    assert total_steps(job) == 4
-    third = {"step": 3, "epoch": 2, "first_sample": 0, "samples": 30, "generation": 3}
-    fourth = {"step": 4, "epoch": 2, "first_sample": 30, "samples": 15, "generation": 3}
-    assert why_not_step(job, StepProgress(**third)) == ""
-    for wrong in ({"samples": 10}, {"first_sample": 10}, {"epoch": 1}):
-        assert why_not_step(job, StepProgress(**{**third, **wrong})), wrong
-    job.progress.step = 3
+    assert total_steps(job) == 10
+    fourth = {"step": 4, "epoch": 1, "first_sample": 30, "samples": 10, "generation": 3}
     assert why_not_step(job, StepProgress(**fourth)) == ""
+    for wrong in ({"samples": 15}, {"first_sample": 10}, {"epoch": 2}):
+        assert why_not_step(job, StepProgress(**{**fourth, **wrong})), wrong
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from peerloom.v1.trainer_pb2 import JobSpec
+from peerloom.errors import DataLossError
+from peerloom.kit.sync_grammar import parse_sync
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.v1.trainer_pb2 import JobSpec, StepProgress
 from peerloom.worker.group.waits import GenerationBrokenError
-from peerloom.worker.round_work import make_round
+from peerloom.worker.round_work import each_step, make_round
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.task import Split, Task
 from peerloom.worker.training import Training
@@ -127,7 +130,7 @@ def make(training: Training, memory: Memory, seat: Seat, shares: Sequence[int]) 
         training.local_steps,
         seat,  # type: ignore[arg-type]  # its twin in memory
         sync,
-        training.state.step,
+        training.steps_at_once(training.state.step),
         shares,
     )
     return loss
@@ -135,7 +138,7 @@ def make(training: Training, memory: Memory, seat: Seat, shares: Sequence[int]) 
 
 def commit(training: Training) -> None:
     training.state.updater.step()
-    training.state.step += 1
+    training.state.step = training.steps_at_once(training.state.step).stop
 
 
 def train(members: list[Training], shares: Sequence[int], rounds: int) -> list[float]:
@@ -160,12 +163,17 @@ def plain_steps(task: Task, batches: int) -> Training:
     """What one process makes of so many batches."""
     training = begin(task, "")
     for step in range(batches):
-        first, end = training.schedule.bounds(step)
-        indices = training.order(training.schedule.epoch_of(step))[first:end]
-        inputs, targets = training.task.batch(training.train, indices)
-        training.task.loss(training.state.model(inputs), targets).mean().backward()
-        commit(training)
+        own_step(training, step)
     return training
+
+
+def own_step(training: Training, step: int) -> None:
+    """A step of one process by itself, without rounds."""
+    first, end = training.schedule.bounds(step)
+    indices = training.order(training.schedule.epoch_of(step))[first:end]
+    inputs, targets = training.task.batch(training.train, indices)
+    training.task.loss(training.state.model(inputs), targets).mean().backward()
+    commit(training)
 
 
 def weights(training: Training) -> Tensor:
@@ -178,7 +186,7 @@ def test_one_worker_that_averages_makes_the_steps_of_its_task(sync: str, rounds:
     """Two epochs of six batches, whose rounds of four are of four and two, four and two."""
     alone = begin(task, sync)
     train([alone], [1], rounds)
-    assert alone.state.step == rounds == 2 * alone.schedule.steps_per_epoch
+    assert alone.state.step == 12
     torch.testing.assert_close(weights(alone), weights(plain_steps(task, 12)), rtol=1e-9, atol=1e-12)
 
 
@@ -266,7 +274,7 @@ def test_between_two_local_steps_a_rank_looks_whether_to_leave() -> None:
     training, seat = begin(Lines(), "period=3"), Seat(0)
     train([training], [1], rounds=1)
     make(training, Memory(1), seat, [1])
-    assert seat.checks == [1, 1, 1, 1, None]
+    assert seat.checks == [3, 3, 3, 3, None]
 
 
 def test_whoever_gets_another_state_begins_with_fresh_moments() -> None:
@@ -304,3 +312,79 @@ def test_the_outer_momentum_is_in_the_state_and_the_task_s_own_is_not() -> None:
     [entries] = [group["momentum"] for group in other.state.updater.optimisers[0].param_groups]
     assert entries == 0.6
     assert len(other.state.updater.optimisers[0].state) == 4, "a momentum for each of the parameters"
+
+
+def test_rounds_that_begin_in_mid_training_go_on_with_its_moments() -> None:
+    """One worker that averages makes the steps of its task, so nothing may change where rounds begin."""
+    training = begin(Paced(0.9), "")
+    for step in range(5):
+        own_step(training, step)
+    training.use(parse_sync("sync", "period=4"))
+    train([training], [1], rounds=3)  # up to the epoch's end after one step, then four and two
+    assert training.state.step == 12
+    torch.testing.assert_close(weights(training), weights(plain_steps(Paced(0.9), 12)), rtol=1e-9, atol=1e-12)
+
+
+def test_where_rounds_end_all_begin_with_new_moments_and_the_schedule_as_it_is() -> None:
+    """Each has moments of its own in rounds; nobody could go on with those of another."""
+    members = [begin(Paced(0.9), "period=3") for _ in range(2)]
+    train(members, [3, 1], rounds=2)
+    for member in members:
+        member.use(SyncMethod())
+    assert len({member.state.fingerprint() for member in members}) == 1
+    assert members[0].local_steps is None
+    assert members[0].state.updater.moments() == []
+    assert members[0].state.updater.learning_rate == pytest.approx(0.1 * (1 - 0.9 * 6 / 18))
+
+
+@pytest.mark.parametrize(("written", "used"), [("", "period=4"), ("period=4", ""), ("period=4", "period=2")])
+def test_a_checkpoint_of_another_method_is_taken_and_the_method_goes_on(written: str, used: str) -> None:
+    writer, reader = begin(Lines(0.9), written), begin(Lines(0.9), used)
+    if written:
+        train([writer], [1], rounds=1)
+    else:
+        for step in range(4):
+            own_step(writer, step)
+    reader.restore(writer.state.to_bytes())
+    assert torch.equal(weights(reader), weights(writer))
+    method = parse_sync("sync", used)
+    reader.use(method)
+    assert (reader.state.step, reader.state.rounds) == (4, str(method.rounds or ""))
+    assert (reader.local_steps is not None) == bool(used)
+
+
+def test_a_state_of_another_method_is_refused_where_it_is_no_checkpoint() -> None:
+    """From living workers of the same generation it can't come."""
+    writer, reader = begin(Lines(0.9), "period=4"), begin(Lines(0.9), "")
+    with pytest.raises(DataLossError, match="its rounds are period=4,outer=average, and not none"):
+        reader.state.from_bytes(writer.state.to_bytes())
+
+
+class WithPlateau(Lines):
+    def scheduler(
+        self, optimiser: torch.optim.Optimizer, total_steps: int
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimiser)
+
+
+def test_a_job_whose_rate_follows_a_metric_bears_no_rounds() -> None:
+    assert begin(Paced(), "").bears_rounds
+    assert not begin(WithPlateau(), "").bears_rounds
+
+
+def test_each_step_of_a_round_is_told_with_its_samples_and_its_part() -> None:
+    """22 samples in batches of 4: steps 5 and 6 have 4 and 2; of 7 bytes the first has 3."""
+    schedule = begin(Lines(), "period=4").schedule
+    whole = StepProgress(
+        step=5, total_steps=18, epoch=1, loss=0.25, samples=6, step_s=3.0, compute_s=2.0, communication_s=1.0
+    )
+    whole.communicated_bytes, whole.first_sample = 7, 16
+    whole.batch_shares.extend([3, 1])
+    first, second = each_step(whole, range(4, 6), schedule)
+    assert [(one.step, one.first_sample, one.samples) for one in (first, second)] == [(5, 16, 4), (6, 20, 2)]
+    assert [one.communicated_bytes for one in (first, second)] == [3, 4]
+    assert [(one.step_s, one.compute_s, one.communication_s) for one in (first, second)] == [
+        (1.5, 1.0, 0.5)
+    ] * 2
+    assert [list(one.batch_shares) for one in (first, second)] == [[3, 1], []]
+    assert {one.loss for one in (first, second)} == {0.25}

@@ -18,11 +18,22 @@ def test_counts_steps_by_hand() -> None:
 
 def test_a_round_is_so_many_batches_and_ends_with_its_epoch() -> None:
     """1,437 digits in batches of 32, 20 a round: of the 45 batches the third round has five."""
-    schedule = Schedule(samples=1437, batch_size=32, epochs=2, seed=0, period=20)
-    assert (schedule.steps_per_epoch, schedule.total_steps) == (3, 6)
-    assert [schedule.bounds(step) for step in (0, 2, 3)] == [(0, 640), (1280, 1437), (0, 640)]
-    assert schedule.batches(2) == [(1280, 1312), (1312, 1344), (1344, 1376), (1376, 1408), (1408, 1437)]
-    assert (schedule.batch_number(2, 1408), schedule.batch_number(3, 0)) == (44, 45)
+    schedule = Schedule(samples=1437, batch_size=32, epochs=2, seed=0)
+    assert [schedule.round_end(step, 20) for step in (0, 20, 40, 45, 65)] == [20, 40, 45, 65, 85]
+    assert schedule.samples_in(range(40, 45)) == 1437 - 40 * 32
+
+
+def test_a_round_that_begins_within_one_ends_where_that_would() -> None:
+    """In batches 45 to 89, the second epoch's, rounds of 20 end after 65, 85 and 90."""
+    schedule = Schedule(samples=1437, batch_size=32, epochs=2, seed=0)
+    assert [schedule.round_end(step, 20) for step in (47, 64, 66, 89)] == [65, 65, 85, 90]
+    assert schedule.round_end(47, 1_000) == 90
+
+
+def test_an_epoch_may_be_one_step() -> None:
+    schedule = Schedule(samples=1437, batch_size=32, epochs=2, seed=0, is_epoch_a_step=True)
+    assert (schedule.steps_per_epoch, schedule.total_steps, schedule.total_batches) == (1, 2, 90)
+    assert schedule.bounds(1) == (0, 1437)
 
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
@@ -84,15 +95,15 @@ def test_shares_are_exact_in_sum_and_no_step_is_shorter(count: int, shares: list
 def test_an_epoch_is_the_data_set_each_sample_once(
     n: int, batch: int, world: int, seed: int, period: int
 ) -> None:
-    schedule, numbers = Schedule(n, batch, 2, seed, period), []
-    for epoch in range(2):
-        seen = []
-        for step in range(epoch * schedule.steps_per_epoch, (epoch + 1) * schedule.steps_per_epoch):
-            assert schedule.epoch_of(step) == epoch
-            for first, end in schedule.batches(step):
-                numbers.append(schedule.batch_number(step, first))
-                counts = split_batch(end - first, [1] * world)
-                for rank in range(world):
-                    seen += samples_of(schedule.order(epoch)[first:end], counts, rank).tolist()
-        assert sorted(seen) == list(range(n))
-    assert numbers == list(range(2 * -(-n // batch)))
+    schedule, step, seen = Schedule(n, batch, 2, seed), 0, list[int]()
+    while step < schedule.total_steps:
+        steps = range(step, schedule.round_end(step, period))
+        assert 1 <= len(steps) <= period
+        assert len({schedule.epoch_of(one) for one in steps}) == 1, "a round ends with its epoch"
+        for one in steps:
+            first, end = schedule.bounds(one)
+            counts = split_batch(end - first, [1] * world)
+            for rank in range(world):
+                seen += samples_of(schedule.order(schedule.epoch_of(one))[first:end], counts, rank).tolist()
+        step = steps.stop
+    assert [sorted(seen[:n]), sorted(seen[n:])] == [list(range(n))] * 2

@@ -34,7 +34,7 @@ def steps_of(job: Job) -> str:
 
 def _rounds_of(job: Job) -> str:
     found = re.search(r"\bperiod=(\d+)", job.spec.sync)
-    return f", each a round of {int(found[1]):,} batches" if found and found[1] != "1" else ""
+    return f", {int(found[1]):,} a round" if found and found[1] != "1" else ""
 
 
 def test_of(job: Job) -> str:

@@ -94,8 +94,8 @@ class Worker(ShownInNotebooks):
 class Progress:
     """What a job has reached; `loss` is None before the first step, `metric` before the first epoch's end.
 
-    `metrics` is what a script with an elastic loop logged last. Where the job's `sync` has a period, a step
-    is a round of so many batches.
+    `metrics` is what a script with an elastic loop logged last. With rounds of local steps those of a round
+    are committed at once.
     """
 
     step: int

@@ -68,6 +68,10 @@ class ScriptTraining(Training):
         self._entered = EnteredModel(self.state.model)
 
     @property
+    def bears_rounds(self) -> bool:
+        return False  # it exchanges gradients in each step
+
+    @property
     def begins_alike(self) -> bool:
         return False  # a script may take its chance from wherever it likes
 

@@ -1,7 +1,5 @@
 """What a worker keeps over the generations of a federated job."""
 
-import math
-
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -38,8 +36,11 @@ class FederatedTraining(Training):
 
     def scheduled(self, samples: int, spec: JobSpec) -> Schedule:
         """An epoch is one step."""
-        batches = math.ceil(samples / spec.batch_size)
-        return Schedule(samples, spec.batch_size, spec.epochs, spec.seed, batches)
+        return Schedule(samples, spec.batch_size, spec.epochs, spec.seed, is_epoch_a_step=True)
+
+    def steps_at_once(self, step: int) -> range:
+        """Each is a round."""
+        return range(step, step + 1)
 
     def positions(self, seed: int) -> int:
         """Samples of all shards."""

@@ -34,6 +34,7 @@ class CatchUpState(IntEnum):
 class _RecordedStep:
     gradients: list[torch.Tensor | None]
     loss_sum: float
+    steps: int  # that were committed at once
 
 
 class CatchUp:
@@ -73,14 +74,14 @@ class CatchUp:
             return CatchUpState.LOST_TRACK
         return CatchUpState.CAUGHT_UP if self._has_state and not self._kept else CatchUpState.RECORDING
 
-    def record(self, loss_sum: float) -> None:
-        """A step was committed; its gradients are those of the model just now."""
+    def record(self, loss_sum: float, steps: int = 1) -> None:
+        """So many steps were committed at once; their gradients are those of the model just now."""
         parameters = self._state.model.parameters()
         gradients = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
-        self.step += 1
+        self.step += steps
         if self.lost_track:
             return
-        self._kept.append(_RecordedStep(gradients, loss_sum))
+        self._kept.append(_RecordedStep(gradients, loss_sum, steps))
         self.most_kept = max(self.most_kept, len(self._kept))
         if len(self._kept) * self._gradient_bytes > self._memory_bytes:
             self._lose_track(f"the gradients of {len(self._kept)} steps are all that memory has room for")
@@ -125,7 +126,7 @@ class CatchUp:
         for parameter, gradient in zip(state.model.parameters(), recorded.gradients, strict=True):
             parameter.grad = gradient
         state.updater.step()
-        state.step += 1
+        state.step += recorded.steps
         state.epoch_loss_sum += recorded.loss_sum
 
     def _close_epochs(self, complete: int) -> None:

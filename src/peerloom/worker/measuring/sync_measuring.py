@@ -75,8 +75,8 @@ class SyncMeasuring:
         wanted = group.rank == 0 and (training.sync.codec == NONE or not known.has_layers)
         self._clock = LayerClock(training.state.model) if wanted else None
 
-    def after_step(self, samples: float) -> None:
-        """A step was made; `samples` of a usual one are this worker's."""
+    def after_step(self, samples: float, steps: int) -> None:
+        """A step, or the `steps` of a round, were made; `samples` of a usual one are this worker's."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._measure, name="measuring", daemon=True)
             self._thread.start()
@@ -87,7 +87,7 @@ class SyncMeasuring:
             return
         if self._clock is None:
             self._clocked.set()
-        elif self._clock.after_step(computed_s):
+        elif self._clock.after_step(computed_s / steps):
             self._known.note_layers(self._clock.layers(), samples)
             self._clocked.set()
 
@@ -115,7 +115,13 @@ class SyncMeasuring:
             return
         layers = self._known.layers(self._samples) if group.rank == 0 else []
         self._say(
-            WorkerMeasured(generation=group.generation, links=links, codecs=self._known.codecs, layers=layers)
+            WorkerMeasured(
+                generation=group.generation,
+                links=links,
+                codecs=self._known.codecs,
+                layers=layers,
+                bears_rounds=self._training.bears_rounds,
+            )
         )
         _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))
 

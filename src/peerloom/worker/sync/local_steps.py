@@ -75,25 +75,26 @@ class _RoundStart:
 class LocalSteps:
     """One worker's local steps, over the generations of a job.
 
-    `changed` is what a synchroniser wraps, `updater` what makes the steps: it is this worker's own.
+    `changed` is what a synchroniser wraps, `updater` what makes the steps: it is this worker's own. Its
+    moments, if it has any, are for `step`.
     """
 
-    def __init__(self, model: nn.Module, new_updater: NewUpdater) -> None:
+    def __init__(self, model: nn.Module, new_updater: NewUpdater, updater: Updater, step: int) -> None:
         self.changed = ChangedModel(model)
-        self.updater = new_updater()
+        self.updater = updater
         self._model = model
         self._new_updater = new_updater
-        self._step = 0  # that is to be made with its moments
+        self._step = step
         self._start: _RoundStart | None = None
 
     @contextmanager
-    def round(self, step: int) -> Iterator[None]:
-        """The round that is the job's `step` (from 0); one that doesn't come to its end changes nothing.
+    def round(self, steps: range) -> Iterator[None]:
+        """The round of the job's `steps` (from 0); one that doesn't come to its end changes nothing.
 
         The moments of another place in the training are dropped: who gets another state begins with none.
         """
-        if step != self._step:
-            self.updater, self._step = self._new_updater(), step
+        if steps.start != self._step:
+            self.updater, self._step = self._new_updater(), steps.start
         self._model.zero_grad()
         self._start = start = self._copied()
         try:
@@ -103,7 +104,7 @@ class LocalSteps:
             raise
         finally:
             self._start = None
-        self._step = step + 1
+        self._step = steps.stop
 
     def make(self, loss: Tensor) -> None:
         """One step of this rank's own, by the gradients of the `loss` and those that are there already."""

@@ -65,10 +65,13 @@ class Residuals:
             gradients += self.of(Layout.of(bucket)).to(gradients.dtype)
             self._settled.update(bucket.parameters())
 
-    def commit(self) -> None:
-        """The step counts. Of a parameter without news the residual stays, as in a step made alone."""
+    def commit(self, steps: int = 1) -> None:
+        """The step counts, or those of a round.
+
+        Of a parameter without news the residual stays, as in a step made alone.
+        """
         kept = {**self._kept, **self._coming}
         self._kept = {one: left_out for one, left_out in kept.items() if one not in self._settled}
         self._directions.update(self._coming_directions)
         self._coming, self._settled, self._coming_directions = {}, set(), {}
-        self._step += 1
+        self._step += steps

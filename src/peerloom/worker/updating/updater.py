@@ -51,6 +51,11 @@ class Updater:
             raise InvalidArgumentError.of_field("optimiser() or scheduler()", str(error), limit) from error
 
     @property
+    def wants_metric(self) -> bool:
+        """Whether one of its schedules moves on by an epoch's metric."""
+        return any(map(wants_metric, self._schedulers))
+
+    @property
     def learning_rate(self) -> float:
         """Of the next step, in the first group of parameters."""
         return float(self.optimisers[0].param_groups[0]["lr"])
@@ -88,7 +93,7 @@ class Updater:
 
         Not at once, as an epoch may be measured anew, and would count twice then.
         """
-        self._metric = metric if any(map(wants_metric, self._schedulers)) else None
+        self._metric = metric if self.wants_metric else None
 
     def reach(self, updates: int) -> None:
         """Moves the schedule on to where it is after so many updates: others have made those before."""
