@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -87,4 +87,4 @@ if __name__ == "__main__":
     asked = Calling(**json.loads(sys.argv[1]))
     print("ready", flush=True)
     sys.stdin.readline()
-    print(json.dumps(asdict(asyncio.run(main(asked)))), flush=True)
+    print(json.dumps(vars(asyncio.run(main(asked)))), flush=True)
