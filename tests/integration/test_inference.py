@@ -1,6 +1,7 @@
 """The three routes to an answer on a real system of four nodes: lost nodes, bad inputs, many clients."""
 
 import asyncio
+import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ from inference_parts import TEXT_ARGUMENTS, inference_process, make_model, store
 from safetensors.torch import load_file
 
 from peerloom import AsyncClient, Embedded
+from peerloom.client.artifacts import AsyncArtifacts
 from peerloom.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -22,8 +24,10 @@ from peerloom.errors import (
     PeerloomError,
     ResourceExhaustedError,
 )
+from peerloom.inference.client.local_model import cached_path
 from peerloom.inference.server.building import read_blueprint
 from peerloom.inference.trusted_modules import BY_USER, TrustedModules
+from peerloom.kit.files import try_lock
 from peerloom.worker.task import load_task
 
 LIMIT_S = 60.0
@@ -75,6 +79,34 @@ async def test_every_way_gives_what_plain_torch_gives(swarm: Swarm, client: Asyn
         fastest = min((each for each in answer.estimates if each.seconds), key=lambda each: each.seconds or 0)
         assert answer.mode == fastest.mode
         assert answer.reason.startswith(f"{fastest.mode} takes")
+
+
+async def test_who_computes_at_home_waits_for_a_file_that_another_client_is_fetching(
+    swarm: Swarm, client: AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The other one dies in the middle: this one goes on by itself."""
+    refused = asyncio.Event()
+
+    class Watched(AsyncArtifacts):
+        async def get(self, digest: str, path: str | Path) -> Path:
+            try:
+                return await super().get(digest, path)
+            except FailedPreconditionError:
+                refused.set()
+                raise
+
+    monkeypatch.setattr("peerloom.inference.client.local.AsyncArtifacts", Watched)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = cached_path(swarm.digits)
+    path.parent.mkdir(parents=True)
+    other = os.open(path.with_name(f".{path.name}.{swarm.digits[:12]}.part"), os.O_RDWR | os.O_CREAT)
+    assert try_lock(other)
+    async with asyncio.timeout(LIMIT_S):
+        asking = asyncio.create_task(client.infer(swarm.digits, swarm.inputs, "local"))
+        await refused.wait()
+        os.close(other)
+        answer = await asking
+    np.testing.assert_allclose(answer.outputs, swarm.expected, rtol=1e-4, atol=1e-5)
 
 
 async def test_nothing_is_asked_beside_a_model_that_computes_here(

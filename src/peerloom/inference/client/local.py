@@ -19,6 +19,7 @@ from peerloom.inference.client.replica import BUILD_GUESS_S
 from peerloom.kit.clock import Clock
 
 Array = npt.NDArray[Any]
+LOOK_S = 0.05  # between two looks whether another client's fetch is over
 _KEPT = 4
 
 
@@ -92,4 +93,11 @@ class LocalRoute:
 
     async def _fetch(self, digest: str, path: Path) -> None:
         await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-        await AsyncArtifacts(self._services).get(digest, path)
+        while not await asyncio.to_thread(path.is_file):
+            try:
+                await AsyncArtifacts(self._services).get(digest, path)
+            except FailedPreconditionError as error:
+                if error.reason != "FETCH_UNDER_WAY":
+                    raise
+                # Another client of this user is at it. If that one dies, this one goes on with what has come.
+                await asyncio.sleep(LOOK_S)
