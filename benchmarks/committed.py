@@ -1,6 +1,9 @@
 """The steps that a job has committed, as its events tell of them."""
 
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from peerloom.client.jobs import JobHandle
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
@@ -22,6 +25,20 @@ def committed_steps(
         if isinstance(event, StateChanged) and event.is_final and event.state != "succeeded":
             raise SystemExit(f"the job ended as {event}: {[str(one) for one in job.status().answers]}")
     return committed
+
+
+@contextmanager
+def cancelled_at_end_of_input(job: JobHandle) -> Iterator[None]:
+    """Cancels the job when standard input ends; the block ends after that, so its client has to stay open."""
+
+    def end() -> None:
+        sys.stdin.read()
+        job.cancel()
+
+    ending = threading.Thread(target=end, daemon=True)
+    ending.start()
+    yield
+    ending.join()
 
 
 def seconds_between(first: StepCommitted, last: StepCommitted) -> float:

@@ -6,7 +6,6 @@ batches. Nothing here is timed. The exact method is the direct exchange, which s
 all-reduce. "One mean an epoch" hardly synchronises at all: a method has to be nearer to the exact one.
 """
 
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.measure import Goal, Measurement, measurement
+from benchmarks.mnist_files import mnist_arguments
 from peerloom.client.client import Client
 from peerloom.embedded import Embedded
 from peerloom.worker.batches import call_model
@@ -28,7 +28,6 @@ WORKERS = 4
 EXACT = "topology=direct"
 ONE_MEAN = "period=10000"  # a round ends with its epoch at the latest
 SEEDS = 5
-FOLDER = "MNIST"  # the environment variable that names MNIST's folder
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,9 @@ class Outcome:
 
 def run(quick: bool) -> list[Measurement]:
     """Each trial's methods in turn, seed by seed."""
-    folder = os.environ.get(FOLDER, "")
-    trials = _trials(folder)
+    trials = _trials(arguments := mnist_arguments())
     found: list[Measurement] = []
-    with _system(Path(folder)) as client:
+    with _system(Path(arguments["data"])) as client:
         for trial in trials:
             ways = [Way(EXACT), Way(ONE_MEAN), *trial.ways]
             outcomes: dict[str, list[Outcome]] = {way.method: [] for way in ways}
@@ -86,14 +84,8 @@ def profile(quick: bool) -> str:
     return ""
 
 
-def _trials(folder: str) -> list[Trial]:
-    """Raises SystemExit where MNIST's files aren't named."""
-    if not folder:
-        raise SystemExit(f"error: name a folder with MNIST's files: {FOLDER}=DIR")
-    arguments = {"data": str(Path(folder).resolve())}
-    part = ""
-    if not any(Path(folder).glob("train-*")):
-        arguments["test_fraction"], part = "0.1", ", nine tenths of the 10,000 test images"
+def _trials(arguments: dict[str, str]) -> list[Trial]:
+    part = ", nine tenths of the 10,000 test images" if "test_fraction" in arguments else ""
     local = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=int4" for period in (14, 32, 64))
     mnist = (
         Way("codec=int4", 0.5),

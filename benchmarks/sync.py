@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ RIVAL = "plain DDP, gloo"
 COMPUTING = "computing alone"
 ROUND_TRIP = "a round trip of the farthest pair"
 LONG_COMMITS = 2  # of rounds of local steps, after the first
+WITHOUT_CHECKPOINTS = {"trainer": {"checkpoint_interval_s": 3600}}  # the rivals make none either
 _PORT = 29400
 _LIMIT_S = 600.0
 
@@ -96,8 +97,10 @@ def profile(quick: bool) -> str:
     return ""
 
 
-def wan_plan(links: Sequence[tuple[str, str]]) -> Plan:
-    """Hosts behind ns-3's medium wan, each with its link's rate and delay."""
+def wan_plan(
+    links: Sequence[tuple[str, str]], settings: Mapping[str, Mapping[str, object]] = WITHOUT_CHECKPOINTS
+) -> Plan:
+    """Hosts behind ns-3's medium wan, each with its link's rate and delay; `settings` are by service."""
     hosts = [
         {"name": f"host-{node}", "node": node, "link": {"rate": rate, "delay": delay}}
         for node, (rate, delay) in enumerate(links, 1)
@@ -107,7 +110,7 @@ def wan_plan(links: Sequence[tuple[str, str]]) -> Plan:
         "name": "sync",
         "backend": "ns3",
         "door": False,  # the rival's gradients travel in plain too
-        "settings": {"trainer": {"checkpoint_interval_s": 3600}},  # the rival makes none either
+        "settings": settings,
         "network": {"nodes": len(hosts) + 1, "medium": "wan", "rate": "1Gbps", "delay": "1us", "mtu": 9000},
         "hosts": hosts,
     }

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 from benchmarks.accuracy.race import KILL_EACH_S, Outcome, run_race
 from benchmarks.accuracy.racers import Ours, Racer, Torchft, Torchrun
 from benchmarks.accuracy.trial import OUTER_MOMENTUM, OUTER_RATE, PERIOD, Trial
 from benchmarks.measure import Goal, Measurement, let_nodes_import, measurement
-from peerloom.testbed import Plan, Testbed, parse_plan
+from benchmarks.mnist_files import mnist_arguments
+from benchmarks.sync import wan_plan
+from peerloom.testbed import Plan, Testbed
 
 LINKS_MS = (5, 10, 15, 20)  # of each host, one way
 SAMPLE_MS = (3, 3, 4, 6)
@@ -36,19 +36,18 @@ RIVALS: dict[str, Make] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A task over links of so many Mbit/s."""
+    """A model to a `target`, a part of 1, over links of so many Mbit/s."""
 
     name: str
     title: str
-    task: str
     batch: int
     target: float
     rate_mbit_s: int
 
 
 CELLS = (
-    Cell("mnist-10", "MNIST network to 96 %", "mnist", 64, 0.96, 10),
-    Cell("mnist-50", "MNIST network to 96 %", "mnist", 64, 0.96, 50),
+    Cell("mnist-10", "MNIST network to 96 %", 64, 0.96, 10),
+    Cell("mnist-50", "MNIST network to 96 %", 64, 0.96, 50),
 )
 
 
@@ -65,8 +64,9 @@ def chosen_cells() -> tuple[Cell, ...]:
 def run_cell(cell: Cell, quick: bool) -> list[Measurement]:
     """All racers in turn, seed by seed."""
     outcomes: dict[str, list[Outcome]] = {name: [] for name in {**OURS, **RIVALS}}
-    with tempfile.TemporaryDirectory() as state, _testbed(cell, Path(_mnist()), Path(state)) as testbed:
-        trial = _trial(cell, testbed.plan, Path(_mnist()))
+    data = mnist_arguments()
+    with tempfile.TemporaryDirectory() as state, _testbed(cell, data["data"], Path(state)) as testbed:
+        trial = _trial(cell, testbed.plan, data)
         for seed in range(1, 2 if quick else SEEDS + 1):
             for name, make in {**OURS, **RIVALS}.items():
                 with tempfile.TemporaryDirectory(prefix="race-") as folder:
@@ -76,43 +76,15 @@ def run_cell(cell: Cell, quick: bool) -> list[Measurement]:
     return list(_measured(cell, outcomes))
 
 
-def _mnist() -> str:
-    folder = os.environ.get("MNIST", "")
-    if not folder:
-        raise SystemExit("error: name a folder with MNIST's files: MNIST=DIR")
-    return str(Path(folder).resolve())
-
-
-def _testbed(cell: Cell, data: Path, state: Path) -> Testbed:
-    hosts = [
-        {
-            "name": f"host-{node}",
-            "node": node,
-            "link": {"rate": f"{cell.rate_mbit_s}Mbps", "delay": f"{delay}ms"},
-        }
-        for node, delay in enumerate(LINKS_MS, 1)
-    ]
-    content = {
-        "version": 1,
-        "name": "accuracy",
-        "backend": "ns3",
-        "door": False,  # the rivals' gradients travel in plain too
-        "network": {"nodes": len(hosts) + 1, "medium": "wan", "rate": "1Gbps", "delay": "1us", "mtu": 9000},
-        "settings": {"node": {"data_root": str(data)}},
-        "hosts": hosts,
-    }
+def _testbed(cell: Cell, folder: str, state: Path) -> Testbed:
+    links = [(f"{cell.rate_mbit_s}Mbps", f"{delay}ms") for delay in LINKS_MS]
     let_nodes_import()
-    return Testbed(parse_plan("accuracy.yaml", yaml.safe_dump(content)), state)
+    return Testbed(wan_plan(links, {"node": {"data_root": folder}}), state)
 
 
-def _trial(cell: Cell, plan: Plan, data: Path) -> Trial:
+def _trial(cell: Cell, plan: Plan, data: dict[str, str]) -> Trial:
     waits = ",".join(f"{host.address}={ms}" for host, ms in zip(plan.hosts, SAMPLE_MS, strict=True))
-    arguments = {"sample_ms": waits}
-    if cell.task == "mnist":
-        arguments["data"] = str(data)
-        if not any(data.glob("train-*")):
-            arguments["test_fraction"] = "0.1"
-    return Trial(cell.task, arguments, cell.batch, cell.target, 0)
+    return Trial({"sample_ms": waits, **data}, cell.batch, cell.target, 0)
 
 
 def _measured(cell: Cell, outcomes: dict[str, list[Outcome]]) -> list[Measurement]:

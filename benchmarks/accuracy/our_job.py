@@ -6,11 +6,10 @@ ends.
 
 import json
 import sys
-import threading
 from typing import Any
 
 from benchmarks.accuracy.curve_file import tell
-from benchmarks.committed import stamp_s
+from benchmarks.committed import cancelled_at_end_of_input, stamp_s
 from peerloom.client.client import Client
 from peerloom.client.types import EpochFinished, GenerationFormed, JobEvent, StateChanged
 
@@ -19,17 +18,10 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     with Client(patience_s=60) as client:
         job = client.train(**asked["settings"])
-
-        def end() -> None:
-            sys.stdin.read()
-            job.cancel()
-
-        ending = threading.Thread(target=end, daemon=True)
-        ending.start()
-        for event in job.watch():
-            if told := _told(event):
-                tell(asked["curve"], at_s=stamp_s(event), **told)
-        ending.join()  # the client stays open until the job is cancelled
+        with cancelled_at_end_of_input(job):
+            for event in job.watch():
+                if told := _told(event):
+                    tell(asked["curve"], at_s=stamp_s(event), **told)
 
 
 def _told(event: JobEvent) -> dict[str, Any] | None:

@@ -13,9 +13,10 @@ import psutil
 
 from benchmarks.accuracy.curve_file import read
 from benchmarks.accuracy.trial import EPOCHS, HOSTS, Trial
+from benchmarks.accuracy.waited_task import WaitedMnist
 from benchmarks.measure import ROOT
 from benchmarks.recovery import environment
-from benchmarks.recovery.rival_jobs import NIGHTLY
+from benchmarks.recovery.rival_jobs import NIGHTLY, end_families
 from benchmarks.recovery.running_job import process_of
 from peerloom.testbed import Testbed
 from peerloom.testbed.names import HOST_INTERFACE
@@ -67,12 +68,7 @@ class Racer(ABC):
 
     def end(self) -> None:
         """Ends all that it has started."""
-        for process in self._processes.values():
-            family = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-            for pid in [process.pid, *(one.pid for one in family)]:
-                if psutil.pid_exists(pid):
-                    psutil.Process(pid).kill()
-            process.wait(_END_S)
+        end_families(self._processes.values())
 
     def run(
         self, name: str, host: str, command: Sequence[str], variables: Mapping[str, str], **more: Any
@@ -103,7 +99,7 @@ class Ours(Racer):
 
     def start(self) -> None:
         settings = {
-            "task": f"benchmarks.accuracy.waited_task:{_class_of(self.trial)}",
+            "task": f"benchmarks.accuracy.waited_task:{WaitedMnist.__name__}",
             "requests": HOSTS,
             "min_workers": 2,
             "max_workers": HOSTS,
@@ -122,6 +118,10 @@ class Ours(Racer):
         formed = [line for line in read(self.curve) if line["kind"] == "formed"]
         worker = formed[-1]["workers"].get(self.testbed.plan.hosts[host].name) if formed else None
         return process_of(worker) if worker else None
+
+    def ended(self) -> str:
+        told = [line["text"] for line in read(self.curve) if line["kind"] == "ended"]
+        return told[0] if told else super().ended()
 
     def restart(self, host: int) -> None:
         """The trainer does."""
@@ -182,10 +182,6 @@ class Torchft(Racer):
 
 def _asked(trial: Trial, curve: Path, host: int) -> dict[str, Any]:
     return {"trial": asdict(trial), "curve": str(curve), "host": host}
-
-
-def _class_of(trial: Trial) -> str:
-    return type(trial.made()).__name__
 
 
 def _variables(*packages: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from benchmarks.accuracy.waited_task import WAITED
+from benchmarks.accuracy.waited_task import WaitedMnist
 from peerloom.worker.task import Samples, Split, Task
 
 HOSTS = 4
@@ -23,12 +23,11 @@ OUTER_RATE, OUTER_MOMENTUM = 1.0, 0.6
 
 @dataclass(frozen=True)
 class Trial:
-    """A task until `target`, which is a part of 1 of its metric; `batch` is all workers' together.
+    """MNIST's network until `target`, a part of 1 right of the test set; `batch` is all workers' together.
 
-    `arguments` are the task's, with those of `waited_task`.
+    `arguments` are those of `WaitedMnist`.
     """
 
-    task: str
     arguments: dict[str, str]
     batch: int
     target: float
@@ -36,7 +35,7 @@ class Trial:
 
     def made(self) -> Task:
         """The task itself."""
-        return WAITED[self.task](**self.arguments)
+        return WaitedMnist(**self.arguments)
 
 
 class Work:

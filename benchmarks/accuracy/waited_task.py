@@ -1,4 +1,4 @@
-"""Real tasks whose samples take as long as on a device of a host's speed: the parameters and gradients are
+"""A real task whose samples take as long as on a device of a host's speed: the parameters and gradients are
 real, and what a device would take for both passes is waited for beside them, as two cores can't compute for
 four hosts at once."""
 
@@ -7,13 +7,11 @@ from functools import cached_property
 
 from torch import Tensor
 
-from peerloom.worker.task import Task
 from peerloom.worker.tasks.mnist import Mnist
 from peerloom.worker.tasks.punctual_waits import PunctualWaits
-from peerloom.worker.tasks.text import Text
 
 
-class Waited(Task):
+class WaitedMnist(Mnist):
     """A training sample takes so many milliseconds beside its own on the host that `sample_ms` names.
 
     `sample_ms` is "ADDRESS=MS,ADDRESS=MS…", with each host's address. Test samples take none.
@@ -42,14 +40,3 @@ def _is_own(address: str) -> bool:
         except OSError:
             return False
     return True
-
-
-class WaitedMnist(Waited, Mnist):
-    """MNIST's network."""
-
-
-class WaitedText(Waited, Text):
-    """The text transformer."""
-
-
-WAITED: dict[str, type[Waited]] = {"mnist": WaitedMnist, "text": WaitedText}

@@ -7,10 +7,9 @@ job is cancelled when standard input ends.
 import json
 import os
 import sys
-import threading
 from typing import cast
 
-from benchmarks.committed import stamp_s
+from benchmarks.committed import cancelled_at_end_of_input, stamp_s
 from benchmarks.recovery.small_model import WORKERS
 from peerloom.client.client import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StateChanged, StepCommitted
@@ -23,18 +22,11 @@ def main() -> None:
     with Client(os.environ["PEERLOOM_ADDRESS"], patience_s=60) as client:
         task, backend, sync = f"{TASKS}:{sys.argv[1]}", cast("Backend", sys.argv[2]), "".join(sys.argv[3:])
         job = client.train(task, requests=WORKERS, max_workers=WORKERS, backend=backend, sync=sync)
-
-        def end() -> None:
-            sys.stdin.read()
-            job.cancel()
-
-        ending = threading.Thread(target=end, daemon=True)
-        ending.start()
-        for event in job.watch():
-            told = tell(event)
-            if told:
-                print(json.dumps(told), flush=True)
-        ending.join()  # the client stays open until the job is cancelled
+        with cancelled_at_end_of_input(job):
+            for event in job.watch():
+                told = tell(event)
+                if told:
+                    print(json.dumps(told), flush=True)
 
 
 def tell(event: JobEvent) -> dict[str, object]:

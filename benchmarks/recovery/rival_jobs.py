@@ -3,7 +3,7 @@
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -89,7 +89,7 @@ def torchrun(unshared_store: bool, restarts: int = 3, backend: str = "gloo") -> 
             try:
                 yield RivalJob(folder, errors, lambda: process.poll() is None)
             finally:
-                _end([process])
+                end_families([process])
 
 
 @contextmanager
@@ -123,14 +123,15 @@ def torchft(requirement: str, limits: Limits) -> Iterator[RivalJob]:
                     start(number)
                 yield RivalJob(folder, errors, is_running, restart)
             finally:
-                _end([*replicas.values(), lighthouse])
+                end_families([*replicas.values(), lighthouse])
 
 
 def _start(command: tuple[str, ...], variables: dict[str, str], output: int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(command, env=variables, stdout=output, stderr=output, start_new_session=True)
 
 
-def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+def end_families(processes: "Iterable[subprocess.Popen[bytes]]") -> None:
+    """Kills each with all that it has started."""
     for process in processes:
         family = [process.pid]
         if psutil.pid_exists(process.pid):

@@ -24,7 +24,7 @@ class _Racer(Racer):
     """Tells what it is given, all from the start."""
 
     def __init__(self, folder: Path, told: list[tuple[float, float, float]], end: str = "") -> None:
-        trial = Trial("mnist", {}, batch=64, target=0.96, seed=1)
+        trial = Trial({}, batch=64, target=0.96, seed=1)
         super().__init__(None, trial, folder)  # type: ignore[arg-type]  # it runs nowhere
         self._told, self._end, self.is_there = told, end, True
         self.restarted: list[int] = []
@@ -51,19 +51,19 @@ class _Racer(Racer):
         self.has_ended = True
 
 
-class _Time:
-    """Goes on by what is slept."""
+class _Clock:
+    """Goes on by what would be waited."""
 
     def __init__(self) -> None:
         self.now_s = BEGAN_S
 
-    def sleep(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now_s += seconds
 
 
 def _run(racer: Racer, limit_s: float = 100.0) -> Outcome:
-    time = _Time()
-    return run_race(racer, limit_s, lambda: time.now_s, time.sleep)
+    clock = _Clock()
+    return run_race(racer, limit_s, lambda: clock.now_s, clock.advance)
 
 
 def test_time_counts_from_the_last_beginning_to_the_first_epoch_that_is_good_enough(tmp_path: Path) -> None:
