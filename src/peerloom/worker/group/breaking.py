@@ -5,6 +5,7 @@ import socket
 
 import torch.distributed as dist
 
+from peerloom.kit.logs import get_logger
 from peerloom.worker.mesh.frames import MARK
 
 # What gloo and NCCL say; DDP's hook passes on gloo's bare words, without its name.
@@ -14,10 +15,28 @@ _FAILURE_MARKS = (
 )
 
 
+_log = get_logger()
+
+
 def is_collective_failure(error: BaseException) -> bool:
     """Whether an exception out of a training step comes from the network and not from the task's code."""
     text = str(error)
     return isinstance(error, dist.DistError) or any(mark in text for mark in _FAILURE_MARKS)
+
+
+def leave_world(has_failed: bool) -> None:
+    """Ends torch's process group, in which something `has_failed`; another can be formed afterwards.
+
+    NCCL raises where a communicator that a peer's death has failed is destroyed rather than aborted, and the
+    job would end with that. A peer may also die while this one leaves in good order.
+    """
+    if not has_failed:
+        try:
+            dist.destroy_process_group()
+            return
+        except RuntimeError as error:
+            _log.info("group_aborted", reason=str(error).splitlines()[0])
+    dist.distributed_c10d._abort_process_group()
 
 
 def open_sockets() -> dict[str, int]:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from peerloom.v1.trainer_pb2 import Backend, ConfigureGeneration
 from peerloom.worker.failures import why_unfit
-from peerloom.worker.group.breaking import is_collective_failure, open_sockets, shut_down
+from peerloom.worker.group.breaking import is_collective_failure, leave_world, open_sockets, shut_down
 from peerloom.worker.group.followed import FollowedGroup
 from peerloom.worker.group.meeting import CONNECTED, PeerMeeting, measure_bytes_per_s
 from peerloom.worker.group.relay.relay import Relay, RelayedGeneration
@@ -58,6 +58,7 @@ class Group:
         self._before = set(open_sockets())
         self._lock = threading.Lock()
         self._closed = False
+        self._has_failed = False
         self._formed = threading.Event()
         self._broken = ""
         self._limit_s: float = config.collective_timeout_s
@@ -208,6 +209,7 @@ class Group:
         """What a failed collective means for this generation. Raises `error` where this slot lacks room."""
         if why_unfit(error):
             raise error
+        self._has_failed = True
         return GenerationBrokenError(self._broken or str(error).splitlines()[0][:300])
 
     @contextmanager
@@ -234,7 +236,7 @@ class Group:
             left = [_world()]
             if self._followed is not None:
                 self._followed.leave()
-            dist.destroy_process_group()
+            leave_world(self._is_nccl and (self._has_failed or bool(self._broken)))
             arguments = (left, self._waits.quiet)
             threading.Thread(target=_let_go, args=arguments, name="left-group", daemon=True).start()
 
