@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peerloom.errors import ResourceExhaustedError
+from peerloom.errors import DeadlineError, ResourceExhaustedError
 from peerloom.inference.client.coming_again import pause_s
 from peerloom.inference.client.remote import RemoteRoute
 from peerloom.inference.server.batching import admit
@@ -64,6 +64,21 @@ def test_who_can_not_be_answered_in_time_hears_that_the_node_is_busy() -> None:
     assert node.asked > 10, "it tries for as long as its deadline allows"
 
 
+def test_whose_time_is_over_after_a_refusal_hears_when_to_come_again() -> None:
+    node = _BusyNode(silent_from=2)
+
+    async def one_caller() -> None:
+        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        with pytest.raises(ResourceExhaustedError) as caught:
+            await route.infer("d", INPUTS, LIMIT_S, hedge=False)
+        assert float(caught.value.metadata["retry_after_s"]) == SAMPLE_S
+        assert isinstance(caught.value.__cause__, DeadlineError)
+
+    loop = VirtualLoop()
+    _run(loop, one_caller())
+    assert node.asked == 2
+
+
 def _run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
     asyncio.set_event_loop(loop)
     try:
@@ -79,17 +94,21 @@ class _BusyNode:
 
     name = node_id = "node-1"
 
-    def __init__(self, *, never: bool = False) -> None:
+    def __init__(self, *, never: bool = False, silent_from: int = 0) -> None:
         self.asked = self._queued = 0
-        self._limit = 0 if never else QUEUE
+        self._limit = 0 if never or silent_from else QUEUE
+        self._silent_from = silent_from
         self._turn = asyncio.Lock()
         self.node = self
 
     async def ready(self, *_: object) -> tuple["_BusyNode"]:
         return (self,)
 
-    async def infer(self, *_: object) -> InferResponse:
+    async def infer(self, *asked: object) -> InferResponse:
         self.asked += 1
+        if 0 < self._silent_from <= self.asked:
+            await asyncio.sleep(float(str(asked[-1])))
+            raise DeadlineError("It did not answer in time.")
         decision = admit(self._queued if self._limit else 1, 1, self._limit, SAMPLE_S, None)
         if not decision.admitted:
             hint = {"retry_after_s": str(decision.retry_after_s)}
@@ -104,3 +123,9 @@ class _BusyNode:
 
     def answered(self, *_: object) -> None:
         """An answer came."""
+
+    def unfinished(self, *_: object) -> None:
+        """No answer came."""
+
+    async def drop(self, _: object) -> None:
+        """Its connection isn't used again."""

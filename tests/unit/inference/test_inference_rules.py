@@ -54,6 +54,13 @@ def test_a_deadline_that_the_queue_breaks_is_refused_at_once() -> None:
     assert admit(4, 1, 100, 0.5, 2.5).admitted
 
 
+def test_what_is_being_computed_counts_against_a_deadline() -> None:
+    """Nobody waits, but 0.8 s are under way and 0.5 s come: 1.3 s, 0.3 more than the deadline leaves."""
+    decision = admit(0, 1, 100, 0.5, 1.0, 0.8)
+    assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(0.3))
+    assert admit(0, 1, 100, 0.5, 1.3, 0.8).admitted
+
+
 @given(st.lists(st.integers(1, 50), min_size=1), st.integers(1, 100))
 def test_a_batch_holds_as_much_as_fits_but_at_least_the_oldest(waiting: list[int], limit: int) -> None:
     taken = take_batch(waiting, limit)

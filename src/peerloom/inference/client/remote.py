@@ -89,15 +89,19 @@ class RemoteRoute:
     ) -> RemoteAnswer:
         self._requests += 1
         said, refusals = dict[str, PeerloomError](), 0
+        busy: ResourceExhaustedError | None = None
         while True:
             replica = await self._another(digest, said, first)
             try:
                 return await self._hedged(replica, digest, inputs, deadline_s, hedge, list(said))
             except (UnavailableError, DeadlineError, DataLossError) as error:
                 said[replica.node.name] = error
+                if busy is not None and self._clock.monotonic_s() >= deadline_s:
+                    raise busy from error  # which says when to come again, and a time that is over doesn't
                 if len(said) == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
                     raise
             except ResourceExhaustedError as error:
+                busy = error
                 refusals += 1  # a busy node isn't a lost one: its callers come again until their deadline
                 await self._come_again(error, deadline_s, refusals)
 

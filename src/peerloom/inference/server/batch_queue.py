@@ -51,12 +51,30 @@ class BatchQueue:
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
         self._last_requests = 1
+        self._under_way = (0.0, 0)  # since when so many samples are being computed
+        self._busy_since_s: float | None = None  # when the last batch was over, if others waited then
+        self._pace_s = 0.0
         self._working: asyncio.Task[None] | None = None
 
     @property
     def samples(self) -> int:
         """Samples that wait."""
         return sum(len(request.inputs) for request in self._waiting)
+
+    @property
+    def seconds_per_sample(self) -> float:
+        """A moving mean of what a sample takes here, 0 before the first one.
+
+        While others wait it is from one batch's end to the next one's: beside the computing also what else
+        this process and its machine have to do in a crowd.
+        """
+        return self._pace_s
+
+    @property
+    def under_way_s(self) -> float:
+        """Seconds that what is being computed should take yet, 0 if nothing is or nothing was measured."""
+        begun_s, samples = self._under_way
+        return max(0.0, begun_s + samples * self._pace_s - self._clock.monotonic_s()) if samples else 0.0
 
     async def infer(self, inputs: Array) -> Answer:
         """The model's answer. Raises what the model raises."""
@@ -73,19 +91,24 @@ class BatchQueue:
             # Nothing is computed for those who are gone.
             self._waiting = deque(one for one in self._waiting if not one.answer.done())
             if not self._waiting:
+                self._busy_since_s = None
                 return
             sizes = [len(request.inputs) for request in takewhile(self._fits_the_first, self._waiting)]
             batch = [self._waiting.popleft() for _ in range(take_batch(sizes, self._batch_samples))]
             self._last_requests = len(batch)
             started_s = self._clock.monotonic_s()
+            self._under_way = (started_s, sum(len(request.inputs) for request in batch))
             try:
                 outputs, model_s = await self._loaded.part.run(_together(batch))
             except Exception as error:
+                self._busy_since_s = None
                 # To whoever asked: one of them sent what the model can't compute, and each hears of it.
                 for request in batch:
                     if not request.answer.done():
                         request.answer.set_exception(error)
                 continue
+            finally:
+                self._under_way = (0.0, 0)
             self._deliver(batch, outputs, started_s, model_s)
 
     def _fits_the_first(self, request: _Request) -> bool:
@@ -107,11 +130,19 @@ class BatchQueue:
     def _deliver(self, batch: list[_Request], outputs: Array, started_s: float, model_s: float) -> None:
         samples, row = sum(len(request.inputs) for request in batch), 0
         self._loaded.note(model_s, samples)
+        self._note_pace(model_s, samples)
         for request in batch:
             part, row = outputs[row : row + len(request.inputs)], row + len(request.inputs)
             if not request.answer.done():
                 queue_s = started_s - request.arrived_s
                 request.answer.set_result(Answer(part, queue_s, model_s, samples))
+
+    def _note_pace(self, model_s: float, samples: int) -> None:
+        now_s = self._clock.monotonic_s()
+        taken_s = model_s if self._busy_since_s is None else max(model_s, now_s - self._busy_since_s)
+        past_s = self._pace_s or taken_s / samples
+        self._pace_s = past_s + 0.2 * (taken_s / samples - past_s)
+        self._busy_since_s = now_s if self._waiting else None
 
 
 def _together(batch: list[_Request]) -> Array:

@@ -19,13 +19,14 @@ def admit(
     limit_samples: int,
     seconds_per_sample: float,
     remaining_s: float | None,
+    under_way_s: float = 0.0,
 ) -> Admission:
     """Takes what can be answered in time.
 
-    `queued_samples` wait already; `remaining_s` is what the caller's deadline leaves (None: no deadline);
-    `seconds_per_sample` is measured, 0 when it isn't yet.
+    `queued_samples` wait already, and what is being computed takes `under_way_s` more. `remaining_s` is what
+    the caller's deadline leaves (None: no deadline), `seconds_per_sample` is measured, 0 when it isn't yet.
     """
-    wait_s = queued_samples * seconds_per_sample
+    wait_s = under_way_s + queued_samples * seconds_per_sample
     if queued_samples and queued_samples + samples > limit_samples:
         over = queued_samples + samples - limit_samples
         after_s = max(0.01, min(over, queued_samples) * seconds_per_sample)
@@ -33,7 +34,7 @@ def admit(
             False, after_s, f"{queued_samples:,} samples wait and the limit is {limit_samples:,}"
         )
     needed_s = wait_s + samples * seconds_per_sample
-    if remaining_s is not None and queued_samples and needed_s > remaining_s:
+    if remaining_s is not None and wait_s > 0 and needed_s > remaining_s:
         reason = f"it would take {needed_s:.3f} s, and the deadline leaves {max(0.0, remaining_s):.3f} s"
         return Admission(False, max(0.01, needed_s - max(0.0, remaining_s)), reason)
     return Admission(True, 0.0, f"{queued_samples:,} samples wait, {wait_s:.3f} s of work")

@@ -171,9 +171,9 @@ class InferenceServicer(InferenceServiceServicer):
                 memory_bytes=part.memory_bytes,
                 seconds_per_sample=loaded.seconds_per_sample,
             )
-            queued = self._queue(loaded).samples
-            answer.queued_samples += queued
-            answer.queue_s += queued * loaded.seconds_per_sample
+            queue = self._queue(loaded)
+            answer.queued_samples += queue.samples
+            answer.queue_s += queue.under_way_s + queue.samples * queue.seconds_per_sample
         return answer
 
     async def _open(self, request: OpenStage) -> StageSession:
@@ -247,8 +247,9 @@ class InferenceServicer(InferenceServiceServicer):
         return self._queues[loaded]
 
     def _admit(self, loaded: LoadedPart, samples: int, remaining_s: float | None) -> None:
-        queued = self._queue(loaded).samples
-        decision = admit(queued, samples, self._config.queue_samples, loaded.seconds_per_sample, remaining_s)
+        queue, limit = self._queue(loaded), self._config.queue_samples
+        pace_s, under_way_s = queue.seconds_per_sample, queue.under_way_s
+        decision = admit(queue.samples, samples, limit, pace_s, remaining_s, under_way_s)
         if not decision.admitted:
             raise ResourceExhaustedError(
                 f"This node is busy: {decision.reason}. Come again in {decision.retry_after_s:.3f} s, or ask "
