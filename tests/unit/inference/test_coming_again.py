@@ -89,6 +89,13 @@ def _run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
         asyncio.set_event_loop(None)
 
 
+async def _later(seconds: float) -> None:
+    """Returns when so much virtual time is over."""
+    over = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_later(seconds, over.set_result, None)
+    await over
+
+
 class _BusyNode:
     """The only replica, with the server's own rule of whom to take; and who is told of its answers."""
 
@@ -107,7 +114,7 @@ class _BusyNode:
     async def infer(self, *asked: object) -> InferResponse:
         self.asked += 1
         if 0 < self._silent_from <= self.asked:
-            await asyncio.sleep(float(str(asked[-1])))
+            await _later(float(str(asked[-1])))
             raise DeadlineError("It did not answer in time.")
         decision = admit(self._queued if self._limit else 1, 1, self._limit, SAMPLE_S, None)
         if not decision.admitted:
@@ -115,9 +122,7 @@ class _BusyNode:
             raise ResourceExhaustedError("This node is busy.", metadata=hint)
         self._queued += 1
         async with self._turn:
-            computed = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().call_later(SAMPLE_S, computed.set_result, None)
-            await computed
+            await _later(SAMPLE_S)
         self._queued -= 1
         return InferResponse(outputs=message_of(INPUTS))
 
