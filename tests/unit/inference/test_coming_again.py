@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peerloom.errors import DeadlineError, ResourceExhaustedError
+from peerloom.errors import CancelledError, DeadlineError, ResourceExhaustedError
 from peerloom.inference.client.coming_again import pause_s
 from peerloom.inference.client.remote import RemoteRoute
 from peerloom.inference.server.batching import admit
@@ -79,6 +79,18 @@ def test_whose_time_is_over_after_a_refusal_hears_when_to_come_again() -> None:
     assert node.asked == 2
 
 
+def test_a_connection_that_another_call_has_closed_costs_no_answer() -> None:
+    node = _ClosedOnce()
+
+    async def one_caller() -> Any:
+        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        return await route.infer("d", INPUTS, LIMIT_S, hedge=False)
+
+    loop = VirtualLoop()
+    assert _run(loop, one_caller()).outputs.tolist() == INPUTS.tolist()
+    assert node.asked == 2
+
+
 def _run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
     asyncio.set_event_loop(loop)
     try:
@@ -134,3 +146,16 @@ class _BusyNode:
 
     async def drop(self, _: object) -> None:
         """Its connection isn't used again."""
+
+
+class _ClosedOnce(_BusyNode):
+    """A call's connection is closed by another's failure, the first time."""
+
+    async def infer(self, *asked: object) -> InferResponse:
+        if not self.asked:
+            self.asked += 1
+            raise CancelledError("inference server at node-1: CANCELLED")
+        return await super().infer(*asked)
+
+    def unfinished(self, *_: object) -> None:
+        raise AssertionError("the node has done nothing wrong")

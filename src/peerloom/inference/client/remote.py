@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from peerloom.errors import (
+    CancelledError,
     DataLossError,
     DeadlineError,
     PeerloomError,
@@ -73,6 +74,10 @@ class RemoteRoute:
         try:
             answer = await replica.infer(digest, sent, len(inputs), timeout_s)
             outputs = _checked(answer, len(inputs), replica.node.name)
+        except CancelledError as error:
+            # Nobody here cancels by gRPC: another call to the node failed, and closed the connection of both.
+            message = f"The connection to {replica.node.name} was closed during the call."
+            raise UnavailableError(message, reason="CONNECTION_CLOSED") from error
         except ResourceExhaustedError:
             raise  # it said so in time: a busy node isn't a bad one
         except (UnavailableError, DeadlineError, DataLossError) as error:
