@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 LIMIT_S = 60.0
+NO_BUBBLEWRAP = os.geteuid() == 0 and not shutil.which("bwrap")
 ON_GPU = {"PEERLOOM_NODE_ACCELERATOR": "cuda"}
 METHODS = {
     "bsp-ps": "gloo",
@@ -89,10 +90,7 @@ def test_parts_on_gpus_outlive_the_death_of_one(
     trained(job)
 
 
-@pytest.mark.skipif(
-    os.geteuid() == 0 and not shutil.which("bwrap"),
-    reason="root's scripts have no GPU in a sandbox without bubblewrap (decision 93)",
-)
+@pytest.mark.skipif(NO_BUBBLEWRAP, reason="root's scripts have no GPU without bubblewrap (decision 93)")
 def test_a_script_finds_its_card_and_nccl(start_system: StartSystem, tmp_path: Path) -> None:
     _, client = start_system(1, 1, PEERLOOM_NODE_ALLOW_CODE="true", **ON_GPU)
     script = tmp_path / "sums.py"

@@ -41,7 +41,7 @@ def test_a_thousand_callers_of_one_busy_node_are_all_answered_and_ask_few_times_
     node = _BusyNode()
 
     async def all_callers() -> list[Any]:
-        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        route = _route(node, loop)
         return await asyncio.gather(*(route.infer("d", INPUTS, LIMIT_S, hedge=False) for _ in range(CALLERS)))
 
     loop = VirtualLoop()
@@ -54,7 +54,7 @@ def test_who_can_not_be_answered_in_time_hears_that_the_node_is_busy() -> None:
     node = _BusyNode(never=True)
 
     async def one_caller() -> None:
-        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        route = _route(node, loop)
         with pytest.raises(ResourceExhaustedError, match="busy"):
             await route.infer("d", INPUTS, LIMIT_S, hedge=False)
 
@@ -68,7 +68,7 @@ def test_whose_time_is_over_after_a_refusal_hears_when_to_come_again() -> None:
     node = _BusyNode(silent_from=2)
 
     async def one_caller() -> None:
-        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        route = _route(node, loop)
         with pytest.raises(ResourceExhaustedError) as caught:
             await route.infer("d", INPUTS, LIMIT_S, hedge=False)
         assert float(caught.value.metadata["retry_after_s"]) == SAMPLE_S
@@ -83,7 +83,7 @@ def test_a_connection_that_another_call_has_closed_costs_no_answer() -> None:
     node = _ClosedOnce()
 
     async def one_caller() -> Any:
-        route = RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # plays both
+        route = _route(node, loop)
         return await route.infer("d", INPUTS, LIMIT_S, hedge=False)
 
     loop = VirtualLoop()
@@ -99,6 +99,10 @@ def _run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
         loop.is_over = True
         loop.close()
         asyncio.set_event_loop(None)
+
+
+def _route(node: "_BusyNode", loop: VirtualLoop) -> RemoteRoute:
+    return RemoteRoute(node, node, VirtualClock(loop))  # type: ignore[arg-type]  # it plays replicas and evidence
 
 
 async def _later(seconds: float) -> None:

@@ -31,10 +31,16 @@ class _Part:
         return inputs, MODEL_S
 
 
+def _part_and_queue(clock: ManualClock) -> tuple[_Part, BatchQueue]:
+    part = _Part(clock)
+    loaded = LoadedPart(part)  # type: ignore[arg-type]  # of a served part the queue only calls `run`
+    part.queue = BatchQueue(loaded, 1, 0.0, clock)
+    return part, part.queue
+
+
 async def test_among_others_who_wait_a_sample_takes_what_lies_between_two_answers() -> None:
     clock = ManualClock()
-    part = _Part(clock)
-    queue = part.queue = BatchQueue(LoadedPart(part), 1, 0.0, clock)  # type: ignore[arg-type]  # plays one
+    part, queue = _part_and_queue(clock)
     assert queue.seconds_per_sample == 0
     asks = [asyncio.create_task(queue.infer(np.ones((1, 1)))) for _ in range(3)]
     await asyncio.wait_for(asyncio.gather(*asks), LIMIT_S)
@@ -48,8 +54,7 @@ async def test_among_others_who_wait_a_sample_takes_what_lies_between_two_answer
 
 async def test_a_pause_after_others_have_left_is_no_part_of_it() -> None:
     clock = ManualClock()
-    part = _Part(clock)
-    queue = part.queue = BatchQueue(LoadedPart(part), 1, 0.0, clock)  # type: ignore[arg-type]  # plays one
+    part, queue = _part_and_queue(clock)
     asks = [asyncio.create_task(queue.infer(np.ones((1, 1)))) for _ in range(2)]
     part.leaves = asks[1]
     await asyncio.wait(asks, timeout=LIMIT_S)

@@ -101,9 +101,10 @@ class RemoteRoute:
                 return await self._hedged(replica, digest, inputs, deadline_s, hedge, list(said))
             except (UnavailableError, DeadlineError, DataLossError) as error:
                 said[replica.node.name] = error
-                if busy is not None and self._clock.monotonic_s() >= deadline_s:
+                is_over = self._clock.monotonic_s() >= deadline_s
+                if is_over and busy is not None:
                     raise busy from error  # which says when to come again, and a time that is over doesn't
-                if len(said) == ATTEMPTS or self._clock.monotonic_s() >= deadline_s:
+                if is_over or len(said) == ATTEMPTS:
                     raise
             except ResourceExhaustedError as error:
                 busy = error

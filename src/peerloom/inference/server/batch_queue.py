@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from peerloom.inference.server.batching import take_batch
+from peerloom.inference.server.batching import moving_mean, take_batch
 from peerloom.inference.server.computing import Array
 from peerloom.kit.clock import Clock
 
@@ -140,8 +140,7 @@ class BatchQueue:
     def _note_pace(self, model_s: float, samples: int) -> None:
         now_s = self._clock.monotonic_s()
         taken_s = model_s if self._busy_since_s is None else max(model_s, now_s - self._busy_since_s)
-        past_s = self._pace_s or taken_s / samples
-        self._pace_s = past_s + 0.2 * (taken_s / samples - past_s)
+        self._pace_s = moving_mean(self._pace_s, taken_s / samples)
         self._busy_since_s = now_s if self._waiting else None
 
 

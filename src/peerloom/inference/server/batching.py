@@ -40,6 +40,11 @@ def admit(
     return Admission(True, 0.0, f"{queued_samples:,} samples wait, {wait_s:.3f} s of work")
 
 
+def moving_mean(past: float, measured: float) -> float:
+    """The mean after one more measurement, which counts a fifth; `past` is 0 before the first."""
+    return past + 0.2 * (measured - past) if past else measured
+
+
 def take_batch(waiting: Sequence[int], limit_samples: int) -> int:
     """How many of the waiting requests (their samples, oldest first) are computed together, at least one."""
     taken, samples = 0, 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerloom.errors import InvalidArgumentError, ResourceExhaustedError
-from peerloom.inference.server.batching import to_drop
+from peerloom.inference.server.batching import moving_mean, to_drop
 from peerloom.inference.server.computing import Computing, ServedModel, ServedPart
 from peerloom.kit.clock import Clock
 from peerloom.kit.logs import get_logger
@@ -28,9 +28,7 @@ class LoadedPart:
 
     def note(self, seconds: float, samples: int) -> None:
         """Adds what a batch took."""
-        measured = seconds / samples
-        past = self.seconds_per_sample or measured
-        self.seconds_per_sample = past + 0.2 * (measured - past)
+        self.seconds_per_sample = moving_mean(self.seconds_per_sample, seconds / samples)
 
 
 class ModelCache:
