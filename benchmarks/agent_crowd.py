@@ -2,7 +2,8 @@
 
 Each is what an agent is towards the registry (its registration, stream of heartbeats, backoff, advertised
 artifacts) with no worker and no server. PORT is the registry's, on this machine: each agent dials another
-address of loopback, and so has a connection of its own. A line on standard input is a command, which one line
+address of loopback, and so has a connection of its own. Real agents have other machines than their registry's:
+here they give way to it. A line on standard input is a command, which one line
 of JSON on standard output answers:
 
     join                    begins all agents
@@ -13,6 +14,7 @@ of JSON on standard output answers:
 
 import asyncio
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -24,6 +26,7 @@ from peerloom.kit.logs import configure_logs
 from peerloom.kit.server_limits import raise_descriptor_limit
 
 _LOOK_S = 0.1
+_GIVE_WAY = 10  # more of niceness
 
 
 class _Crowd:
@@ -86,6 +89,7 @@ async def main() -> None:
 
 if __name__ == "__main__":
     raise_descriptor_limit()
+    os.nice(_GIVE_WAY)
     configure_logs("crowd", "error")
     with suppress(KeyboardInterrupt):
         asyncio.run(main())

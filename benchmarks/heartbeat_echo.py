@@ -11,12 +11,16 @@ from typing import Any
 
 from grpc import aio
 
+from peerloom.kit.server_limits import server_options
 from peerloom.v1 import registry_pb2 as pb
 from peerloom.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 
 
 class EchoServicer(RegistryServiceServicer):
-    """Registers nobody, answers each beat the same, and asks for one in so many seconds."""
+    """Registers nobody, knows all artifacts that a node tells of, and asks for a beat in so many seconds.
+
+    What it doesn't know agents would tell again with each beat.
+    """
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
@@ -33,11 +37,21 @@ class EchoServicer(RegistryServiceServicer):
         self, request_iterator: AsyncIterator[pb.HeartbeatRequest], context: Any
     ) -> AsyncIterator[pb.HeartbeatResponse]:
         async for beat in request_iterator:
-            yield pb.HeartbeatResponse(state=pb.NODE_STATE_ALIVE, incarnation=beat.incarnation)
+            yield pb.HeartbeatResponse(
+                state=pb.NODE_STATE_ALIVE,
+                incarnation=beat.incarnation,
+                artifact_version=beat.artifact_version,
+            )
+
+    async def AdvertiseArtifacts(  # noqa: N802  # the schema's
+        self, request: pb.AdvertiseArtifactsRequest, context: Any
+    ) -> pb.AdvertiseArtifactsResponse:
+        return pb.AdvertiseArtifactsResponse(count=len(request.added))
 
 
 async def main() -> None:
-    server, stopping = aio.server(), asyncio.Event()
+    # Without the limits gRPC ends calls that wait, once thousands do: it would answer nobody in a storm.
+    server, stopping = aio.server(options=server_options()), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     interval_s = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
     servicer = EchoServicer(interval_s)  # type: ignore[abstract]  # in the stubs only; nobody calls the rest

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
@@ -190,6 +190,20 @@ async def test_connections_beyond_the_limit_are_closed_and_those_there_live_on(
         assert await reader.read() == b"", "the server says nothing and closes"
         writer.close()
         await peer.call(peer.stub.GetNode, GetNodeRequest(node="a"))
+
+
+async def test_thousands_of_calls_at_once_are_all_answered() -> None:
+    """gRPC would end all but the first few thousand that wait, without a word of why."""
+    async with serving() as (_, address, _), AsyncExitStack() as opened:
+        channels = [open_channel(address, retries=False) for _ in range(5)]
+        stubs = [
+            registry_pb2_grpc.RegistryServiceStub(await opened.enter_async_context(one)) for one in channels
+        ]
+        calls = [
+            stub.GetNode(GetNodeRequest(node="a"), timeout=LIMIT_S) for stub in stubs for _ in range(900)
+        ]
+        answers = await asyncio.gather(*calls)
+    assert [answer.node.node_id for answer in answers] == ["a"] * 4_500
 
 
 @asynccontextmanager
