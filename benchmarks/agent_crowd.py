@@ -2,9 +2,8 @@
 
 Each is what an agent is towards the registry (its registration, stream of heartbeats, backoff, advertised
 artifacts) with no worker and no server. PORT is the registry's, on this machine: each agent dials another
-address of loopback, and so has a connection of its own. Real agents have other machines than their registry's:
-here they give way to it. A line on standard input is a command, which one line
-of JSON on standard output answers:
+address of loopback, and so has a connection of its own. Real agents aren't on their registry's machine: here
+they give way to it. A line on standard input is a command, which one line of JSON on standard output answers:
 
     join                    begins all agents
     heard SINCE LIMIT_S     once each has an answer to a beat sent after SINCE (monotonic seconds of this

@@ -47,8 +47,8 @@ def server_options() -> list[tuple[str, int]]:
     return [
         ("grpc.max_allowed_incoming_connections", connection_limit()),
         ("grpc.max_concurrent_streams", STREAMS_OF_ONE_CONNECTION),
-        # Of calls that wait to be begun gRPC itself ends some from 1,000 on and all beyond 3,000, by CANCELLED:
-        # ten thousand agents that come at once would be sent away again and again, and never told why.
+        # Of calls that wait to be begun gRPC ends some from 1,000 on and all beyond 3,000, with CANCELLED: of
+        # ten thousand agents that come at once most would be sent away again and again, and never told why.
         ("grpc.server.max_pending_requests", calls_at_once()),
         ("grpc.server.max_pending_requests_hard_limit", calls_at_once()),
         ("grpc.max_connection_idle_ms", _IDLE_S * 1000),
