@@ -30,3 +30,15 @@ def new_postgresql() -> Iterator[str]:
     finally:
         with server.connect() as connection:
             connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def by_socket(url: str) -> str:
+    """The same database by its server's Unix socket: that is reached from every network namespace."""
+    server = sa.create_engine(url, poolclass=sa.NullPool)
+    with server.connect() as connection:
+        folders: str = connection.exec_driver_sql("SHOW unix_socket_directories").scalar_one()
+        port: str = connection.exec_driver_sql("SHOW port").scalar_one()
+    of = sa.make_url(url)
+    there = {"host": folders.split(",")[0].strip(), "port": port}
+    socket = sa.URL.create(of.drivername, of.username, of.password, database=of.database, query=there)
+    return socket.render_as_string(hide_password=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from peerloom.embedded import Embedded
 from peerloom.errors import PeerloomError
-from peerloom.testbed import Action, Testbed, parse_plan
+from peerloom.testbed import Action, Plan, Testbed, parse_plan
 from peerloom.testbed.needs import check_needs
 
 SLOTS = (3, 2, 2, 1, 1)
@@ -56,6 +56,12 @@ class Place(ABC):
 
 def open_place(folder: Path, slots: Sequence[int] = SLOTS) -> Place:
     """Namespaces where this machine lets us, else loopback; says why. A node for each entry of `slots`."""
+    plan = namespaces_plan(slots)
+    return Loopback(folder, slots) if plan is None else Namespaces(Testbed(plan, folder))
+
+
+def namespaces_plan(slots: Sequence[int]) -> Plan | None:
+    """A network with hosts node-1, node-2 …, one an entry; None, and says why, where the machine has none."""
     hosts = (f"  - {{name: node-{at}, node: {at}, slots: {count}}}" for at, count in enumerate(slots, 1))
     network = NETWORK.replace("NODES", str(len(slots) + 1))
     plan = parse_plan("chaos", network + "\n".join(hosts) + "\n")
@@ -63,8 +69,8 @@ def open_place(folder: Path, slots: Sequence[int] = SLOTS) -> Place:
         check_needs(plan)
     except PeerloomError as error:
         print(f"nodes aren't cut off in this run: {error.message}", file=sys.stderr)
-        return Loopback(folder, slots)
-    return Namespaces(Testbed(plan, folder))
+        return None
+    return plan
 
 
 class Loopback(Place):
@@ -97,7 +103,7 @@ class Namespaces(Place):
 
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return self._testbed.popen(_python(arguments), **given)  # type: ignore[return-value]  # text is given
+        return self._testbed.popen(python(arguments), **given)  # type: ignore[return-value]  # text is given
 
     def cut(self, node: str) -> None:
         self._testbed.apply(Action("leave", (node,)))
@@ -116,9 +122,10 @@ class Namespaces(Place):
 def on_loopback(arguments: Sequence[str], registry: str) -> "subprocess.Popen[str]":
     """Starts a Python module that finds the registry there, with pipes for what it reads and writes."""
     environment = {**os.environ, "PEERLOOM_ADDRESS": registry}
-    command, pipe = _python(arguments), subprocess.PIPE
+    command, pipe = python(arguments), subprocess.PIPE
     return subprocess.Popen(command, env=environment, text=True, stdin=pipe, stdout=pipe)
 
 
-def _python(arguments: Sequence[str]) -> list[str]:
+def python(arguments: Sequence[str]) -> list[str]:
+    """The command that runs a module with these arguments."""
     return [sys.executable, "-m", *arguments]

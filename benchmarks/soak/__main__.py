@@ -1,7 +1,7 @@
 """`make soak`: SOAK_MINUTES says how long (default: 480), SOAK_SEED chooses the faults.
 
-With a PostgreSQL in PEERLOOM_TEST_DATABASE the coordinators have standbys, on loopback; else, as root, the
-nodes are network namespaces. SOAK_KEEP=1 keeps the result, which replaces another with a reason in WHY.
+With a PostgreSQL in PEERLOOM_TEST_DATABASE the coordinators have standbys; as root each node is a network
+namespace, and is cut off, too. SOAK_KEEP=1 keeps the result, which replaces another with a reason in WHY.
 """
 
 import os
@@ -19,7 +19,7 @@ from benchmarks.chaos.faults import Striker, draw
 from benchmarks.chaos.jobs import Jobs
 from benchmarks.chaos.left_behind import tracebacks
 from benchmarks.chaos.places import Place, open_place
-from benchmarks.chaos.replicas import Replicas
+from benchmarks.chaos.replicas import open_replicas
 from benchmarks.chaos.system import Parts
 from benchmarks.keeping import check_may_keep, keep
 from benchmarks.measure import MISSED, print_measurements
@@ -66,7 +66,7 @@ def main() -> int:
 @contextmanager
 def _place(folder: Path) -> Iterator[Place]:
     if is_given():
-        with new_postgresql() as url, Replicas(folder, SLOTS, url) as replicas:
+        with new_postgresql() as url, open_replicas(folder, SLOTS, url) as replicas:
             yield replicas
     else:
         with open_place(folder, SLOTS) as place:

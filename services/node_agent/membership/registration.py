@@ -20,8 +20,8 @@ from peerloom.services.node_agent.membership.node_status import NodeStatus
 from peerloom.v1.registry_pb2 import DeregisterRequest, NodeSpec, RegisterRequest
 
 _log = get_logger()
-# Ten thousand that come at once take a registry a minute. Who asks again meanwhile makes it longer for all, and
-# a dead registry shows sooner by gRPC's pings.
+# Ten thousand that come at once take a registry a minute, and longer if any ask again meanwhile. A registry
+# that is dead shows sooner, by gRPC's pings.
 _CALL_S = 20.0
 _REACHED_S, _GOODBYE_S, _PAUSE_S = 2.0, 6.0, 0.2
 # Trying again can't help against these.
