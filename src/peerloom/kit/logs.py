@@ -5,6 +5,7 @@ import sys
 
 import structlog
 
+from peerloom.errors import UnavailableError
 from peerloom.kit import tracing
 from peerloom.kit.printable import escaped
 
@@ -20,6 +21,7 @@ def configure_logs(service: str, level: str = "info") -> None:
             _name_trace,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _place_own_faults,
             structlog.processors.format_exc_info,
             _escape,
             renderer,
@@ -36,6 +38,15 @@ def _name_trace(
     """Whoever looks at a trace finds what was logged in it."""
     if trace_id := tracing.trace_id():
         event["trace_id"] = trace_id
+    return event
+
+
+def _place_own_faults(
+    _logger: object, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """What isn't there just now, as a lease that another took, is no fault of a line of ours: words tell it."""
+    if isinstance(event.get("exc_info"), UnavailableError):
+        del event["exc_info"]
     return event
 
 
