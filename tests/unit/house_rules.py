@@ -116,6 +116,7 @@ DECISIONS = (
     "src/peerloom/kit/codec_choices.py",
     "src/peerloom/kit/codec_sizes.py",
     "src/peerloom/kit/federated_rounds.py",
+    "src/peerloom/kit/handing_out.py",
     "src/peerloom/kit/ownership.py",
     "src/peerloom/kit/plan_model/",
     "src/peerloom/kit/parallel_plan.py",
@@ -138,7 +139,6 @@ DECISIONS = (
     "src/peerloom/worker/plan/balancing.py",
     "src/peerloom/worker/plan/shadow_limits.py",
     "src/peerloom/worker/script/environment.py",
-    "src/peerloom/worker/stale/handing_out.py",
 )
 # What they must not reach for: no clock, chance, disk, network, database or event loop inside.
 IMPURE = (

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from statistics import harmonic_mean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -103,9 +104,9 @@ def setting_options(command: Command) -> Command:
             ),
             click.option(
                 "--compute",
-                type=Quantity("time", seconds_of),
-                metavar="TIME",
-                help="A step without synchronising, e.g. 1.05s.",
+                type=Quantities("time", seconds_of),
+                metavar="TIME,...",
+                help="A worker's step without synchronising, by an equal share of the batch, e.g. 1.05s.",
             ),
             click.option(
                 "--layers", default=16, show_default=True, help="Equal ones, which the model is made of."
@@ -133,8 +134,12 @@ def setting_of(chosen: dict[str, Any]) -> "SyncSetting | None":
     rates, delays = for_each("--rate", chosen["rate"], workers), for_each("--delay", chosen["delay"], workers)
     ups = for_each("--up-rate", chosen["up_rate"], workers) if chosen["up_rate"] else rates
     links = [AccessLink(up, down) for up, down in zip(ups, rates, strict=True)]
-    layers = even_layers(int(chosen["parameters"]), chosen["compute"], chosen["layers"])
-    return SyncSetting(SyncNetwork.of_access(links, delays), layers)
+    computes_s = for_each("--compute", chosen["compute"], workers)
+    # Shares are fitted to speeds, so that all take the same time: the harmonic mean.
+    compute_s = harmonic_mean(computes_s)
+    layers = even_layers(int(chosen["parameters"]), compute_s, chosen["layers"])
+    speeds = tuple(compute_s / one_s for one_s in computes_s)
+    return SyncSetting(SyncNetwork.of_access(links, delays), layers, speeds=speeds)
 
 
 def for_each(flag: str, values: tuple[One, ...], count: int) -> tuple[One, ...]:

@@ -44,7 +44,7 @@ def _name_trace(
 def _place_own_faults(
     _logger: object, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """What isn't there just now, as a lease that another took, is no fault of a line of ours: words tell it."""
+    """What isn't there just now, as a lease that another took, is no fault of ours: words tell it."""
     if isinstance(event.get("exc_info"), UnavailableError):
         del event["exc_info"]
     return event

@@ -46,11 +46,15 @@ class StaleSteps:
         As many as there are workers, or up to twice as many; with a backup as many as are needed. Where none
         of these leaves equal parts, fewer.
         """
-        # Of ten, 0.9 are nine; its product with ten may be a little more.
-        needed = max(1, math.ceil(self.backup * workers - 1e-9)) if self.backup else workers
+        needed = self.needed(workers)
         more = range(needed, needed + 1 if self.backup else 2 * needed + 1)
         fitting: list[int] = [parts for parts in (*more, *range(needed, 0, -1)) if batch % parts == 0]
         return fitting[0]
+
+    def needed(self, workers: int) -> int:
+        """Of how many workers a step needs a part."""
+        # Of ten, 0.9 are nine; its product with ten may be a little more.
+        return max(1, math.ceil(self.backup * workers - 1e-9)) if self.backup else workers
 
     def allows(self, age: int) -> bool:
         """Whether a gradient counts that is so many steps old."""

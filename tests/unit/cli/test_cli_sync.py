@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import pytest
 from cli_samples import JOB_ID, ClientDouble, HandleDouble, InvocationDouble
 from click.testing import CliRunner, Result
 
@@ -141,6 +142,30 @@ def test_unequal_links_are_given_one_for_each_worker() -> None:
     flags = ("--workers", "2", "--rate", "8Mbps,4Mbps", "--parameters", "1M", "--compute", "1s", "-o", "json")
     found = json.loads(run("sync", "explain", "bsp-a2a", *flags, "--layers", "1").stdout)
     assert abs(found["prediction"]["step_s"] - 9) < 1e-9
+
+
+def test_a_slow_worker_is_a_time_of_its_own_and_older_gradients_are_predicted() -> None:
+    """Shares by speed: 4 / (3 / 0.5 s + 1 / 5 s). By equal parts the slow one has 5 s for two steps."""
+    flags = (
+        "--workers",
+        "4",
+        "--rate",
+        "1000Gbps",
+        "--parameters",
+        "1k",
+        "--compute",
+        "0.5s,0.5s,0.5s,5s",
+    )
+
+    def step_s(method: str) -> float:
+        prediction = json.loads(run("sync", "explain", method, *flags, "-o", "json").stdout)["prediction"]
+        return float(prediction["step_s"])
+
+    assert step_s("bsp-a2a") == pytest.approx(4 / 6.2, rel=0.01)
+    assert step_s("ssp:2") == pytest.approx(2.5, rel=0.01)
+    refused = run("sync", "explain", "ssp:2", *flags[:-1], "1s,2s")
+    assert refused.exit_code != 0
+    assert "1, or 4" in refused.output
 
 
 def test_all_methods_are_ranked_by_their_predicted_step() -> None:

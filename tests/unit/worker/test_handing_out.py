@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from linearizability import Call, History, is_linearizable, record
 
-from peerloom.kit.stale_steps import StaleSteps
-from peerloom.worker.stale.handing_out import (
+from peerloom.kit.handing_out import (
     NOT_BEGUN,
     BatchPart,
     HandOut,
@@ -24,6 +23,7 @@ from peerloom.worker.stale.handing_out import (
     why,
     without_late,
 )
+from peerloom.kit.stale_steps import StaleSteps
 
 LIMIT_S = 60
 SSP, ASP, BACKUP = StaleSteps(1), StaleSteps(None), StaleSteps(0, backup=0.6)

@@ -17,8 +17,8 @@ from peerloom.kit.printable import Column
 from peerloom.kit.sync_explained import explained, method_to_explain
 from peerloom.kit.sync_grammar import CHOICES
 from peerloom.kit.sync_method import PRESETS, SyncMethod
-from peerloom.kit.sync_model.prediction import StepPrediction, predict
-from peerloom.kit.sync_model.scheme import scheme_of
+from peerloom.kit.sync_model.prediction import StepPrediction
+from peerloom.kit.sync_model.stale_prediction import predicted
 from peerloom.kit.sync_model.sync_choice import RELAXED, choose_sync
 
 _HERE = "peerloom.cli.commands.sync"
@@ -133,14 +133,11 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
     if setting is not None and parsed.federated is not None:
         what = "a method whose rounds have as many batches on all: a federated client's data decide how many"
         raise InvalidArgumentError.of_field("METHOD", method, what)
-    if setting is not None and parsed.stale is not None:
-        what = "a method whose steps wait for all: with a staleness or a backup who is slow decides less"
-        raise InvalidArgumentError.of_field("METHOD", method, what)
     found = explained(parsed)
-    prediction = predict(scheme_of(parsed), setting) if setting else None
+    prediction = predicted(parsed, setting) if setting else None
     if invocation.output != "table":
-        predicted = {} if prediction is None else {"prediction": prediction}
-        print_document({**to_plain(found), **predicted}, invocation.output)
+        added = {} if prediction is None else {"prediction": prediction}
+        print_document({**to_plain(found), **added}, invocation.output)
         return
     size = f"{found.bytes_per_parameter:.3g} for {VALUE_BYTES}: {found.bytes_ratio:.3g} of codec=none"
     if parsed.low_rank:

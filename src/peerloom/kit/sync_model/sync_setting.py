@@ -40,7 +40,8 @@ class SyncSetting:
 
     `by_topology` has the network as probes of a topology's own collective found it, where that is known: a
     library's exchange may use a link worse than its ring does. `contention` is the part of its speed that
-    computing loses while links are busy, from 0 on and below 1. Raises InvalidArgumentError.
+    computing loses while links are busy, from 0 on and below 1. Where ranks differ `speeds` has them, whose
+    mean is 1: the layers' times are of shares that fit them. Raises InvalidArgumentError.
     """
 
     network: SyncNetwork
@@ -48,12 +49,16 @@ class SyncSetting:
     codec_speeds: Mapping[str, CodecSpeed] = field(default_factory=lambda: USUAL_CODEC_SPEEDS)
     by_topology: Mapping[str, SyncNetwork] = field(default_factory=dict)
     contention: float = 0.0
+    speeds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.contention < 1:
             raise InvalidArgumentError.of_field("contention", self.contention, "from 0 on and below 1")
         if not self.layers:
             raise InvalidArgumentError.of_field("layers", 0, "at least 1")
+        if self.speeds and len(self.speeds) != self.network.ranks:
+            limit = f"one for each of {self.network.ranks} ranks"
+            raise InvalidArgumentError.of_field("speeds", len(self.speeds), limit)
         for topology, network in self.by_topology.items():
             if network.ranks != self.network.ranks:
                 limit = f"the {self.network.ranks} of the network"
@@ -63,6 +68,10 @@ class SyncSetting:
     def compute_s(self) -> float:
         """A step of one rank by itself."""
         return fsum(layer.forward_s + layer.backward_s for layer in self.layers)
+
+    def share_s(self, rank: int) -> float:
+        """What a rank takes for an equal share of the batch."""
+        return self.compute_s / self.speeds[rank] if self.speeds else self.compute_s
 
     def network_of(self, topology: str) -> SyncNetwork:
         """The network as this topology meets it."""

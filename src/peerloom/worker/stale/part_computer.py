@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from peerloom.kit.handing_out import NOT_BEGUN, BatchPart, Row
 from peerloom.worker.batches import call_model
-from peerloom.worker.stale.handing_out import NOT_BEGUN, BatchPart, Row
 from peerloom.worker.step_share import StepShare
 from peerloom.worker.sync.local_steps import trained
 

@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from peerloom.kit.sample_ranges import Range, joined, size
-from peerloom.v1.trainer_pb2 import SampleRange, StalePush, StaleStep
-from peerloom.worker.federated.versions import ACCEPTED, MERGED, REFUSED
-from peerloom.worker.group.process_group import Group, all_gather_rows
-from peerloom.worker.group.waits import GenerationBrokenError
-from peerloom.worker.stale.handing_out import (
+from peerloom.kit.handing_out import (
     MOST_HELD,
     NOT_BEGUN,
     BatchPart,
@@ -28,6 +23,11 @@ from peerloom.worker.stale.handing_out import (
     why,
     without_late,
 )
+from peerloom.kit.sample_ranges import Range, joined, size
+from peerloom.v1.trainer_pb2 import SampleRange, StalePush, StaleStep
+from peerloom.worker.federated.versions import ACCEPTED, MERGED, REFUSED
+from peerloom.worker.group.process_group import Group, all_gather_rows
+from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.sync import Synchroniser
 from peerloom.worker.sync.local_steps import send_changes, trained

@@ -7,11 +7,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.handing_out import HandOut, Row
 from peerloom.kit.sample_ranges import Range, cut_out, others, size
 from peerloom.kit.stale_steps import StaleSteps
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.group.process_group import Group
-from peerloom.worker.stale.handing_out import HandOut, Row
 from peerloom.worker.stale.part_computer import PartComputer
 from peerloom.worker.sync.local_steps import ChangedModel
 from peerloom.worker.task import Task
