@@ -33,6 +33,7 @@ from tests.simulation.surroundings import silence, surroundings
 
 PRESET, SEED, MACHINES = "wan", 7, 10
 DOWN_S = 2.0
+CALLBACKS = 1000  # of a node at most, in the instant in which all come
 _PAGE, _LOOK_S = 1000, 0.5
 _WATCH_LIMIT_S = 60.0
 
@@ -137,6 +138,7 @@ def _seen_in(folder: Path, nodes: int) -> Seen:
     world = MemoryWorld.create(SEED, folder, History(tells_messages=False))
     with surroundings(world):
         world.observed = Observed(world)
+        world.loop.instant_limit = max(world.loop.instant_limit, CALLBACKS * nodes)
         course = _Course(world, nodes)
         world.loop.run_until_complete(course.run())
     return course.seen

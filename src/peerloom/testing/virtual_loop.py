@@ -11,8 +11,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Protocol
 
-# So many callbacks in one instant: a service spins without letting time pass, and would hang the test.
-INSTANT_LIMIT = 200_000
+_INSTANT_LIMIT = 200_000
 
 
 class Owner(Protocol):
@@ -68,10 +67,15 @@ class OrderedFuture(asyncio.Future[Any]):
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """Jumps to the next timer when nothing is to be done now."""
+    """Jumps to the next timer when nothing is to be done now.
+
+    More callbacks in one instant than `instant_limit` raise StuckError: a service that spins without letting
+    time pass would hang its test.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.instant_limit = _INSTANT_LIMIT
         self._now_s = 0.0
         self._numbers = 0
         self._in_this_instant = 0
@@ -156,7 +160,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         count = len(ready)
         self.callbacks += count
         self._in_this_instant += count
-        if self._in_this_instant > INSTANT_LIMIT:
+        if self._in_this_instant > self.instant_limit:
             raise StuckError(f"time stands still at {self._now_s} s: {ready[0]!r}")
         for _ in range(count):
             handle = ready.popleft()
