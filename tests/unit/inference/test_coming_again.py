@@ -77,6 +77,7 @@ def test_whose_time_is_over_after_a_refusal_hears_when_to_come_again() -> None:
     loop = VirtualLoop()
     _run(loop, one_caller())
     assert node.asked == 2
+    assert node.times_put_off == 1
 
 
 def test_a_connection_that_another_call_has_closed_costs_no_answer() -> None:
@@ -118,7 +119,7 @@ class _BusyNode:
     name = node_id = "node-1"
 
     def __init__(self, *, never: bool = False, silent_from: int = 0) -> None:
-        self.asked = self._queued = 0
+        self.asked = self._queued = self.times_put_off = 0
         self._limit = 0 if never or silent_from else QUEUE
         self._silent_from = silent_from
         self._turn = asyncio.Lock()
@@ -148,8 +149,9 @@ class _BusyNode:
     def unfinished(self, *_: object) -> None:
         """No answer came."""
 
-    async def drop(self, _: object) -> None:
-        """Its connection isn't used again."""
+    def put_off(self, _: object) -> None:
+        """It is the last to be asked for a while; nobody closes the connection of who is only late."""
+        self.times_put_off += 1
 
 
 class _ClosedOnce(_BusyNode):

@@ -82,7 +82,11 @@ class RemoteRoute:
             raise  # it said so in time: a busy node isn't a bad one
         except (UnavailableError, DeadlineError, DataLossError) as error:
             self._evidence.unfinished(replica.node.node_id, f"gave no answer: {error.message}")
-            await self._replicas.drop(replica)
+            if isinstance(error, DeadlineError):
+                # It is late, and its connection stands: a crowd that all connected anew would make it later.
+                self._replicas.put_off(replica)
+            else:
+                await self._replicas.drop(replica)
             raise
         network_s = max(0.0, self._clock.monotonic_s() - started_s - answer.model_s - answer.queue_s)
         moved_bytes = len(sent.content) + len(answer.outputs.content)

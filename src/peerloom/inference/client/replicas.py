@@ -127,9 +127,13 @@ class Replicas:
             return False
         return True
 
-    async def drop(self, replica: Replica) -> None:
-        """Forgets a replica that failed; for 5 s it is the last to be asked."""
+    def put_off(self, replica: Replica) -> None:
+        """For 5 s this replica is the last to be asked."""
         self._failed_until_s[replica.node.node_id] = self._clock.monotonic_s() + PENALTY_S
+
+    async def drop(self, replica: Replica) -> None:
+        """Forgets a replica that failed, with its connection, and puts it off."""
+        self.put_off(replica)
         if self._met.pop(replica.node.node_id, None) is not None:
             await replica.close()
 
