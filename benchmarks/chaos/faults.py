@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -67,11 +67,14 @@ def draw(
 
 
 class Striker:
-    """Strikes; `struck` counts by kind. Whatever lasts ends by itself, or in `end`."""
+    """Strikes; `struck` counts by kind. Whatever lasts ends by itself, or in `end`.
 
-    def __init__(self, place: Place, parts: Parts) -> None:
+    The agents of `spared` nodes are never ended, by no kill and no leave.
+    """
+
+    def __init__(self, place: Place, parts: Parts, spared: Collection[str] = ()) -> None:
         self.struck: Counter[str] = Counter()
-        self._place, self._parts = place, parts
+        self._place, self._parts, self._spared = place, parts, spared
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._hampered: set[str] = set()  # nodes that are frozen, stopped, slowed or cut off just now
         self._ending = threading.Event()
@@ -159,6 +162,8 @@ class Striker:
         return True
 
     def _may_die(self, name: str) -> bool:
+        if name in self._spared:
+            return False
         now_s = time.monotonic()
         recent = [at_s for at_s in self._deaths_s[name] if now_s - at_s < WITHIN_S]
         self._deaths_s[name] = [*recent, now_s]

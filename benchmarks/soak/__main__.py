@@ -30,6 +30,7 @@ from benchmarks.soak.stretches import PAUSE_S, spare_coordinators
 from benchmarks.soak.summary import summary
 
 SLOTS = (2, 2, 1, 1, 1, 1, 1, 1)
+LONG_LIVED = ("node-1", "node-2")  # the others' agents are killed too often to grow old
 DEFAULT_MINUTES = 480.0
 CHECK_EACH_S = 60.0
 
@@ -95,7 +96,7 @@ class Soak:
         began_s = checked_s = time.monotonic()
         self.jobs = Jobs(place, self._seed)
         self.questions, self.sampler = Questions(place), Sampler(self._parts, self._folder)
-        striker = Striker(place, self._parts)
+        striker = Striker(place, self._parts, LONG_LIVED)
         drawn = draw(self._seed, self._seconds, place.can_cut, place.has_standbys, PAUSE_S)
         faults = spare_coordinators(drawn, self._seconds)
         striking = threading.Thread(target=striker.strike_all, args=(faults, self._over))

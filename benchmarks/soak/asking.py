@@ -20,6 +20,7 @@ from peerloom.errors import PeerloomError
 
 PAUSE_S = 0.5
 PATIENCE_S = 20.0
+LISTED = 10  # jobs: a list of all takes the longer the more there were
 
 
 async def main() -> None:
@@ -31,7 +32,7 @@ async def main() -> None:
         while True:
             await _timed("registry", client.nodes)
             await _timed("selector", client.beliefs)
-            await _timed("trainer", client.jobs)
+            await _timed("trainer", partial(client.jobs, limit=LISTED))
             if newest:
                 model = newest[-1]
                 await _timed("inference", partial(client.infer, model, image), model)

@@ -343,6 +343,21 @@ async def test_a_client_that_knows_no_schema_can_call() -> None:
     assert b"alpha" in out
 
 
+async def test_who_started_it_may_be_gone_before_it_says_where_it_is() -> None:
+    """An agent that is killed leaves its inference server a pipe without a reader; the lifeline ends that."""
+
+    def nobody_reads(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    server = Server(Endpoint(listen="127.0.0.1:0"), [NAME], say=nobody_reads)
+    behaviour = Behaviour()
+    behaviour.gate.set()
+    server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, behaviour)
+    async with server:
+        await server.start({})
+        assert (await get_node(server.address)).node.node_id == "a"
+
+
 async def test_a_graceful_stop_lets_a_running_call_finish() -> None:
     async with serving() as (server, address, behaviour), peer_at(address) as peer:
         behaviour.gate.clear()

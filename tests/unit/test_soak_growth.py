@@ -1,10 +1,14 @@
 """Whether something grows, as `make soak` judges it: by hand-computed slopes, and by planted leaks."""
 
 import random
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.chaos.faults import FREEZE_COORDINATOR, Fault
+from benchmarks.chaos.faults import FREEZE_COORDINATOR, Fault, Striker
+from benchmarks.chaos.places import Loopback
+from benchmarks.chaos.system import Part, Parts
 from benchmarks.measure import MET, MISSED, OPEN
 from benchmarks.soak.growth import Reading, growth, in_blocks, settled, slopes
 from benchmarks.soak.questions import Heard
@@ -71,6 +75,43 @@ def test_outside_of_storms_coordinators_are_spared_and_pauses_kept() -> None:
     struck = spare_coordinators(drawn, 100.0)
     assert [fault.kind for fault in struck] == [FREEZE_COORDINATOR, *["kill a worker"] * 5]
     assert [fault.pause_s for fault in struck] == [10.0, 10.0, 20.0, 20.0, 20.0, 20.0]
+
+
+@pytest.mark.parametrize("kind", ["kill an agent", "a node leaves politely and joins again"])
+@pytest.mark.parametrize("spared", ["node-1", "node-2"])
+def test_a_spared_node_grows_old_and_others_end(kind: str, spared: str) -> None:
+    ended: list[str] = []
+    striker = Striker(Loopback(Path(), (1, 1)), _Nodes(ended), [spared])
+    for lot in (0.0, 0.9):
+        striker.strike(Fault(0.0, kind, 1.0, lot))
+    assert ended == [name for name in ("node-1", "node-2") if name != spared]
+    assert striker.struck == {kind: 1}
+
+
+class _Nodes(Parts):
+    """Two nodes, an agent and a worker each; notes whose agent is ended."""
+
+    def __init__(self, ended: list[str]) -> None:
+        super().__init__()
+        self._ended = ended
+
+    def find(self) -> list[Part]:
+        found = []
+        for name in ("node-1", "node-2"):
+            process: Any = _Process(name, self._ended)
+            found += [Part(name, process), Part(name, process, is_worker=True)]
+        return found
+
+
+class _Process:
+    def __init__(self, name: str, ended: list[str]) -> None:
+        self._name, self._ended = name, ended
+
+    def kill(self) -> None:
+        self._ended.append(self._name)
+
+    def send_signal(self, _: object) -> None:
+        self._ended.append(self._name)
 
 
 def test_a_model_that_answers_otherwise_later_breaks_a_promise() -> None:

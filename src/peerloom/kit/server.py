@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -198,7 +199,8 @@ class Server:
         if not self._has_said_address:
             self._has_said_address = True
             metrics = f" metrics={self.metrics_address}" if self.metrics_address else ""
-            self._say(f"address={self.address}{metrics}", flush=True)
+            with suppress(BrokenPipeError):  # who started this has ended meanwhile, as the lifeline tells
+                self._say(f"address={self.address}{metrics}", flush=True)
             service_manager.tell(service_manager.READY)
 
     async def _listen(self) -> None:
