@@ -92,31 +92,42 @@ class Loopback(Place):
         self._system.stop()
 
 
-class Namespaces(Place):
-    """Each node and the control plane in a network namespace of its own, behind one bridge."""
+class InTestbed(Place):
+    """Nodes in network namespaces behind one bridge, where each can be cut off."""
 
     can_cut = True
-    told = "in network namespaces behind a bridge (netem)"
-
-    def __init__(self, testbed: Testbed) -> None:
-        self._testbed = testbed
+    testbed: Testbed
 
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return self._testbed.popen(python(arguments), **given)  # type: ignore[return-value]  # text is given
+        command = [*self.finding(), *python(arguments)]
+        return self.testbed.popen(command, **given)  # type: ignore[return-value]  # text is given
+
+    def finding(self) -> Sequence[str]:
+        """What stands before a command, so that it finds the registry; nothing for the testbed's own."""
+        return ()
 
     def cut(self, node: str) -> None:
-        self._testbed.apply(Action("leave", (node,)))
+        self.testbed.apply(Action("leave", (node,)))
 
     def mend(self, node: str) -> None:
-        self._testbed.apply(Action("join", (node,)))
+        self.testbed.apply(Action("join", (node,)))
+
+
+class Namespaces(InTestbed):
+    """The control plane is in a network namespace, too."""
+
+    told = "in network namespaces behind a bridge (netem)"
+
+    def __init__(self, testbed: Testbed) -> None:
+        self.testbed = testbed
 
     def __enter__(self) -> "Namespaces":
-        self._testbed.start()
+        self.testbed.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._testbed.stop()
+        self.testbed.stop()
 
 
 def on_loopback(arguments: Sequence[str], registry: str) -> "subprocess.Popen[str]":

@@ -10,10 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.chaos.places import Place, namespaces_plan, on_loopback, python
+from benchmarks.chaos.places import InTestbed, Place, namespaces_plan, on_loopback, python
 from benchmarks.chaos.system import COORDINATORS
 from benchmarks.new_database import by_socket
-from peerloom.testbed import Action, Plan, Testbed
+from peerloom.testbed import Plan, Testbed
 
 RESTART_S = LOOK_S = 1.0
 READY_LOOKS = 120
@@ -122,19 +122,18 @@ class ReplicasOnLoopback(Replicas):
         return on_loopback(arguments, self.registries)
 
 
-class ReplicasInNamespaces(Replicas):
+class ReplicasInNamespaces(InTestbed, Replicas):
     """Each node and the coordinators in a network namespace, behind one bridge.
 
     They reach the database by its Unix socket.
     """
 
-    can_cut = True
     flags = ("--allow-plain",)
     told = "in network namespaces behind a bridge (netem), with two of each coordinator on PostgreSQL"
 
     def __init__(self, folder: Path, slots: Sequence[int], database: str, plan: Plan) -> None:
         super().__init__(folder, slots, database)
-        self._testbed = Testbed(plan, folder / "network", system=False)
+        self.testbed = Testbed(plan, folder / "network", system=False)
         self._addresses = {host.name: host.address for host in plan.all_hosts}
         self._ports = count(FIRST_PORT)
 
@@ -142,24 +141,16 @@ class ReplicasInNamespaces(Replicas):
         return f"{self._addresses[host]}:{next(self._ports)}"
 
     def start(self, command: Sequence[str], host: str, output: IO[str]) -> "subprocess.Popen[Any]":
-        return self._testbed.popen(command, host, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        return self.testbed.popen(command, host, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
-    def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
-        finding = ("env", f"PEERLOOM_ADDRESS={self.registries}")
-        given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return self._testbed.popen([*finding, *python(arguments)], **given)  # type: ignore[return-value]  # text is given
-
-    def cut(self, node: str) -> None:
-        self._testbed.apply(Action("leave", (node,)))
-
-    def mend(self, node: str) -> None:
-        self._testbed.apply(Action("join", (node,)))
+    def finding(self) -> Sequence[str]:
+        return ("env", f"PEERLOOM_ADDRESS={self.registries}")
 
     def __enter__(self) -> "ReplicasInNamespaces":
-        self._testbed.start()
+        self.testbed.start()
         super().__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
-        self._testbed.stop()
+        self.testbed.stop()

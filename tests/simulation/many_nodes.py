@@ -33,7 +33,7 @@ from tests.simulation.surroundings import silence, surroundings
 
 PRESET, SEED, MACHINES = "wan", 7, 10
 DOWN_S = 2.0
-CALLBACKS = 1000  # of a node at most, in the instant in which all come
+CALLBACKS = 100  # of a node at most, in the instant in which all come
 _PAGE, _LOOK_S = 1000, 0.5
 _WATCH_LIMIT_S = 60.0
 

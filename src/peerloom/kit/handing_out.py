@@ -12,6 +12,7 @@ from peerloom.kit.stale_steps import StaleSteps
 
 NOT_BEGUN = -1
 MOST_HELD = 4  # parts of a rank; each that waits for its step is a gradient in its memory
+ROW_PAUSE_S = 0.005  # who computes keeps a row that all others have told for so long at most
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def configure_logs(service: str, level: str = "info") -> None:
             _name_trace,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _place_own_faults,
+            _leave_out_place,
             structlog.processors.format_exc_info,
             _escape,
             renderer,
@@ -41,7 +41,7 @@ def _name_trace(
     return event
 
 
-def _place_own_faults(
+def _leave_out_place(
     _logger: object, _method: str, event: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
     """What isn't there just now, as a lease that another took, is no fault of ours: words tell it."""

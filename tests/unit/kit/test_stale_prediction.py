@@ -2,11 +2,12 @@
 
 import pytest
 
+from peerloom.kit.handing_out import ROW_PAUSE_S
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_model.access_links import SyncNetwork
 from peerloom.kit.sync_model.layer_times import even_layers
 from peerloom.kit.sync_model.prediction import StepPrediction
-from peerloom.kit.sync_model.stale_prediction import ROW_PAUSE_S, predicted
+from peerloom.kit.sync_model.stale_prediction import predicted
 from peerloom.kit.sync_model.sync_setting import SyncSetting
 
 FAST, SHARE_S = 1e12, 0.5  # bits/s, in which no message takes time; a rank's equal share of a batch

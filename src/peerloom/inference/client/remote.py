@@ -75,7 +75,7 @@ class RemoteRoute:
             answer = await replica.infer(digest, sent, len(inputs), timeout_s)
             outputs = _checked(answer, len(inputs), replica.node.name)
         except CancelledError as error:
-            # Nobody here cancels by gRPC: another call to the node failed, and closed the connection of both.
+            # Nobody here cancels by gRPC: the connection was closed, or the server let the call go unbegun.
             message = f"The connection to {replica.node.name} was closed during the call."
             raise UnavailableError(message, reason="CONNECTION_CLOSED") from error
         except ResourceExhaustedError:

@@ -9,14 +9,22 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from peerloom.kit.handing_out import BatchPart, HandOut, Row, after_step, handed_out, taken, without_late
+from peerloom.kit.handing_out import (
+    ROW_PAUSE_S,
+    BatchPart,
+    HandOut,
+    Row,
+    after_step,
+    handed_out,
+    taken,
+    without_late,
+)
 from peerloom.kit.stale_steps import StaleSteps
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction, predict
 from peerloom.kit.sync_model.scheme import SyncScheme, scheme_of
 from peerloom.kit.sync_model.sync_setting import SyncSetting
 
-ROW_PAUSE_S = 0.005  # who computes tells its row after so long at most
 # Steps after which each takes, in the mean, what all later ones take; and how many are looked at then.
 _SETTLED, _MEASURED = 40, 200
 
@@ -93,7 +101,6 @@ class _Computing:
 
     def row(self) -> Row:
         """What there is to tell."""
-        self._has_news = False
         part = self._under_way
         return Row(tuple(self._parts.values()), part is not None and self._parts.get(part.number) is not part)
 
@@ -124,25 +131,26 @@ def _steady_step_s(
                 for number in numbers:
                     rank.hand(number, version)
             time_s += _idle_s(now, ranks, time_s, row_s)
-            for rank in ranks:
-                rank.advance(time_s, version)
+            _advance(ranks, time_s, version)
             told_s = max(rank.tells_s() for rank in ranks)
-            for rank in ranks:
-                rank.advance(told_s, version)
+            _advance(ranks, told_s, version)
             now, late = without_late(replace(now, rows=tuple(rank.told() for rank in ranks)), version)
             time_s = told_s + row_s
-            for rank in ranks:
-                rank.advance(time_s, version)
+            _advance(ranks, time_s, version)
             for each in late:
                 ranks[each.rank].drop(each.part.number)
         time_s += exchange_s
-        for rank in ranks:
-            rank.advance(time_s, version)
+        _advance(ranks, time_s, version)
         now, refused = after_step(now, version + 1, chosen)
         for each in (*chosen, *refused):
             ranks[each.rank].drop(each.part.number)
         ends_s.append(time_s)
     return (ends_s[-1] - ends_s[_SETTLED - 1]) / _MEASURED
+
+
+def _advance(ranks: Sequence[_Computing], now_s: float, version: int) -> None:
+    for rank in ranks:
+        rank.advance(now_s, version)
 
 
 def _idle_s(now: HandOut, ranks: Sequence[_Computing], time_s: float, row_s: float) -> float:

@@ -13,6 +13,7 @@ import torch
 from peerloom.kit.handing_out import (
     MOST_HELD,
     NOT_BEGUN,
+    ROW_PAUSE_S,
     BatchPart,
     HandOut,
     Row,
@@ -32,7 +33,6 @@ from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.sync import Synchroniser
 from peerloom.worker.sync.local_steps import send_changes, trained
 
-LOOK_S = 0.005  # who computes keeps a row that all others have told for so long at most
 Numbers = list[float]
 Exchange = Callable[[Numbers], Sequence[Numbers]]
 
@@ -80,7 +80,7 @@ def _heard(training: StaleTraining, group: Group, step: int, tell: Exchange) -> 
     now, given = handed_out(training.handing)
     for number in given[group.rank]:
         training.computer.hand(number, training.indices_of(number, step))
-    training.computer.wait(LOOK_S)
+    training.computer.wait(ROW_PAUSE_S)
     group.check()
     own = training.computer.row()
     # Nobody leaves with an exchange under way, in which others would wait for it.
