@@ -40,7 +40,7 @@ while step < 4:
         print("stops", flush=True)
         signal.pause() if rank else dist.barrier()
 print("ends after step", step, flush=True)
-dist.destroy_process_group()  # or the library's threads abort the process now and then as it ends
+dist.destroy_process_group()
 """
 # The example with two epochs, after which all ranks stay; when it is started again it makes one more.
 STAYS = """
@@ -60,6 +60,7 @@ FAILS = """
 import os
 import sys
 
+assert "ending" in os.environ["PYTHONPATH"]  # or gloo's threads abort the process now and then as it ends
 print(sys.argv[1:], repr(sys.stdin.read()))
 if os.environ["RANK"] == "1":
     print("there is no", sys.argv[1], file=sys.stderr)

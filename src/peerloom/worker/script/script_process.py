@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from peerloom.worker.script.ending import with_ending
 from peerloom.worker.script.printed_lines import OutputForwarder
 
 TERM_GRACE_S = 10.0  # for a script that stores what it has when it is told to end
@@ -42,7 +43,7 @@ class ScriptProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-u", str(script), *arguments],
             cwd=folder,
-            env=dict(environment),
+            env=with_ending(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
