@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from benchmarks.chaos.faults import OF_COORDINATORS, Fault
 
-CYCLE_S = 1200.0
+CYCLE_S = 7200.0
 STORM = 0.2  # of each cycle: the whole list; in the rest the list without the coordinators' faults
 PAUSE_S = (1.0, 3.0)
 

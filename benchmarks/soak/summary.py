@@ -9,9 +9,9 @@ from benchmarks.soak.growth import growth
 from benchmarks.soak.questions import Heard
 from benchmarks.soak.sampling import HELD, Sampler
 
-# Whoever starts meets all others, at first by and by: connections, caches and threads come with that. A short
-# run has less of it.
-WARM_UP_S, WARM_UP_PART = 300.0, 0.15
+# Whoever starts meets all others by and by: it has a connection to each in the end, and as many threads as
+# its pools may have. Under faults that took up to ten minutes. A short run has less of it.
+WARM_UP_S, WARM_UP_PART = 600.0, 0.3
 BLOCK_S = 10.0
 LATENCY_BLOCK_S = 60.0
 UNITS = {"memory": "MB", "descriptors": "descriptors", "threads": "threads"}
