@@ -23,7 +23,7 @@ from peerloom.inference.client.ensemble import combine
 from peerloom.inference.client.estimator import holds_s
 from peerloom.inference.client.hedging import hedge_after_s, may_hedge, silent_after_s
 from peerloom.inference.client.remote import split_rows
-from peerloom.inference.server.batching import admit, take_batch, to_drop
+from peerloom.inference.server.batching import admit, late, take_batch, to_drop
 from peerloom.kit.tensors import array_of, check_finite, message_of
 from peerloom.v1.inference_pb2 import Tensor
 
@@ -59,6 +59,21 @@ def test_what_is_being_computed_counts_against_a_deadline() -> None:
     decision = admit(0, 1, 100, 0.5, 1.0, 0.8)
     assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(0.3))
     assert admit(0, 1, 100, 0.5, 1.3, 0.8).admitted
+
+
+def test_nobody_is_answered_before_all_of_a_batch_are() -> None:
+    """5 wait and 1 comes, 4 are computed together at 0.5 s each: the second batch is over after 4 s."""
+    decision = admit(5, 1, 100, 0.5, 3.9, batch_samples=4)
+    assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(0.1))
+    assert admit(5, 1, 100, 0.5, 4.0, batch_samples=4).admitted
+
+
+def test_of_those_who_wait_the_late_ones_make_room() -> None:
+    """At 1 s a sample, two together: the batches are over after 2 s and 4 s."""
+    waiting = [(1, 1.9), (1, 2.0), (1, None), (1, 3.5), (1, 4.0)]
+    assert list(late(waiting, 1.0, 2)) == [0, 3]
+    assert late(waiting, 1.0, 2)[0].retry_after_s == pytest.approx(0.1)
+    assert late([(1, 0.5)], 1.0, 2) == {}
 
 
 @given(st.lists(st.integers(1, 50), min_size=1), st.integers(1, 100))

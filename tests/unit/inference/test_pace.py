@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from peerloom.errors import ResourceExhaustedError
 from peerloom.inference.server.batch_queue import BatchQueue
 from peerloom.inference.server.model_cache import LoadedPart
 from peerloom.kit.clock import ManualClock
@@ -63,3 +64,17 @@ async def test_a_pause_after_others_have_left_is_no_part_of_it() -> None:
     clock.advance(100.0)
     await asyncio.wait_for(queue.infer(np.ones((1, 1))), LIMIT_S)
     assert queue.seconds_per_sample == pytest.approx(MODEL_S)
+
+
+async def test_who_waits_and_can_t_be_in_time_any_more_is_told_when_to_come_again() -> None:
+    """After the first one, whose answer came 1 s later, a sample is known to take 0.2 s."""
+    _, queue = _part_and_queue(ManualClock())
+    due_s = (None, 1.25, 1.3, 1.5)
+    asks = [asyncio.create_task(queue.infer(np.ones((1, 1)), each_s)) for each_s in due_s]
+    await asyncio.wait(asks, timeout=LIMIT_S)
+    # The third has 0.3 s left, and needs 0.4 s behind the second; without it the fourth needs as much.
+    assert [ask.exception() is None for ask in asks] == [True, True, False, True]
+    error = asks[2].exception()
+    assert isinstance(error, ResourceExhaustedError)
+    assert error.metadata["retry_after_s"] == "0.100"
+    assert "it would take 0.400 s, and the deadline leaves 0.300 s" in error.message

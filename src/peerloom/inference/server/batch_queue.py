@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from peerloom.inference.server.batching import moving_mean, take_batch
+from peerloom.errors import ResourceExhaustedError
+from peerloom.inference.server.batching import Admission, late, moving_mean, take_batch
 from peerloom.inference.server.computing import Array
 from peerloom.kit.clock import Clock
 
@@ -30,7 +31,22 @@ class Answer:
 class _Request:
     inputs: Array
     arrived_s: float
+    deadline_s: float | None
     answer: asyncio.Future[Answer]
+
+    def left_s(self, now_s: float) -> float | None:
+        """What its deadline leaves it."""
+        return None if self.deadline_s is None else self.deadline_s - now_s
+
+
+def busy(decision: Admission) -> ResourceExhaustedError:
+    """What a caller that isn't admitted is told."""
+    return ResourceExhaustedError(
+        f"This node is busy: {decision.reason}. Come again in {decision.retry_after_s:.3f} s, or ask "
+        "another node.",
+        reason="INFERENCE_BUSY",
+        metadata={"retry_after_s": f"{decision.retry_after_s:.3f}"},
+    )
 
 
 class BatchQueue:
@@ -50,7 +66,7 @@ class BatchQueue:
         self._batch_samples, self._wait_s = batch_samples, wait_s
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
-        self._last_requests = 1
+        self._last_requests, self._last_samples = 1, 1
         self._under_way = (0.0, 0)  # since when so many samples are being computed
         self._busy_since_s: float | None = None  # when the last batch was over, if others waited then
         self._pace_s = 0.0
@@ -76,9 +92,19 @@ class BatchQueue:
         begun_s, samples = self._under_way
         return max(0.0, begun_s + samples * self._pace_s - self._clock.monotonic_s()) if samples else 0.0
 
-    async def infer(self, inputs: Array) -> Answer:
-        """The model's answer. Raises what the model raises."""
-        request = _Request(inputs, self._clock.monotonic_s(), asyncio.get_running_loop().create_future())
+    @property
+    def samples_together(self) -> int:
+        """How many samples are computed together while several callers wait, 1 if they don't."""
+        return self._last_samples if self._last_requests > 1 else 1
+
+    async def infer(self, inputs: Array, remaining_s: float | None = None) -> Answer:
+        """The model's answer, due in `remaining_s` (None: some time).
+
+        Raises what the model raises, and ResourceExhaustedError once it can't be in time.
+        """
+        now_s = self._clock.monotonic_s()
+        deadline_s = None if remaining_s is None else now_s + remaining_s
+        request = _Request(inputs, now_s, deadline_s, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._arrived.set()
         if self._working is None or self._working.done():
@@ -88,6 +114,7 @@ class BatchQueue:
     async def _work(self) -> None:
         while self._waiting:
             await self._gather()
+            self._send_late_ones_away()
             # Nothing is computed for those who are gone.
             self._waiting = deque(one for one in self._waiting if not one.answer.done())
             if not self._waiting:
@@ -96,8 +123,9 @@ class BatchQueue:
             sizes = [len(request.inputs) for request in takewhile(self._fits_the_first, self._waiting)]
             batch = [self._waiting.popleft() for _ in range(take_batch(sizes, self._batch_samples))]
             self._last_requests = len(batch)
+            self._last_samples = sum(len(request.inputs) for request in batch)
             started_s = self._clock.monotonic_s()
-            self._under_way = (started_s, sum(len(request.inputs) for request in batch))
+            self._under_way = (started_s, self._last_samples)
             try:
                 outputs, model_s = await self._loaded.part.run(_together(batch))
             except Exception as error:
@@ -110,6 +138,12 @@ class BatchQueue:
             finally:
                 self._under_way = (0.0, 0)
             self._deliver(batch, outputs, started_s, model_s)
+
+    def _send_late_ones_away(self) -> None:
+        now_s, waiting = self._clock.monotonic_s(), [one for one in self._waiting if not one.answer.done()]
+        told = [(len(one.inputs), one.left_s(now_s)) for one in waiting]
+        for place, decision in late(told, self._pace_s, self.samples_together).items():
+            waiting[place].answer.set_exception(busy(decision))
 
     def _fits_the_first(self, request: _Request) -> bool:
         # Texts of other lengths can't be computed together.

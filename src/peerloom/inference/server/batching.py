@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,13 @@ def admit(
     seconds_per_sample: float,
     remaining_s: float | None,
     under_way_s: float = 0.0,
+    batch_samples: int = 1,
 ) -> Admission:
     """Takes what can be answered in time.
 
     `queued_samples` wait already, and what is being computed takes `under_way_s` more. `remaining_s` is what
     the caller's deadline leaves (None: no deadline), `seconds_per_sample` is measured, 0 when it isn't yet.
+    `batch_samples` are computed together now: nobody is answered before all of a batch are.
     """
     wait_s = under_way_s + queued_samples * seconds_per_sample
     if queued_samples and queued_samples + samples > limit_samples:
@@ -33,11 +36,40 @@ def admit(
         return Admission(
             False, after_s, f"{queued_samples:,} samples wait and the limit is {limit_samples:,}"
         )
-    needed_s = wait_s + samples * seconds_per_sample
+    needed_s = under_way_s + answered_s(queued_samples, samples, seconds_per_sample, batch_samples)
     if remaining_s is not None and wait_s > 0 and needed_s > remaining_s:
-        reason = f"it would take {needed_s:.3f} s, and the deadline leaves {max(0.0, remaining_s):.3f} s"
-        return Admission(False, max(0.01, needed_s - max(0.0, remaining_s)), reason)
+        return _late(needed_s, remaining_s)
     return Admission(True, 0.0, f"{queued_samples:,} samples wait, {wait_s:.3f} s of work")
+
+
+def answered_s(ahead: int, samples: int, seconds_per_sample: float, batch_samples: int) -> float:
+    """Seconds until the batch is over that holds the last of the samples, with so many `ahead` of them."""
+    return ceil((ahead + samples) / batch_samples) * batch_samples * seconds_per_sample
+
+
+def late(
+    waiting: Sequence[tuple[int, float | None]], seconds_per_sample: float, batch_samples: int
+) -> dict[int, Admission]:
+    """Which of several that wait (samples, and what their deadlines leave; oldest first) won't be in time.
+
+    By their place, with what to tell them: they were let in, and then it took longer than it had before.
+    Nobody waits behind them, and nothing is computed for them. One that waits alone is never late: how long
+    it takes alone is not known.
+    """
+    found, ahead = dict[int, Admission](), 0
+    for place, (samples, remaining_s) in enumerate(waiting if len(waiting) > 1 else ()):
+        needed_s = answered_s(ahead, samples, seconds_per_sample, batch_samples)
+        if remaining_s is not None and needed_s > remaining_s:
+            found[place] = _late(needed_s, remaining_s)
+        else:
+            ahead += samples
+    return found
+
+
+def _late(needed_s: float, remaining_s: float) -> Admission:
+    left_s = max(0.0, remaining_s)
+    reason = f"it would take {needed_s:.3f} s, and the deadline leaves {left_s:.3f} s"
+    return Admission(False, max(0.01, needed_s - left_s), reason)
 
 
 def moving_mean(past: float, measured: float) -> float:

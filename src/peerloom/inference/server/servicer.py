@@ -14,9 +14,8 @@ from peerloom.errors import (
     InvalidArgumentError,
     NotFoundError,
     PeerloomError,
-    ResourceExhaustedError,
 )
-from peerloom.inference.server.batch_queue import BatchQueue
+from peerloom.inference.server.batch_queue import BatchQueue, busy
 from peerloom.inference.server.batching import admit
 from peerloom.inference.server.caller_evidence import CallerEvidence
 from peerloom.inference.server.config import InferenceConfig
@@ -97,10 +96,11 @@ class InferenceServicer(InferenceServiceServicer):
         model, _ = await self._models.model(request.digest)
         inputs = checked_inputs(array, model.origin)
         loaded, _, _ = await self._models.load(request.digest)
-        self._admit(loaded, len(inputs), context.time_remaining())
+        remaining_s = context.time_remaining()
+        self._admit(loaded, len(inputs), remaining_s)
         self._models.hold(loaded.part)
         try:
-            answer = await self._queue(loaded).infer(inputs)
+            answer = await self._queue(loaded).infer(inputs, remaining_s)
         finally:
             self._models.release(loaded.part)
         self._answered += 1
@@ -249,14 +249,11 @@ class InferenceServicer(InferenceServiceServicer):
     def _admit(self, loaded: LoadedPart, samples: int, remaining_s: float | None) -> None:
         queue, limit = self._queue(loaded), self._config.queue_samples
         pace_s, under_way_s = queue.seconds_per_sample, queue.under_way_s
-        decision = admit(queue.samples, samples, limit, pace_s, remaining_s, under_way_s)
+        decision = admit(
+            queue.samples, samples, limit, pace_s, remaining_s, under_way_s, queue.samples_together
+        )
         if not decision.admitted:
-            raise ResourceExhaustedError(
-                f"This node is busy: {decision.reason}. Come again in {decision.retry_after_s:.3f} s, or ask "
-                "another node.",
-                reason="INFERENCE_BUSY",
-                metadata={"retry_after_s": f"{decision.retry_after_s:.3f}"},
-            )
+            raise busy(decision)
 
 
 async def _next(requests: AsyncIterator[RunStageRequest]) -> RunStageRequest | None:
