@@ -74,6 +74,13 @@ def test_of_those_who_wait_the_late_ones_make_room() -> None:
     assert list(late(waiting, 1.0, 2)) == [0, 3]
     assert late(waiting, 1.0, 2)[0].retry_after_s == pytest.approx(0.1)
     assert late([(1, 0.5)], 1.0, 2) == {}
+    assert late([], 1.0, 2) == {}
+
+
+def test_a_batch_is_no_larger_than_all_who_wait() -> None:
+    """Two wait for 1 s each, and 32 came together before: both are answered after 2 s."""
+    assert late([(1, 2.0), (1, 2.0)], 1.0, 32) == {}
+    assert list(late([(1, 1.9), (1, 2.0)], 1.0, 32)) == [0]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1), st.integers(1, 100))

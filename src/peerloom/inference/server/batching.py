@@ -57,6 +57,7 @@ def late(
     it takes alone is not known.
     """
     found, ahead = dict[int, Admission](), 0
+    batch_samples = min(batch_samples, sum(samples for samples, _ in waiting))
     for place, (samples, remaining_s) in enumerate(waiting if len(waiting) > 1 else ()):
         needed_s = answered_s(ahead, samples, seconds_per_sample, batch_samples)
         if remaining_s is not None and needed_s > remaining_s:
