@@ -101,7 +101,7 @@ class InTestbed(Place):
     def run(self, arguments: Sequence[str]) -> "subprocess.Popen[str]":
         given: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         command = [*self.finding(), *python(arguments)]
-        return self.testbed.popen(command, **given)  # type: ignore[return-value]  # text is given
+        return self.testbed.popen(command, **given)
 
     def finding(self) -> Sequence[str]:
         """What stands before a command, so that it finds the registry; nothing for the testbed's own."""

@@ -70,7 +70,7 @@ def _running_job() -> Iterator[tuple[Testbed, RunningJob]]:
             "text": True,
             "cwd": ROOT,
         }
-        running = RunningJob(testbed.popen([*FOLLOW, "Small", "gloo"], **pipes))  # type: ignore[arg-type]  # popen says bytes; with text it isn't
+        running = RunningJob(testbed.popen([*FOLLOW, "Small", "gloo"], **pipes))
         running.wait_until_full()
         yield testbed, running
         running.end()

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from peerloom.embedded.process import SupervisedProcess
 from peerloom.errors import NotFoundError
@@ -100,7 +101,7 @@ def _knobs(plan: Plan, service: str) -> tuple[str, ...]:
 
 def start_inside(
     plan: Plan, state: Path, command: Sequence[str], host: str = "control", **arguments: object
-) -> "subprocess.Popen[bytes]":
+) -> "subprocess.Popen[Any]":
     """Starts a program on a host of the testbed on a state folder, with PEERLOOM_ADDRESS and _IDENTITY set.
 
     Raises NotFoundError for either.

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peerloom.embedded.folder import StateFolder
 from peerloom.errors import DeadlineError
@@ -235,7 +235,7 @@ class Testbed:
 
     def popen(
         self, command: Sequence[str], host: str = "control", **arguments: object
-    ) -> "subprocess.Popen[bytes]":
+    ) -> "subprocess.Popen[Any]":
         """Starts a program on a host, as the registry's operator; `arguments` are those of Popen."""
         return start_inside(self.plan, self.folder.path, command, host, **arguments)
 
