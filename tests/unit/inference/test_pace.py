@@ -35,7 +35,7 @@ class _Part:
 def _part_and_queue(clock: ManualClock) -> tuple[_Part, BatchQueue]:
     part = _Part(clock)
     loaded = LoadedPart(part)  # type: ignore[arg-type]  # of a served part the queue only calls `run`
-    part.queue = BatchQueue(loaded, 1, 0.0, clock)
+    part.queue = BatchQueue(loaded, 1, 0.0, 100, clock)
     return part, part.queue
 
 

@@ -119,7 +119,7 @@ async def test_what_nobody_acknowledges_is_kept_up_to_a_limit(
 
 async def test_a_batch_leaves_out_who_is_gone(bench: Bench) -> None:
     loaded = LoadedPart(bench.part)
-    queue = BatchQueue(loaded, 8, 0.0, ManualClock())
+    queue = BatchQueue(loaded, 8, 0.0, 100, ManualClock())
     gone = asyncio.create_task(queue.infer(np.array([[1.0]])))
     stays = asyncio.create_task(queue.infer(np.array([[2.0]])))
     await asyncio.sleep(0)
@@ -178,7 +178,7 @@ async def test_a_model_that_fails_is_told_as_its_own_failure(bench: Bench) -> No
 
 async def test_requests_that_wait_together_are_computed_together(bench: Bench) -> None:
     """The first is under way while the others arrive, so two runs serve all four, each with its own rows."""
-    queue, gate = BatchQueue(LoadedPart(bench.part), 64, 0.0, ManualClock()), asyncio.Event()
+    queue, gate = BatchQueue(LoadedPart(bench.part), 64, 0.0, 100, ManualClock()), asyncio.Event()
     holding = asyncio.create_task(
         bench.executor.run(lambda: asyncio.run_coroutine_threadsafe(gate.wait(), loop).result())
     )

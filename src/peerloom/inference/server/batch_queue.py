@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from peerloom.errors import ResourceExhaustedError
-from peerloom.inference.server.batching import Admission, late, moving_mean, take_batch
+from peerloom.inference.server.batching import Admission, admit, late, moving_mean, take_batch
 from peerloom.inference.server.computing import Array
 from peerloom.kit.clock import Clock
 
@@ -39,8 +39,7 @@ class _Request:
         return None if self.deadline_s is None else self.deadline_s - now_s
 
 
-def busy(decision: Admission) -> ResourceExhaustedError:
-    """What a caller that isn't admitted is told."""
+def _refusal(decision: Admission) -> ResourceExhaustedError:
     return ResourceExhaustedError(
         f"This node is busy: {decision.reason}. Come again in {decision.retry_after_s:.3f} s, or ask "
         "another node.",
@@ -50,8 +49,9 @@ def busy(decision: Admission) -> ResourceExhaustedError:
 
 
 class BatchQueue:
-    """The requests to one loaded model. `batch_samples` bounds what is computed together.
+    """The requests to one loaded model.
 
+    `batch_samples` bounds what is computed together, and `queue_samples` what waits.
     Where the last batch held several requests, the next one waits up to `wait_s` for as many.
     """
 
@@ -60,10 +60,11 @@ class BatchQueue:
         loaded: "LoadedPart",
         batch_samples: int,
         wait_s: float,
+        queue_samples: int,
         clock: Clock,
     ) -> None:
         self._loaded, self._clock = loaded, clock
-        self._batch_samples, self._wait_s = batch_samples, wait_s
+        self._batch_samples, self._wait_s, self._queue_samples = batch_samples, wait_s, queue_samples
         self._waiting: deque[_Request] = deque()
         self._arrived = asyncio.Event()
         self._last_requests, self._last_samples = 1, 1
@@ -92,16 +93,12 @@ class BatchQueue:
         begun_s, samples = self._under_way
         return max(0.0, begun_s + samples * self._pace_s - self._clock.monotonic_s()) if samples else 0.0
 
-    @property
-    def samples_together(self) -> int:
-        """How many samples are computed together while several callers wait, 1 if they don't."""
-        return self._last_samples if self._last_requests > 1 else 1
-
     async def infer(self, inputs: Array, remaining_s: float | None = None) -> Answer:
         """The model's answer, due in `remaining_s` (None: some time).
 
-        Raises what the model raises, and ResourceExhaustedError once it can't be in time.
+        Raises what the model raises, and ResourceExhaustedError where it can't be in time, or too many wait.
         """
+        self._check_room(len(inputs), remaining_s)
         now_s = self._clock.monotonic_s()
         deadline_s = None if remaining_s is None else now_s + remaining_s
         request = _Request(inputs, now_s, deadline_s, asyncio.get_running_loop().create_future())
@@ -114,9 +111,7 @@ class BatchQueue:
     async def _work(self) -> None:
         while self._waiting:
             await self._gather()
-            self._send_late_ones_away()
-            # Nothing is computed for those who are gone.
-            self._waiting = deque(one for one in self._waiting if not one.answer.done())
+            self._leave_out_late_ones()
             if not self._waiting:
                 self._busy_since_s = None
                 return
@@ -139,11 +134,32 @@ class BatchQueue:
                 self._under_way = (0.0, 0)
             self._deliver(batch, outputs, started_s, model_s)
 
-    def _send_late_ones_away(self) -> None:
+    @property
+    def _samples_together(self) -> int:
+        # How many are computed together while several callers wait.
+        return self._last_samples if self._last_requests > 1 else 1
+
+    def _check_room(self, samples: int, remaining_s: float | None) -> None:
+        decision = admit(
+            self.samples,
+            samples,
+            self._queue_samples,
+            self._pace_s,
+            remaining_s,
+            self.under_way_s,
+            self._samples_together,
+        )
+        if not decision.admitted:
+            raise _refusal(decision)
+
+    def _leave_out_late_ones(self) -> None:
+        # Nothing is computed for those who are gone, nor for those who became late, who are told.
         now_s, waiting = self._clock.monotonic_s(), [one for one in self._waiting if not one.answer.done()]
         told = [(len(one.inputs), one.left_s(now_s)) for one in waiting]
-        for place, decision in late(told, self._pace_s, self.samples_together).items():
-            waiting[place].answer.set_exception(busy(decision))
+        refused = late(told, self._pace_s, self._samples_together)
+        for place, decision in refused.items():
+            waiting[place].answer.set_exception(_refusal(decision))
+        self._waiting = deque(one for place, one in enumerate(waiting) if place not in refused)
 
     def _fits_the_first(self, request: _Request) -> bool:
         # Texts of other lengths can't be computed together.

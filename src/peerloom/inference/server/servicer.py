@@ -15,8 +15,7 @@ from peerloom.errors import (
     NotFoundError,
     PeerloomError,
 )
-from peerloom.inference.server.batch_queue import BatchQueue, busy
-from peerloom.inference.server.batching import admit
+from peerloom.inference.server.batch_queue import BatchQueue
 from peerloom.inference.server.caller_evidence import CallerEvidence
 from peerloom.inference.server.config import InferenceConfig
 from peerloom.inference.server.input_checks import checked_inputs
@@ -96,11 +95,9 @@ class InferenceServicer(InferenceServiceServicer):
         model, _ = await self._models.model(request.digest)
         inputs = checked_inputs(array, model.origin)
         loaded, _, _ = await self._models.load(request.digest)
-        remaining_s = context.time_remaining()
-        self._admit(loaded, len(inputs), remaining_s)
         self._models.hold(loaded.part)
         try:
-            answer = await self._queue(loaded).infer(inputs, remaining_s)
+            answer = await self._queue(loaded).infer(inputs, context.time_remaining())
         finally:
             self._models.release(loaded.part)
         self._answered += 1
@@ -242,18 +239,11 @@ class InferenceServicer(InferenceServiceServicer):
         kept = self._models.loaded
         self._queues = {each: queue for each, queue in self._queues.items() if each in kept}
         if loaded not in self._queues:
-            samples, wait_s = self._config.batch_samples, self._config.batch_wait_s
-            self._queues[loaded] = BatchQueue(loaded, samples, wait_s, self._clock)
+            config = self._config
+            self._queues[loaded] = BatchQueue(
+                loaded, config.batch_samples, config.batch_wait_s, config.queue_samples, self._clock
+            )
         return self._queues[loaded]
-
-    def _admit(self, loaded: LoadedPart, samples: int, remaining_s: float | None) -> None:
-        queue, limit = self._queue(loaded), self._config.queue_samples
-        pace_s, under_way_s = queue.seconds_per_sample, queue.under_way_s
-        decision = admit(
-            queue.samples, samples, limit, pace_s, remaining_s, under_way_s, queue.samples_together
-        )
-        if not decision.admitted:
-            raise busy(decision)
 
 
 async def _next(requests: AsyncIterator[RunStageRequest]) -> RunStageRequest | None:
