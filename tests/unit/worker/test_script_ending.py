@@ -8,34 +8,23 @@ from pathlib import Path
 from peerloom.worker.script import ending
 from peerloom.worker.script.ending import with_ending
 
-# A thread by the name of gloo's that is at work without the interpreter's lock, and then needs it.
-BUSY = """
-import hashlib, threading
+# A thread by the name of gloo's, which does WORK.
+GLOO = """
+import hashlib, threading, time
 
 def work():
     open("/proc/thread-self/comm", "w").write("pt_gloo_runloop")
     named.set()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000)
-    open("over", "w").close()
+    WORK
 
 named = threading.Event()
 threading.Thread(target=work, daemon=True).start()
 named.wait()
 """
-SLEEPS = """
-import threading, time
-
-time.monotonic = lambda: 0.0  # no limit is ever reached
-
-def work():
-    open("/proc/thread-self/comm", "w").write("pt_gloo_runloop")
-    named.set()
-    threading.Event().wait()
-
-named = threading.Event()
-threading.Thread(target=work, daemon=True).start()
-named.wait()
-"""
+# Without the interpreter's lock, which it needs then.
+BUSY = GLOO.replace("WORK", "hashlib.pbkdf2_hmac('sha256', b'', b'', 500_000); open('over', 'w').close()")
+# And no limit of time is ever reached.
+SLEEPS = GLOO.replace("WORK", "threading.Event().wait()") + "time.monotonic = lambda: 0.0"
 
 
 def started(script: str, folder: Path, path: str = "") -> str:

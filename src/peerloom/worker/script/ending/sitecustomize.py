@@ -1,31 +1,34 @@
 """Lets gloo's threads lay down what they hold before the interpreter of a script ends.
 
 A thread of gloo releases the tensors of a collective after the script was told that it is done. If the
-interpreter is ending by then, Python ends the thread in the midst of a destructor, and C++ aborts it:
-a script that did all its work fails by signal 6 (pytorch/pytorch#190489). `destroy_process_group` waits
-for these threads only where nothing else, such as a device mesh, holds the group.
+interpreter is ending by then, Python ends the thread in the midst of a destructor, and C++ aborts the
+process: a script that did all its work fails by signal 6 (pytorch/pytorch#190489). `destroy_process_group`
+waits for these threads only where nothing else, such as a device mesh, holds the group.
+
+Every Python that a script starts imports this, so it imports little.
 """
 
 import atexit
+import os
 import sys
 import time
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from pathlib import Path
 
 _THREAD = "pt_gloo_runloop"
 _LOOK_S = 0.002
 _LIMIT_S = 5.0
 
 
-def _read(thread: Path, name: str) -> str:
+def _read(thread: str, name: str) -> str:
     try:
-        return (thread / name).read_text()
+        with open(f"/proc/self/task/{thread}/{name}") as file:
+            return file.read()
     except OSError:  # it has ended
         return ""
 
 
-def _state(thread: Path) -> tuple[bool, list[str]]:
+def _state(thread: str) -> tuple[bool, list[str]]:
     """Whether it sleeps or has ended, and how often it was given a processor and lost it."""
     lines = _read(thread, "status").splitlines()
     states = [line.split()[1] for line in lines if line.startswith("State:")]
@@ -34,7 +37,7 @@ def _state(thread: Path) -> tuple[bool, list[str]]:
 
 def wait_for_gloo() -> None:
     """Waits until each of gloo's threads has slept between two looks with the interpreter free for it."""
-    threads = [task for task in Path("/proc/self/task").glob("*") if _read(task, "comm").strip() == _THREAD]
+    threads = [task for task in os.listdir("/proc/self/task") if _read(task, "comm").strip() == _THREAD]
     until_s = time.monotonic() + _LIMIT_S
     seen: list[tuple[bool, list[str]]] = []
     while threads and time.monotonic() < until_s:
@@ -46,7 +49,7 @@ def wait_for_gloo() -> None:
 
 
 def _customise_as_without_this() -> None:
-    own = str(Path(__file__).parent)
+    own = os.path.dirname(__file__)
     sys.path[:] = [place for place in sys.path if place != own]
     if (spec := PathFinder.find_spec("sitecustomize")) is not None and spec.loader is not None:
         sys.modules["sitecustomize"] = module = module_from_spec(spec)
