@@ -131,10 +131,11 @@ def _of_roomy(crowds: Sequence[Crowd], clients: int) -> list[Measurement]:
     lost = [one.said.wrong + one.said.shed + sum(one.said.errors.values()) for one in crowds]
     seconds = [each for one in crowds for each in one.said.seconds]
     return [
-        _none(f"{what}: answers lost, refused or wrong{_words(crowds)}", lost),
+        _none(f"{what}: answers lost, refused or wrong", lost),
         measurement(f"{what}: answers", "1/s", [len(one.said.seconds) / one.took_s for one in crowds]),
         measurement(f"{what}: p50 of an answer", "s", seconds, statistic="p50"),
         measurement(f"{what}: p99 of an answer", "s", seconds, statistic="p99"),
+        *_kinds(what, crowds),
     ]
 
 
@@ -147,9 +148,10 @@ def _of_narrow(crowds: Sequence[Crowd], clients: int, sample_s: float, due_s: fl
     asked = [len(one.said.seconds) + one.said.shed + sum(one.said.errors.values()) for one in crowds]
     shed = [100 * one.said.shed / count for one, count in zip(crowds, asked, strict=True)]
     return [
-        _none(f"{what}: neither answered nor told when to come again{_words(crowds)}", lost),
+        _none(f"{what}: neither answered nor told when to come again", lost),
         measurement(f"{what}: told when to come again", "% of the questions", shed),
         measurement(f"{what}: answers", "1/s", [len(one.said.seconds) / one.took_s for one in crowds]),
+        *_kinds(what, crowds),
     ]
 
 
@@ -157,7 +159,12 @@ def _none(name: str, counts: Sequence[int]) -> Measurement:
     return measurement(name, "", [sum(counts)], statistic=EXACT, goal=Goal(0, at_least=False))
 
 
-def _words(crowds: Sequence[Crowd]) -> str:
-    """The most frequent error, where there is one."""
-    errors = sum((one.said.errors for one in crowds), Counter())
-    return f"; most often: {errors.most_common(1)[0][0]}" if errors else ""
+def _kinds(what: str, crowds: Sequence[Crowd]) -> list[Measurement]:
+    """How many ended with which kind of error: its words name servers of this run, and are printed only."""
+    counts = Counter[str]()
+    for error, count in (item for one in crowds for item in one.said.errors.items()):
+        counts[error.partition(":")[0]] += count
+    return [
+        measurement(f"{what}: ended with {kind}", "", [count], statistic=EXACT)
+        for kind, count in sorted(counts.items())
+    ]

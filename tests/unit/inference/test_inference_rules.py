@@ -23,7 +23,7 @@ from peerloom.inference.client.ensemble import combine
 from peerloom.inference.client.estimator import holds_s
 from peerloom.inference.client.hedging import hedge_after_s, may_hedge, silent_after_s
 from peerloom.inference.client.remote import split_rows
-from peerloom.inference.server.batching import admit, late, take_batch, to_drop
+from peerloom.inference.server.batching import admit, batch_limit, late, take_batch, to_drop
 from peerloom.kit.tensors import array_of, check_finite, message_of
 from peerloom.v1.inference_pb2 import Tensor
 
@@ -48,29 +48,29 @@ def test_a_full_queue_sends_away_until_there_is_room() -> None:
 
 
 def test_a_deadline_that_the_queue_breaks_is_refused_at_once() -> None:
-    """4 wait and 1 comes at 0.5 s each: 2.5 s, one more than the deadline leaves."""
+    """4 wait and 1 comes at 0.5 s each: 2.5 s and a tenth, 1.25 more than the deadline leaves."""
     decision = admit(4, 1, 100, 0.5, 1.5)
-    assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(1.0))
-    assert admit(4, 1, 100, 0.5, 2.5).admitted
+    assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(1.25))
+    assert admit(4, 1, 100, 0.5, 2.76).admitted
 
 
 def test_what_is_being_computed_counts_against_a_deadline() -> None:
-    """Nobody waits, but 0.8 s are under way and 0.5 s come: 1.3 s, 0.3 more than the deadline leaves."""
+    """Nobody waits, but 0.8 s are under way and 0.5 s come: 1.3 s and a tenth, the deadline leaves 1 s."""
     decision = admit(0, 1, 100, 0.5, 1.0, 0.8)
-    assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(0.3))
-    assert admit(0, 1, 100, 0.5, 1.3, 0.8).admitted
+    assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(0.43))
+    assert admit(0, 1, 100, 0.5, 1.44, 0.8).admitted
 
 
 def test_nobody_is_answered_before_all_of_a_batch_are() -> None:
-    """5 wait and 1 comes, 4 are computed together at 0.5 s each: the second batch is over after 4 s."""
-    decision = admit(5, 1, 100, 0.5, 3.9, batch_samples=4)
+    """5 wait and 1 comes, 4 are computed together at 0.5 s each: the second batch takes until 4.4 s."""
+    decision = admit(5, 1, 100, 0.5, 4.3, batch_samples=4)
     assert (decision.admitted, decision.retry_after_s) == (False, pytest.approx(0.1))
-    assert admit(5, 1, 100, 0.5, 4.0, batch_samples=4).admitted
+    assert admit(5, 1, 100, 0.5, 4.41, batch_samples=4).admitted
 
 
 def test_of_those_who_wait_the_late_ones_make_room() -> None:
-    """At 1 s a sample, two together: the batches are over after 2 s and 4 s."""
-    waiting = [(1, 1.9), (1, 2.0), (1, None), (1, 3.5), (1, 4.0)]
+    """At 1 s a sample, two together: the batches are over after 2.2 s and 4.4 s."""
+    waiting = [(1, 2.1), (1, 2.3), (1, None), (1, 3.5), (1, 4.5)]
     assert list(late(waiting, 1.0, 2)) == [0, 3]
     assert late(waiting, 1.0, 2)[0].retry_after_s == pytest.approx(0.1)
     assert late([(1, 0.5)], 1.0, 2) == {}
@@ -78,9 +78,22 @@ def test_of_those_who_wait_the_late_ones_make_room() -> None:
 
 
 def test_a_batch_is_no_larger_than_all_who_wait() -> None:
-    """Two wait for 1 s each, and 32 came together before: both are answered after 2 s."""
-    assert late([(1, 2.0), (1, 2.0)], 1.0, 32) == {}
-    assert list(late([(1, 1.9), (1, 2.0)], 1.0, 32)) == [0]
+    """Two wait for 1 s each, and 32 came together before: both are answered after 2.2 s."""
+    assert late([(1, 2.3), (1, 2.3)], 1.0, 32) == {}
+    assert list(late([(1, 2.1), (1, 2.3)], 1.0, 32)) == [0]
+
+
+def test_a_batch_takes_no_more_than_a_quarter_of_the_oldest_one_s_time() -> None:
+    """At 0.1 s a sample and 8 s left: 2 s, 20 samples; more only where more came together before."""
+    assert batch_limit(256, 1, 0.1, 8.0) == 20
+    assert batch_limit(256, 30, 0.1, 8.0) == 30
+    assert batch_limit(16, 30, 0.1, 8.0) == 16
+    assert batch_limit(256, 1, 0.1, None) == 256
+
+
+def test_as_long_as_nobody_knows_what_a_sample_takes_one_request_is_tried_alone() -> None:
+    assert batch_limit(256, 1, 0.0, 8.0) == 1
+    assert batch_limit(256, 1, 0.0, None) == 256
 
 
 @given(st.lists(st.integers(1, 50), min_size=1), st.integers(1, 100))

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from peerloom.errors import ResourceExhaustedError
-from peerloom.inference.server.batching import Admission, admit, late, moving_mean, take_batch
+from peerloom.inference.server.batching import (
+    Admission,
+    admit,
+    batch_limit,
+    late,
+    moving_mean,
+    take_batch,
+)
 from peerloom.inference.server.computing import Array
 from peerloom.kit.clock import Clock
 
@@ -116,7 +123,9 @@ class BatchQueue:
                 self._busy_since_s = None
                 return
             sizes = [len(request.inputs) for request in takewhile(self._fits_the_first, self._waiting)]
-            batch = [self._waiting.popleft() for _ in range(take_batch(sizes, self._batch_samples))]
+            oldest_s = self._waiting[0].left_s(self._clock.monotonic_s())
+            limit = batch_limit(self._batch_samples, self._samples_together, self._pace_s, oldest_s)
+            batch = [self._waiting.popleft() for _ in range(take_batch(sizes, limit))]
             self._last_requests = len(batch)
             self._last_samples = sum(len(request.inputs) for request in batch)
             started_s = self._clock.monotonic_s()

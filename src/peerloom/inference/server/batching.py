@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+MARGIN = 1.1  # batches vary, and an answer has a way back
+SHARE_OF_DEADLINE = 0.25
+
 
 @dataclass(frozen=True)
 class Admission:
@@ -36,7 +39,8 @@ def admit(
         return Admission(
             False, after_s, f"{queued_samples:,} samples wait and the limit is {limit_samples:,}"
         )
-    needed_s = under_way_s + answered_s(queued_samples, samples, seconds_per_sample, batch_samples)
+    own_s = answered_s(queued_samples, samples, seconds_per_sample, batch_samples)
+    needed_s = MARGIN * (under_way_s + own_s)
     if remaining_s is not None and wait_s > 0 and needed_s > remaining_s:
         return _late(needed_s, remaining_s)
     return Admission(True, 0.0, f"{queued_samples:,} samples wait, {wait_s:.3f} s of work")
@@ -59,7 +63,7 @@ def late(
     found, ahead = dict[int, Admission](), 0
     batch_samples = min(batch_samples, sum(samples for samples, _ in waiting))
     for place, (samples, remaining_s) in enumerate(waiting if len(waiting) > 1 else ()):
-        needed_s = answered_s(ahead, samples, seconds_per_sample, batch_samples)
+        needed_s = MARGIN * answered_s(ahead, samples, seconds_per_sample, batch_samples)
         if remaining_s is not None and needed_s > remaining_s:
             found[place] = _late(needed_s, remaining_s)
         else:
@@ -76,6 +80,23 @@ def _late(needed_s: float, remaining_s: float) -> Admission:
 def moving_mean(past: float, measured: float) -> float:
     """The mean after one more measurement, which counts a fifth; `past` is 0 before the first."""
     return past + 0.2 * (measured - past) if past else measured
+
+
+def batch_limit(
+    limit_samples: int, last_samples: int, seconds_per_sample: float, oldest_s: float | None
+) -> int:
+    """How many samples may be computed together, at most `limit_samples`.
+
+    One request alone, as long as nobody knows what a sample takes. Then what takes a quarter of what the
+    oldest's deadline leaves (`oldest_s`, None: no deadline), so that there is time for others; but as many as
+    last time, `last_samples`: `late` has made sure that these are in time, and where a batch is as fast as a
+    sample, each smaller batch would make the next one smaller still.
+    """
+    if oldest_s is None:
+        return limit_samples
+    if not seconds_per_sample:
+        return 1
+    return min(limit_samples, max(last_samples, int(SHARE_OF_DEADLINE * oldest_s / seconds_per_sample)))
 
 
 def take_batch(waiting: Sequence[int], limit_samples: int) -> int:
