@@ -13,6 +13,9 @@ from benchmarks.soak.sampling import HELD, Sampler
 # its pools may have. Under faults that took up to ten minutes. A short run has less of it.
 WARM_UP_S, WARM_UP_PART = 600.0, 0.3
 BLOCK_S = 10.0
+# A connection stays for five minutes after its last use: readings of descriptors that lie closer together
+# are not independent of each other.
+BLOCKS_S = {"memory": BLOCK_S, "descriptors": 300.0, "threads": BLOCK_S}
 LATENCY_BLOCK_S = 60.0
 UNITS = {"memory": "MB", "descriptors": "descriptors", "threads": "threads"}
 # An hour's growth of one process: what a year of it would take is what these are chosen by, and 8 hours tell.
@@ -51,7 +54,12 @@ def _exact(what: str, unit: str, value: float) -> Measurement:
 def _held(sampler: Sampler, warm_up_s: float) -> list[Measurement]:
     found = [
         growth(
-            f"{what} of the {kind}", UNITS[what], lives, BOUNDS[what], warm_up_s=warm_up_s, block_s=BLOCK_S
+            f"{what} of the {kind}",
+            UNITS[what],
+            lives,
+            BOUNDS[what],
+            warm_up_s=warm_up_s,
+            block_s=BLOCKS_S[what],
         )
         for what in HELD
         for kind, lives in sorted(sampler.lives(what).items())
