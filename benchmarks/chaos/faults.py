@@ -92,9 +92,14 @@ class Striker:
                 print(f"  {fault.kind}", file=sys.stderr)
 
     def strike_all(self, faults: Sequence[Fault], over: threading.Event) -> None:
-        """Carries the faults out, each after its pause, until it is over; ends all that lasts then."""
+        """Carries the faults out, each so long after the one before; in the end all that lasts is ended.
+
+        What a strike takes is part of the pause after it.
+        """
+        due_s = time.monotonic()
         for fault in faults:
-            if over.wait(fault.pause_s):
+            due_s += fault.pause_s
+            if over.wait(max(0.0, due_s - time.monotonic())):
                 break
             self.strike(fault)
         self.end()

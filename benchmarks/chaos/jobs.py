@@ -46,6 +46,7 @@ class Jobs:
         self.newest = ""  # the id of the last one that has a model
         self._place, self._seed = place, seed
         self._losses: list[tuple[int, dict[int, float]]] = []  # of each job: its seed, mean losses by epoch
+        self._compared = 0  # of these
 
     def train(self) -> None:
         """One more job, from its submission to its end."""
@@ -69,9 +70,10 @@ class Jobs:
 
     def check_losses(self) -> None:
         """Compares the losses of jobs that weren't compared yet with those of undisturbed runs."""
-        began_s, losses, self._losses = time.monotonic(), self._losses, []
+        began_s, losses = time.monotonic(), self._losses[self._compared :]
         for seed, found in losses:
             self.broken += check_losses(found, losses_of(TASK, EPOCHS, LEARNING_RATE, seed))
+            self._compared += 1
         if losses:
             print(f"undisturbed runs took {time.monotonic() - began_s:.0f} s", file=sys.stderr)
 

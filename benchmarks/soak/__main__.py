@@ -17,13 +17,13 @@ from pathlib import Path
 
 from benchmarks.chaos.faults import Striker, draw
 from benchmarks.chaos.jobs import Jobs
-from benchmarks.chaos.left_behind import tracebacks
 from benchmarks.chaos.places import Place, open_place
 from benchmarks.chaos.replicas import open_replicas
 from benchmarks.chaos.system import Parts
 from benchmarks.keeping import check_may_keep, keep
 from benchmarks.measure import MISSED, print_measurements
 from benchmarks.new_database import is_given, new_postgresql
+from benchmarks.soak.checking import Checker
 from benchmarks.soak.questions import Questions
 from benchmarks.soak.sampling import Sampler
 from benchmarks.soak.stretches import PAUSE_S, spare_coordinators
@@ -32,7 +32,6 @@ from benchmarks.soak.summary import summary
 SLOTS = (2, 2, 1, 1, 1, 1, 1, 1)
 LONG_LIVED = ("node-1", "node-2")  # the others' agents are killed too often to grow old
 DEFAULT_MINUTES = 480.0
-CHECK_EACH_S = 60.0
 
 
 def main() -> int:
@@ -86,46 +85,32 @@ class Soak:
         self._parts = Parts()
         self._parts.mark()
         self._over = threading.Event()
-        self._told_logs: set[str] = set()
         self.broken: list[str] = []
         self.struck: dict[str, int] = {}
         self.minutes = 0.0
 
     def go(self, place: Place) -> None:
         """Jobs, questions and faults for as long as it was asked for; promises are checked each minute."""
-        began_s = checked_s = time.monotonic()
+        began_s = time.monotonic()
         self.jobs = Jobs(place, self._seed)
         self.questions, self.sampler = Questions(place), Sampler(self._parts, self._folder)
         striker = Striker(place, self._parts, LONG_LIVED)
         drawn = draw(self._seed, self._seconds, place.can_cut, place.has_standbys, PAUSE_S)
         faults = spare_coordinators(drawn, self._seconds)
         striking = threading.Thread(target=striker.strike_all, args=(faults, self._over))
-        with self.questions, self.sampler:
+        checker = Checker(self._folder, self.jobs, self.questions, striker)
+        with checker, self.questions, self.sampler:
             striking.start()
             try:
                 while striking.is_alive() or not self.jobs.count:
                     self.jobs.train()
                     if self.jobs.newest:
                         self.questions.ask_model(self.jobs.newest)
-                    if time.monotonic() - checked_s > CHECK_EACH_S:
-                        checked_s = time.monotonic()
-                        self._check(striker)
             finally:
                 self._over.set()
                 striking.join()
-        self._check(striker)
+        self.broken = checker.broken
         self.minutes, self.struck = (time.monotonic() - began_s) / 60, dict(striker.struck)
-
-    def _check(self, striker: Striker) -> None:
-        self.jobs.check_interruptions(striker.struck)
-        self.jobs.check_losses()
-        told = [text for text in tracebacks(self._folder) if text not in self._told_logs]
-        self._told_logs.update(told)
-        found = self.jobs.broken + self.questions.broken + told
-        self.jobs.broken, self.questions.broken = [], []
-        self.broken += found
-        verdict = f"{len(found)} broken" if found else "all kept"
-        print(f"-- promises checked after {self.jobs.count} jobs: {verdict}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

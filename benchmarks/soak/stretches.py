@@ -1,6 +1,7 @@
 """Which faults strike when: most of the time the coordinators are spared, so that they grow old."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from benchmarks.chaos.faults import OF_COORDINATORS, Fault
 
@@ -10,16 +11,20 @@ PAUSE_S = (1.0, 3.0)
 
 
 def spare_coordinators(faults: Sequence[Fault], seconds: float) -> list[Fault]:
-    """The faults that strike; the pause of one that is left out is added to the next one's.
+    """The faults that strike: in place of one that spares its coordinator comes another of those drawn.
 
-    A run that is shorter than a cycle is one cycle.
+    Which one its lot tells, and whom. A run that is shorter than a cycle is one cycle.
     """
     cycle_s = min(CYCLE_S, seconds)
-    chosen, at_s, waited_s = [], 0.0, 0.0
+    others = sorted({fault.kind for fault in faults} - set(OF_COORDINATORS))
+    chosen, at_s = [], 0.0
     for fault in faults:
-        at_s, waited_s = at_s + fault.pause_s, waited_s + fault.pause_s
+        at_s += fault.pause_s
         is_storm = at_s % cycle_s < STORM * cycle_s
-        if is_storm or fault.kind not in OF_COORDINATORS:
-            chosen.append(Fault(waited_s, fault.kind, fault.lasts_s, fault.lot))
-            waited_s = 0.0
+        chosen.append(fault if is_storm or fault.kind not in OF_COORDINATORS else _another(fault, others))
     return chosen
+
+
+def _another(fault: Fault, kinds: Sequence[str]) -> Fault:
+    at = fault.lot * len(kinds)
+    return replace(fault, kind=kinds[int(at)], lot=at % 1)
