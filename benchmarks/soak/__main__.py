@@ -32,6 +32,13 @@ from benchmarks.soak.summary import summary
 SLOTS = (2, 2, 1, 1, 1, 1, 1, 1)
 LONG_LIVED = ("node-1", "node-2")  # the others' agents are killed too often to grow old
 DEFAULT_MINUTES = 480.0
+# What a run of 30 minutes fills in its first third: after that whatever comes takes the place of something.
+LIMITS = {
+    "PEERLOOM_NODE_ARTIFACT_LIMIT_BYTES": "2000000",
+    "PEERLOOM_NODE_LOG_JOBS": "5",
+    "PEERLOOM_TRAINER_MODEL_LIMIT_BYTES": "6000000",
+    "PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S": "1",
+}
 
 
 def main() -> int:
@@ -42,7 +49,7 @@ def main() -> int:
     if is_kept:
         check_may_keep("soak", why)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was built is taken down
-    os.environ.setdefault("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "1")
+    os.environ.update(LIMITS | os.environ)
     with tempfile.TemporaryDirectory(prefix="peerloom-soak-") as folder:
         soak = Soak(Path(folder), seed, 60 * minutes)
         with _place(Path(folder)) as place:

@@ -16,10 +16,11 @@ BLOCK_S = 10.0
 # A connection stays for five minutes after its last use: readings of descriptors that lie closer together
 # are not independent of each other.
 BLOCKS_S = {"memory": BLOCK_S, "descriptors": 300.0, "threads": BLOCK_S}
-LATENCY_BLOCK_S = 60.0
+LATENCY_BLOCK_S = DISK_BLOCK_S = 60.0  # a job adds a checkpoint each second, and frees them at once
 UNITS = {"memory": "MB", "descriptors": "descriptors", "threads": "threads"}
 # An hour's growth of one process: what a year of it would take is what these are chosen by, and 8 hours tell.
 BOUNDS = {"memory": 20.0, "descriptors": 5.0, "threads": 2.0}
+DISK_BOUND_MB = 20.0  # of all agents together, or the trainer: a log of an hour
 LATENCY_BOUND_MS = 20.0
 WHOLE_MINUTES = 480.0
 
@@ -68,13 +69,18 @@ def _held(sampler: Sampler, warm_up_s: float) -> list[Measurement]:
 
 
 def _disk(sampler: Sampler, warm_up_s: float) -> list[Measurement]:
-    """Without a bound: what a job leaves is kept for longer than a run lasts."""
-    found = []
-    for kind, readings in sorted(sampler.disk.items()):
-        told = growth(f"disk of the {kind}", "MB", [readings], 0.0, warm_up_s=warm_up_s, block_s=BLOCK_S)
-        if told is not None:
-            found.append(measurement(told.name, told.unit, told.samples))
-    return found
+    found = [
+        growth(
+            f"disk of the {kind}",
+            "MB",
+            [readings],
+            DISK_BOUND_MB,
+            warm_up_s=warm_up_s,
+            block_s=DISK_BLOCK_S,
+        )
+        for kind, readings in sorted(sampler.disk.items())
+    ]
+    return [one for one in found if one is not None]
 
 
 def _latency(questions: Heard, warm_up_s: float) -> list[Measurement]:
