@@ -44,6 +44,7 @@ class Observed(Observer):
         self.generations: dict[tuple[str, int], Announced] = {}
         self.registrations: dict[str, tuple[str, str]] = {}
         self.registered_nodes: dict[str, str] = {}
+        self.ids_by_name: dict[str, set[str]] = {}
         self.evidence_ids: dict[str, None] = {}
         self.submitted: dict[str, str] = {}
         self.slots: dict[tuple[str, int], str] = {}
@@ -166,6 +167,7 @@ class Observed(Observer):
         name = self.registered_nodes.setdefault(response.node_id, request.spec.name)
         if name != request.spec.name:
             self.break_promise(f"{response.node_id} was given to {name} and to {request.spec.name}")
-        others = [node for node, name in self.registered_nodes.items() if name == request.spec.name]
-        if len(others) > 1:
-            self.break_promise(f"{request.spec.name} was given {len(others)} ids")
+        ids = self.ids_by_name.setdefault(request.spec.name, set())
+        ids.add(response.node_id)
+        if len(ids) > 1:
+            self.break_promise(f"{request.spec.name} was given {len(ids)} ids")

@@ -77,6 +77,7 @@ class MemoryNetwork:
         )
         self._links: dict[tuple[str, str], MemoryLink] = {}
         self._connections: list[Connection] = []
+        self._looked_through = 0  # open ones when the list was last looked through
         self.numbers = 0
 
     def link(self, source: str, target: str) -> MemoryLink:
@@ -104,7 +105,9 @@ class MemoryNetwork:
         self, client: ProcessRun, server: ProcessRun, address: str, is_watchful: bool = False
     ) -> Connection:
         """A line between two processes."""
-        self._connections = [known for known in self._connections if known.is_open]
+        if len(self._connections) > 2 * self._looked_through:  # not each time: there may be 100,000
+            self._connections = [known for known in self._connections if known.is_open]
+            self._looked_through = len(self._connections)
         made = Connection(client, server, address, is_watchful)
         self._connections.append(made)
         return made
