@@ -1,4 +1,7 @@
-"""`make chaos`: CHAOS_SEED chooses the faults and each job's sync, CHAOS_SECONDS how long they go on."""
+"""`make chaos`: CHAOS_SEED chooses the faults and each job's sync, CHAOS_SECONDS how long they go on.
+
+With a PostgreSQL in PEERLOOM_TEST_DATABASE the coordinators of odd seeds have standbys.
+"""
 
 import os
 import random
@@ -11,9 +14,11 @@ from pathlib import Path
 from benchmarks.chaos.faults import Striker, draw
 from benchmarks.chaos.jobs import Jobs
 from benchmarks.chaos.left_behind import left_behind, tracebacks
-from benchmarks.chaos.places import open_place
+from benchmarks.chaos.places import SLOTS
 from benchmarks.chaos.promises import check_memory
+from benchmarks.chaos.replicas import open_system
 from benchmarks.chaos.system import Parts
+from benchmarks.new_database import is_given
 
 
 def main() -> int:
@@ -50,9 +55,11 @@ class Run:
     def go(self) -> list[str]:
         """Returns the promises that were broken."""
         self._parts.mark()
-        with open_place(self._folder) as place:
+        has_standbys = is_given() and self._seed % 2 == 1
+        with open_system(self._folder, SLOTS, has_standbys) as place:
+            print(place.told, file=sys.stderr)
             jobs = Jobs(place, self._seed)
-            faults = draw(self._seed, self._seconds, place.can_cut)
+            faults = draw(self._seed, self._seconds, place.can_cut, has_standbys)
             striker = Striker(place, self._parts)
             striking = threading.Thread(target=striker.strike_all, args=(faults, self._over))
             striking.start()

@@ -5,19 +5,31 @@ import socket
 import subprocess
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.chaos.places import InTestbed, Place, namespaces_plan, on_loopback, python
+from benchmarks.chaos.places import InTestbed, Place, namespaces_plan, on_loopback, open_place, python
 from benchmarks.chaos.system import COORDINATORS
-from benchmarks.new_database import by_socket
+from benchmarks.new_database import by_socket, new_postgresql
 from peerloom.testbed import Plan, Testbed
 
 RESTART_S = LOOK_S = 1.0
 READY_LOOKS = 120
 FIRST_PORT = 7400
+
+
+@contextmanager
+def open_system(folder: Path, slots: Sequence[int], has_standbys: bool) -> Iterator[Place]:
+    """One of each coordinator on SQLite, or two of each on a new database of PostgreSQL."""
+    if has_standbys:
+        with new_postgresql() as url, open_replicas(folder, slots, url) as replicas:
+            yield replicas
+    else:
+        with open_place(folder, slots) as place:
+            yield place
 
 
 def open_replicas(folder: Path, slots: Sequence[int], database: str) -> "Replicas":

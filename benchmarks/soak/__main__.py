@@ -11,18 +11,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.chaos.faults import Striker, draw
 from benchmarks.chaos.jobs import Jobs
-from benchmarks.chaos.places import Place, open_place
-from benchmarks.chaos.replicas import open_replicas
+from benchmarks.chaos.places import Place
+from benchmarks.chaos.replicas import open_system
 from benchmarks.chaos.system import Parts
 from benchmarks.keeping import check_may_keep, keep
 from benchmarks.measure import MISSED, print_measurements
-from benchmarks.new_database import is_given, new_postgresql
+from benchmarks.new_database import is_given
 from benchmarks.soak.checking import Checker
 from benchmarks.soak.questions import Questions
 from benchmarks.soak.sampling import Sampler
@@ -52,7 +50,7 @@ def main() -> int:
     os.environ.update(LIMITS | os.environ)
     with tempfile.TemporaryDirectory(prefix="peerloom-soak-") as folder:
         soak = Soak(Path(folder), seed, 60 * minutes)
-        with _place(Path(folder)) as place:
+        with open_system(Path(folder), SLOTS, is_given()) as place:
             soak.go(place)
     measurements = summary(soak.minutes, place.told, soak.jobs, soak.questions, soak.sampler, soak.struck)
     print_measurements(measurements)
@@ -68,16 +66,6 @@ def main() -> int:
     is_bad = bool(soak.broken or grown)
     print(f"{'FAILED' if is_bad else 'ok'}: SOAK_SEED={seed} SOAK_MINUTES={minutes:g} replays the faults")
     return 1 if is_bad else 0
-
-
-@contextmanager
-def _place(folder: Path) -> Iterator[Place]:
-    if is_given():
-        with new_postgresql() as url, open_replicas(folder, SLOTS, url) as replicas:
-            yield replicas
-    else:
-        with open_place(folder, SLOTS) as place:
-            yield place
 
 
 class Soak:
