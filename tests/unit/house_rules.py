@@ -93,6 +93,7 @@ DECISIONS = (
     "services/trainer/workers/reports.py",
     "services/trainer/workers/state.py",
     "src/peerloom/artifacts/fetch/chunk_schedule.py",
+    "src/peerloom/artifacts/part_rules.py",
     "src/peerloom/artifacts/upload_decisions.py",
     "src/peerloom/client/notebook/html_tables.py",
     "src/peerloom/client/notebook/job_picture.py",

@@ -4,6 +4,7 @@ An artifact is described, listed and had as long as either has it. Its bytes are
 `restore` brings them back, checked by their digest like all that comes.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
@@ -39,8 +40,8 @@ class BackedStore(ArtifactStore):
             self._retention.hold(digest, self._upload)
 
     def take_index(self) -> None:
-        """Reads what the object store has, and clears up after killed uploads; raises what that raises."""
-        self.objects.forget_broken_uploads()
+        """Reads what the object store has, and clears up after abandoned uploads; raises what that raises."""
+        self.objects.forget_abandoned_uploads(time.time())
         stored = self.objects.index()
         with self._lock:
             found = {digest: artifact for digest, artifact in stored.items() if digest not in self._unwanted}

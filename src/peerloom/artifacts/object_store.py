@@ -4,19 +4,20 @@ DIGEST holds the bytes and DIGEST.json describes them. The description is writte
 broke has left isn't seen by anybody; an S3 shows the bytes only once all parts are there anyway.
 """
 
-import errno
 import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from google.protobuf import json_format
 
-from peerloom.errors import ConfigurationError, NotFoundError, PeerloomError, UnavailableError
+from peerloom.artifacts.multipart_upload import PART_BYTES, MultipartUploads
+from peerloom.artifacts.object_store_errors import store_errors
+from peerloom.errors import ConfigurationError, NotFoundError, UnavailableError
 from peerloom.kit.files import sync_folder
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact
@@ -24,22 +25,9 @@ from peerloom.v1.artifact_pb2 import Artifact
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-PART_BYTES = 16 * 2**20
 _SUFFIX = ".json"
 _DIGEST = re.compile("[0-9a-f]{64}")
-# What the world says where a setting is wrong; anything else may pass.
-_REFUSALS = (PermissionError, FileNotFoundError, NotADirectoryError, ImportError, NotImplementedError)
-_RIGHTS = {
-    "write": "s3:PutObject and s3:AbortMultipartUpload",
-    "read": "s3:GetObject",
-    "list": "s3:ListBucket",
-    "delete": "s3:DeleteObject",
-}
 _log = get_logger()
-
-
-class StoppedError(Exception):
-    """A transfer was asked to end."""
 
 
 def open_object_store(url: str) -> "ObjectStore":
@@ -53,7 +41,7 @@ def open_object_store(url: str) -> "ObjectStore":
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
         raise _lacking(url, "fsspec") from error
-    with _errors(url, "open"):
+    with store_errors(url, "open"):
         try:
             files, prefix = url_to_fs(url, skip_instance_cache=True, use_listings_cache=False)
         except ImportError as error:
@@ -75,22 +63,23 @@ class ObjectStore:
     def __init__(self, url: str, files: "AbstractFileSystem", prefix: str) -> None:
         self.url = url.rstrip("/")
         self._files, self._prefix = files, prefix.rstrip("/")
+        self._multipart = MultipartUploads(self.url, files) if self._speaks("s3") else None
 
     def try_rights(self) -> None:
         """Writes, reads, lists and deletes a few bytes."""
         path, content = f"{self._prefix}/.peerloom-{secrets.token_hex(8)}", b"Peerloom tries its rights."
-        with _errors(self.url, "write"):
+        with store_errors(self.url, "write"):
             self._files.pipe_file(path, content)
-        with _errors(self.url, "read"):
+        with store_errors(self.url, "read"):
             self._files.cat_file(path)
-        with _errors(self.url, "list"):
+        with store_errors(self.url, "list"):
             self._files.ls(self._prefix, detail=False)
-        with _errors(self.url, "delete"):
+        with store_errors(self.url, "delete"):
             self._files.rm_file(path)
 
     def index(self) -> dict[str, Artifact]:
         """All artifacts that are there whole, by their digests."""
-        with _errors(self.url, "list"):
+        with store_errors(self.url, "list"):
             try:
                 found = self._files.ls(self._prefix, detail=True)
             except FileNotFoundError:
@@ -107,37 +96,35 @@ class ObjectStore:
                 _log.warning("broken_object_ignored", url=self.url, digest=digest)
         return whole
 
-    def forget_broken_uploads(self) -> None:
-        """Removes the parts that uploads of killed processes left in an S3, where nobody sees but pays them.
+    def forget_abandoned_uploads(self, now_s: float) -> None:
+        """Removes the parts of uploads to an S3 that nobody has gone on with for a week, `now_s` since 1970.
 
-        Where that isn't allowed, they stay until the bucket's own rule removes them.
+        Nobody sees them, but they cost. Where that isn't allowed, the bucket's own rule has to remove them.
         """
-        bucket, _, prefix = self._prefix.partition("/")
-        if not self._speaks("s3"):
-            return
-        try:
-            for begun in self._files.list_multipart_uploads(bucket):
-                folder, _, name = f"/{begun['Key']}".rpartition("/")
-                if folder.lstrip("/") == prefix and _DIGEST.fullmatch(name):
-                    self._files.abort_mpu(bucket, begun["Key"], begun["UploadId"])
-        except Exception as error:
-            _log.warning("broken_uploads_kept", url=self.url, reason=_told(error))
+        if self._multipart:
+            with store_errors(self.url, "list"):
+                self._multipart.forget_abandoned(self._prefix, _DIGEST.fullmatch, now_s)
 
     def put(self, path: Path, artifact: Artifact, on_part: Callable[[], None]) -> None:
-        """Uploads a file, in parts where it is large; `on_part` is called between them, and may raise."""
+        """Uploads a file; `on_part` is called after it, or between parts where it is large, and may raise.
+
+        In an S3 a large one that was cut off is gone on with: only the parts that aren't there are sent.
+        """
         place = self._path(artifact.digest)
-        with _errors(self.url, "write"):
-            options = {"chunksize": PART_BYTES} if self._speaks("s3") else {}
-            self._files.put_file(str(path), place, callback=_each_part(on_part), **options)
+        with store_errors(self.url, "write"):
+            if self._multipart and artifact.size_bytes >= 2 * PART_BYTES:
+                self._multipart.put(path, place, on_part)
+            else:
+                self._files.put_file(str(path), place, callback=_each_part(on_part))
             self._make_durable(place)
             sidecar = json_format.MessageToJson(artifact, indent=None).encode()
             self._files.pipe_file(place + _SUFFIX, sidecar)
             self._make_durable(place + _SUFFIX)
 
-    def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
-        """The bytes of an artifact, unchecked, in pieces of 16 MiB. Raises NotFoundError."""
-        for start in range(0, size_bytes, PART_BYTES):
-            with _errors(self.url, "read"):
+    def pieces(self, digest: str, size_bytes: int, offset_bytes: int = 0) -> Iterator[bytes]:
+        """The bytes of an artifact from an offset on, unchecked, 16 MiB at once. Raises NotFoundError."""
+        for start in range(offset_bytes, size_bytes, PART_BYTES):
+            with store_errors(self.url, "read"):
                 try:
                     end = min(size_bytes, start + PART_BYTES)
                     piece: bytes = self._files.cat_file(self._path(digest), start=start, end=end)
@@ -147,13 +134,16 @@ class ObjectStore:
             yield piece
 
     def remove(self, digest: str) -> None:
-        """Removes an artifact if it is there; its description goes first."""
+        """Removes an artifact if it is there, and what of it is on its way; its description goes first."""
         for name in (digest + _SUFFIX, digest):
-            with _errors(self.url, "delete"), suppress(FileNotFoundError):
+            with store_errors(self.url, "delete"), suppress(FileNotFoundError):
                 self._files.rm_file(self._path(name))
+        if self._multipart:
+            with store_errors(self.url, "delete"):
+                self._multipart.forget(self._path(digest))
 
     def _descriptions(self, digests: list[str]) -> dict[str, Artifact]:
-        with _errors(self.url, "read"):
+        with store_errors(self.url, "read"):
             paths = [self._path(digest) + _SUFFIX for digest in digests]
             told: dict[str, Any] = self._files.cat(paths, on_error="return") if paths else {}
             if failed := next((each for each in told.values() if _is_lasting(each)), None):
@@ -204,54 +194,8 @@ def _lacking(url: str, what: str) -> ConfigurationError:
     )
 
 
-@contextmanager
-def _errors(url: str, doing: str) -> Iterator[None]:
-    """Turns what fsspec's libraries raise into ours."""
-    try:
-        yield
-    except (PeerloomError, StoppedError):
-        raise
-    except Exception as error:
-        if _is_refusal(error):
-            raise _refused(url, doing, error) from error
-        raise UnavailableError(
-            f"The object store {url} can't be reached to {doing} ({_told(error)}). It is tried again.",
-            reason="OBJECT_STORE_UNAVAILABLE",
-        ) from error
-
-
-def _is_refusal(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno == errno.EINVAL:
-        return True
-    # botocore's own, which is no module of ours: nobody gave credentials, or a part of them.
-    return isinstance(error, (*_REFUSALS, ValueError)) or "CredentialsError" in type(error).__name__
-
-
-def _refused(url: str, doing: str, error: Exception) -> ConfigurationError:
-    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        why = f"There is no bucket or folder at {url} ({_told(error)}). Create it, or name another"
-    elif "CredentialsError" in type(error).__name__:
-        why = (
-            f"There are no credentials for {url}. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-            "AWS_PROFILE, where this service is started"
-        )
-    elif isinstance(error, PermissionError):
-        right = f" (on S3: {_RIGHTS[doing]})" if doing in _RIGHTS else ""
-        why = (
-            f"The object store refuses to let this service {doing} at {url} ({_told(error)}). Grant its "
-            f"credentials the right to {doing} there{right}, or give other credentials by the environment"
-        )
-    else:
-        why = f"The object store {url} can't be used to {doing} ({_told(error)})"
-    return ConfigurationError(f"{why}.", reason="OBJECT_STORE_REFUSED")
-
-
 def _name_of(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _told(error: Exception) -> str:
-    return (str(error) or type(error).__name__).rstrip(".")
 
 
 def _is_lasting(content: object) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from peerloom.artifacts.backed_store import BackedStore
-from peerloom.artifacts.object_store import StoppedError
+from peerloom.artifacts.object_store_errors import StoppedError
 from peerloom.artifacts.upload_decisions import next_upload
 from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError, PeerloomError
 from peerloom.kit.backoff import Backoff
