@@ -6,10 +6,12 @@ An artifact is described, listed and had as long as either has it. Its bytes are
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 from peerloom.artifacts.object_store import ObjectStore
 from peerloom.artifacts.store import ArtifactStore
+from peerloom.artifacts.upload import Upload
 from peerloom.artifacts.upload_decisions import WaitingUpload, superseded
 from peerloom.errors import DataLossError, NotFoundError, PeerloomError, ResourceExhaustedError
 from peerloom.kit.checks import check_digest
@@ -122,16 +124,12 @@ class BackedStore(ArtifactStore):
     def restore(self, digest: str, on_piece: Callable[[], None] = lambda: None) -> Artifact:
         """Brings an artifact back from the object store; `on_piece` is called between pieces, and may raise.
 
-        Raises NotFoundError; DataLossError for an object that isn't what its name says, which is forgotten;
-        ResourceExhaustedError when the limit leaves no room; what `ObjectStore` raises.
+        One that was cut off is gone on with at its last byte, also after a restart. Raises NotFoundError;
+        DataLossError for an object that isn't what its name says, which is forgotten; ResourceExhaustedError
+        when the limit leaves no room; what `ObjectStore` raises.
         """
-        header = _bare(self.describe(digest))
-        upload = self.begin(header)
         try:
-            for piece in self.objects.pieces(digest, header.size_bytes):
-                upload.write(piece)
-                on_piece()
-            return upload.commit()
+            return self._restore(_bare(self.describe(digest)), on_piece)
         except DataLossError as error:
             self._forget_stored(digest)
             _log.error("object_damaged", url=self.objects.url, digest=digest)
@@ -143,8 +141,6 @@ class BackedStore(ArtifactStore):
         except NotFoundError:
             self._forget_stored(digest)
             raise
-        finally:
-            upload.abort()
 
     def upload(self, digest: str, on_part: Callable[[], None] = lambda: None) -> None:
         """Puts an artifact, verified once more, into the object store; `on_part` is called between parts.
@@ -188,6 +184,37 @@ class BackedStore(ArtifactStore):
     def has_unwanted(self) -> bool:
         """Whether something is to be removed from the object store."""
         return bool(self._unwanted)
+
+    def _restore(self, header: Artifact, on_piece: Callable[[], None]) -> Artifact:
+        upload = self._begin_again(header)
+        try:
+            for piece in self.objects.pieces(header.digest, header.size_bytes, upload.resumed_bytes):
+                upload.write(piece)
+                on_piece()
+            return upload.commit()
+        except DataLossError:
+            if not upload.resumed_bytes:
+                raise
+        finally:
+            upload.abort()
+        # Damaged may be what was left here, as by a power cut. It is gone now, so the next time tells.
+        _log.warning("leftover_damaged", digest=header.digest)
+        return self._restore(header, on_piece)
+
+    def _begin_again(self, header: Artifact) -> Upload:
+        """As `begin`, going on with what an aborted one has left, which counts as a fetch's leftover does."""
+        digest = header.digest
+        self._check_room(header.size_bytes)
+        leftover = self._files.open_fetch(digest, header.size_bytes)
+        if leftover is None:
+            return self.begin(header)
+        try:
+            self.begin_fetch(digest, header.size_bytes)
+        except PeerloomError:
+            leftover.close()
+            raise
+        release = partial(self.end_fetch, digest)
+        return Upload(header, Path(leftover.name), self.make_room, self._publish, release, leftover)
 
     def _knows(self, digest: str) -> bool:
         return digest in self._artifacts or digest in self._stored

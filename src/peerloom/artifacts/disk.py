@@ -6,13 +6,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from peerloom.artifacts.manifest import check_manifest
 from peerloom.errors import DataLossError, ResourceExhaustedError, UnavailableError
-from peerloom.kit.files import sync_folder
+from peerloom.kit.files import sync_folder, try_lock
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact, Manifest
 
@@ -42,7 +43,7 @@ class ArtifactFolder:
     """DIGEST holds the bytes; DIGEST.json describes them, and its time of change is when they were last used.
 
     The sidecar is written first and the bytes appear by a rename, so a file that is visible is whole.
-    DIGEST.manifest tells the chunks; DIGEST.fetch is what was fetched so far.
+    DIGEST.manifest tells the chunks; DIGEST.fetch is what was fetched so far, from peers or an object store.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,6 +106,18 @@ class ArtifactFolder:
     def fetch_path(self, digest: str) -> Path:
         """Where a fetch's bytes go."""
         return self.path / f"{digest}.fetch"
+
+    def open_fetch(self, digest: str, size_bytes: int) -> IO[bytes] | None:
+        """The beginning that an earlier download has left, or an empty file, locked until it is closed.
+
+        None where others are at it, and where a fetch from peers has left a file of full length with holes.
+        """
+        with disk_errors(self.path):
+            file = self.fetch_path(digest).open("a+b")
+            if try_lock(file.fileno()) and os.fstat(file.fileno()).st_size < size_bytes:
+                return file
+            file.close()
+            return None
 
     def touch(self, digest: str) -> None:
         """Notes that it was used."""

@@ -11,6 +11,8 @@ from peerloom.artifacts.disk import disk_errors
 from peerloom.errors import DataLossError
 from peerloom.v1.artifact_pb2 import Artifact
 
+_PIECE_BYTES = 1024 * 1024
+
 
 class Upload:
     """Bytes that become an artifact when they turn out to be what the header promised.
@@ -18,7 +20,8 @@ class Upload:
     Safe for threads: a cancelled write may still be running in its thread when `abort` comes. `make_room`
     is asked for each piece before it is written and raises ResourceExhaustedError; `publish` makes the
     finished file visible and takes its room over; `release` gives the room of the others back. There is no
-    file before the first bytes: a header costs nothing.
+    file before the first bytes: a header costs nothing. With a file `leftover`, which is at `temporary`, what
+    is in it comes first, and outlives an `abort`.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class Upload:
         make_room: Callable[[int], None],
         publish: Callable[[Path, Artifact], Artifact],
         release: Callable[[int], None],
+        leftover: IO[bytes] | None = None,
     ) -> None:
         self._header = header
         self._temporary = temporary
@@ -36,13 +40,17 @@ class Upload:
         self._received_bytes = 0
         self._lock = threading.Lock()
         self._open = True
-        self._file: IO[bytes] | None = None
+        self._file, self._is_kept = leftover, leftover is not None
+        self.resumed_bytes = 0
+        if leftover is not None:
+            self._take_up(leftover)
 
     def write(self, data: bytes) -> None:
         """Appends bytes. Raises DataLossError beyond the size, ResourceExhaustedError without room."""
         with self._lock:
             assert self._open, "an upload that has ended takes no bytes"
             if self._received_bytes + len(data) > self._header.size_bytes:
+                self._is_kept = False
                 raise DataLossError(
                     f"The artifact {self._shown} was announced with {self._header.size_bytes:,} bytes, "
                     "but more came.",
@@ -71,10 +79,11 @@ class Upload:
                 self._received_bytes = 0
                 return published
             finally:
+                self._is_kept = False  # it is published, or not what it should be
                 self._end()
 
     def abort(self) -> None:
-        """Forgets the bytes; does nothing after the end."""
+        """Forgets the bytes, but for those in a leftover; does nothing after the end."""
         with self._lock:
             if self._open:
                 self._end()
@@ -98,6 +107,21 @@ class Upload:
                 reason="ARTIFACT_DAMAGED",
             )
 
+    def _take_up(self, leftover: IO[bytes]) -> None:
+        """Whether these bytes are the artifact's is found at the end, by its digest."""
+        try:
+            with disk_errors(self._temporary.parent):
+                left_bytes = os.fstat(leftover.fileno()).st_size
+                self._make_room(left_bytes)
+                self._received_bytes = self.resumed_bytes = left_bytes
+                leftover.seek(0)
+                while piece := leftover.read(_PIECE_BYTES):
+                    self._hash.update(piece)
+        except BaseException:
+            self._is_kept = False  # there is no room for it
+            self._end()
+            raise
+
     def _opened(self) -> IO[bytes]:
         if self._file is None:
             self._file = self._temporary.open("xb")
@@ -105,12 +129,12 @@ class Upload:
 
     def _end(self) -> None:
         self._open = False
-        self._release(self._received_bytes)
-        if self._file is None:
-            return
         try:
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
         except OSError:
             pass  # a full disk shows again on close; what matters was raised before
         finally:
-            self._temporary.unlink(missing_ok=True)
+            if self._file is not None and not self._is_kept:
+                self._temporary.unlink(missing_ok=True)
+            self._release(self._received_bytes)
