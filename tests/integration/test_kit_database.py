@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, SqlThread, connect_database, engine_name
+from peerloom.kit.lease import Lease
 from peerloom.services import registry, selector, trainer
 from peerloom.services.registry import tables as registry_tables
 from peerloom.services.selector import tables as selector_tables
@@ -245,6 +248,30 @@ def test_a_folder_that_cannot_be_written_is_named() -> None:
     """The kernel's own tables: not even root can make a file there."""
     with pytest.raises(UnavailableError, match="/proc/x"):
         connect_database("sqlite:////proc/x/y.sqlite", "tester")
+
+
+async def take_and_migrate(url: str) -> None:
+    """What a service does first."""
+    with closing(connect_database(url, "registry")) as database:
+        await Lease(database, ManualClock()).try_to_take()
+        database.migrate(str(Path(registry.__file__).parent / "migrations"))
+
+
+@pytest.mark.parametrize("table", ["nodes", "service_leases"])
+async def test_tables_of_another_product_are_left_alone(any_url: str, table: str) -> None:
+    made = sa.create_engine(any_url, poolclass=sa.NullPool)
+    with made.begin() as connection:
+        connection.exec_driver_sql(f"CREATE TABLE {table} (theirs TEXT)")
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('4d3c21')")
+    with pytest.raises(FailedPreconditionError) as raised:
+        await take_and_migrate(any_url)
+    assert raised.value.reason == "DATABASE_OF_ANOTHER"
+    assert str(sa.make_url(any_url).database) in raised.value.message
+    assert "one that is empty" in raised.value.message
+    with made.connect() as connection:
+        assert connection.scalar(sa.text("SELECT version_num FROM alembic_version")) == "4d3c21"
+        assert [column["name"] for column in sa.inspect(connection).get_columns(table)] == ["theirs"]
 
 
 @pytest.mark.parametrize("url", ["garbage", "nosuchdatabase://host/x", "mysql://user:secret@127.0.0.1:1/x"])

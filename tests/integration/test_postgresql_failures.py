@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,8 @@ from peerloom.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from peerloom.kit.clock import ManualClock
 from peerloom.kit.database import Database, SqlThread, connect_database
 from peerloom.kit.database_errors import CONNECTIONS
-from peerloom.kit.lease import Lease
 from peerloom.services import registry
 
 MIGRATIONS = str(Path(registry.__file__).parent / "migrations")
@@ -146,30 +144,6 @@ def test_a_process_takes_no_more_connections_than_it_says(database: Database, ur
         database.engine.connect()
     for connection in opened:
         connection.close()
-
-
-async def take_and_migrate(url: str) -> None:
-    """What a service does first."""
-    with closing(connect_database(url, "registry")) as database:
-        await Lease(database, ManualClock()).try_to_take()
-        database.migrate(MIGRATIONS)
-
-
-@pytest.mark.parametrize("table", ["nodes", "service_leases"])
-async def test_tables_of_another_product_are_left_alone(url: str, table: str) -> None:
-    made = sa.create_engine(url, poolclass=sa.NullPool)
-    with made.begin() as connection:
-        connection.exec_driver_sql(f"CREATE TABLE {table} (theirs TEXT)")
-        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)")
-        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('4d3c21')")
-    with pytest.raises(FailedPreconditionError) as raised:
-        await take_and_migrate(url)
-    assert raised.value.reason == "DATABASE_OF_ANOTHER"
-    assert name_of(url) in raised.value.message
-    assert "one that is empty" in raised.value.message
-    with made.connect() as connection:
-        assert connection.scalar(sa.text("SELECT version_num FROM alembic_version")) == "4d3c21"
-        assert sa.inspect(connection).get_columns(table)[0]["name"] == "theirs"
 
 
 def test_a_newer_versions_database_says_what_to_start(database: Database, url: str) -> None:
