@@ -49,17 +49,21 @@ def fill_selector(engine: sa.Engine, days: int, now_s: float) -> None:
         connection.execute(sa.update(selector.beliefs).values(more))
 
 
-def fill_trainer(engine: sa.Engine, days: int, now_s: float) -> str:
-    """Jobs that have succeeded, with a model each; the newest ones have their events. The last one's id."""
+def fill_trainer(engine: sa.Engine, days: int, now_s: float, cut_off: pb.JobSpec) -> tuple[str, str]:
+    """Jobs that have succeeded, with a model each, and one by that spec which was cut off.
+
+    The newest ones have their events. The ids of the last one that succeeded, and of the one that didn't.
+    """
     count = days * JOBS_A_DAY
     jobs = (_job(number, now_s - (count - number) * DAY_S / JOBS_A_DAY) for number in range(count))
     with_events = range(max(0, count - TrainerConfig().event_logs_kept), count)
     with engine.begin() as connection:
         _insert(connection, trainer.jobs, (_job_row(n, job) for n, job in enumerate(jobs)))
+        _insert(connection, trainer.jobs, [_job_row(count, _cut_off_job(count, cut_off, now_s))])
         versions = ({"name": "digits", "version": n + 1, "job_id": _job_id(n)} for n in range(count))
         _insert(connection, trainer.model_versions, versions)
         _insert(connection, trainer.job_events, (row for n in with_events for row in _job_events(n)))
-    return _job_id(count - 1)
+    return _job_id(count - 1), _job_id(count)
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[Row]) -> None:
@@ -170,6 +174,23 @@ def _job(number: int, end_s: float) -> pb.Job:
     return job
 
 
+def _cut_off_job(number: int, spec: pb.JobSpec, end_s: float) -> pb.Job:
+    """It has a checkpoint, from which it can be resumed."""
+    job = pb.Job(
+        job_id=_job_id(number),
+        spec=spec,
+        state=pb.JOB_STATE_CANCELLED,
+        state_reason="its user cancelled it",
+        progress=pb.JobProgress(step=EVENTS_A_JOB // 2, total_steps=EVENTS_A_JOB, epoch=2, total_epochs=4),
+    )
+    job.checkpoint.step = EVENTS_A_JOB // 2
+    job.checkpoint.artifact.digest = _digest(number)
+    job.checkpoint.artifact.size_bytes = 30_000
+    job.submit_time.FromSeconds(int(end_s - 60))
+    job.end_time.FromSeconds(int(end_s))
+    return job
+
+
 def _digest(number: int) -> str:
     return f"{number:064x}"
 
@@ -179,7 +200,7 @@ def _job_row(number: int, job: pb.Job) -> Row:
         "job_id": job.job_id,
         "request_id": f"request-{number:012}",
         "state": int(job.state),
-        "model_digest": _digest(number),
+        "model_digest": job.result.model.digest,
         "last_sequence": EVENTS_A_JOB,
         "record": job.SerializeToString(),
     }

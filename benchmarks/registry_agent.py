@@ -13,6 +13,7 @@ from peerloom.v1.common_pb2 import SlotCount
 from peerloom.v1.registry_pb2 import NodeSpec
 
 NAME = "node-{:06}"
+KEY = "key-of-node-{:06}"
 SLOTS = 1
 _DIGESTS = ("0" * 64,)
 
@@ -31,8 +32,9 @@ class RegistryAgent:
         self._pending = PendingChanges()
         self._advertiser = Advertiser(registry, lambda: _DIGESTS, self._pending)
         heartbeats = Heartbeats(registry, status, lambda: slots, self, contact, clock)
-        key = f"key-of-node-{number:06}"
-        self._registration = Registration(registry, key, spec, status, heartbeats, contact, clock)
+        self._registration = Registration(
+            registry, KEY.format(number), spec, status, heartbeats, contact, clock
+        )
         self._sent_s = 0.0
         self.beats: list[float] = []
         self.since_s = self.first_s = 0.0
