@@ -2,6 +2,7 @@
 
 A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's
 beside it. Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does.
+Kubelets act while somebody waits by `wait_until_ready` or `keep_alive`, which ask the pods' probes.
 Claims are volumes that any machine can mount, Secrets are folders in one folder. Services are names on
 Docker's network, so an address doesn't outlive its pod. Policies, priorities and budgets aren't played.
 """
@@ -30,7 +31,10 @@ PAUSE = ["python3", "-c", "import signal; signal.pause()"]
 
 @dataclass
 class Pod:
-    """One pod of a set, on a machine, from its placing to its end."""
+    """One pod of a set, on a machine, from its placing to its end.
+
+    `restarts` counts how often its service's container was begun again.
+    """
 
     name: str
     template: Manifest
@@ -40,6 +44,12 @@ class Pod:
     address: str = ""
     pause: Any = None
     service: Any = None
+    restarts: int = 0
+
+    @property
+    def grace_s(self) -> int:
+        """How long it has to end by itself."""
+        return int(self.template["spec"]["terminationGracePeriodSeconds"])
 
     @property
     def gpus(self) -> int:
@@ -47,8 +57,31 @@ class Pod:
         return int(container(self.template)["resources"]["limits"].get(GPU, 0))
 
 
+class Liveness:
+    """How a service's liveness probe has fared, since a time by whose clock it is due again and again."""
+
+    def __init__(self, probe: Manifest) -> None:
+        self.probe = probe
+        self._failures, self._due_s = 0, 0.0
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is to be asked now (monotonic seconds); then it isn't again before its period's end."""
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + self.probe["periodSeconds"]
+        return True
+
+    def heard(self, failure: str) -> bool:
+        """Notes an answer ("": it succeeded): whether the service is to be begun again now."""
+        self._failures = self._failures + 1 if failure else 0
+        if self._failures < self.probe["failureThreshold"]:
+            return False
+        self._failures = 0
+        return True
+
+
 class PlayedCluster:
-    """Machines by name with their GPUs, and the pods of StatefulSets on them; all is gone after `close`."""
+    """Machines by name with their GPUs, and the sets' pods on them; all is gone after `close`."""
 
     def __init__(
         self,
@@ -65,18 +98,30 @@ class PlayedCluster:
         self.pods: dict[str, Pod] = {}
 
     def reconcile(self) -> list[str]:
-        """Gives each set its replicas, as controllers and the scheduler do; the names of new pods."""
+        """Gives each set its pods, as controllers and the scheduler do; the names of new ones.
+
+        Those are a StatefulSet's replicas, and a DaemonSet's one on each machine.
+        """
         made = []
         for name, owner in self._sets.items():
+            if owner["kind"] == "DaemonSet":
+                taken = {pod.machine for pod in self.pods.values() if pod.owner is owner}
+                free = [machine for machine in self._machines if machine not in taken]
+                made += [self._place(f"{name}-{secrets.token_hex(3)}", owner, [one]) for one in free]
+                continue
             for number in range(owner["spec"]["replicas"]):
                 if f"{name}-{number}" not in self.pods:
-                    made.append(self._place(f"{name}-{number}", owner))
+                    made.append(self._place(f"{name}-{number}", owner, list(self._machines)))
         return made
+
+    def add_machine(self, machine: str, gpus: int) -> None:
+        """Another one, on which pods may run from now on."""
+        self._machines[machine] = gpus
 
     def delete(self, name: str) -> int:
         """SIGTERM, and SIGKILL after the pod's grace, as for an eviction; the service's exit status."""
         pod = self.pods.pop(name)
-        pod.service.stop(timeout=pod.template["spec"]["terminationGracePeriodSeconds"])
+        pod.service.stop(timeout=pod.grace_s)
         status = int(pod.service.wait()["StatusCode"])
         self._remove(pod)
         return status
@@ -90,6 +135,25 @@ class PlayedCluster:
             pod.service.kill()
             self._remove(pod)
         return [pod.name for pod in lost]
+
+    def freeze(self, name: str) -> None:
+        """Stops a pod's service in its tracks: the process is there, and does nothing."""
+        self.pods[name].service.kill(signal="SIGSTOP")
+
+    def keep_alive(self, missing: Callable[[], str], limit_s: float) -> None:
+        """Asks liveness probes of all pods, each at its period, until nothing is `missing`.
+
+        A service that fails as often in a row as its probe allows is ended and begun again.
+        """
+        health = {name: Liveness(container(pod.template)["livenessProbe"]) for name, pod in self.pods.items()}
+
+        def act() -> str:
+            for name, one in health.items():
+                if one.is_due(time.monotonic()) and one.heard(self._missing(self.pods[name], one.probe)):
+                    self._restart(self.pods[name])
+            return missing()
+
+        wait_until(act, limit_s)
 
     def wait_until_ready(self, *names: str) -> None:
         """Asks probes of these pods, or of all, until they succeed, the startup probe first."""
@@ -107,12 +171,13 @@ class PlayedCluster:
             volume.remove(force=True)
         self._network.remove()
 
-    def _place(self, name: str, owner: Manifest) -> str:
+    def _place(self, name: str, owner: Manifest, machines: list[str]) -> str:
+        """Puts a new pod on the best of these machines."""
         template = owner["spec"]["template"]
         pod = Pod(name, template, owner, "")
-        used = {one: sum(p.gpus for p in self.pods.values() if p.machine == one) for one in self._machines}
-        count = {one: sum(p.machine == one for p in self.pods.values()) for one in self._machines}
-        fitting = [one for one, gpus in self._machines.items() if gpus - used[one] >= pod.gpus]
+        used = {one: sum(p.gpus for p in self.pods.values() if p.machine == one) for one in machines}
+        count = {one: sum(p.machine == one for p in self.pods.values()) for one in machines}
+        fitting = [one for one in machines if self._machines[one] - used[one] >= pod.gpus]
         assert fitting, f"{name} is pending: no machine has {pod.gpus} GPUs left"
         # Machines with GPUs are left to those who ask for some.
         pod.machine = min(fitting, key=lambda one: (bool(self._machines[one]) and not pod.gpus, count[one]))
@@ -122,9 +187,16 @@ class PlayedCluster:
 
     def _start(self, pod: Pod) -> None:
         spec, image = container(pod.template), container(pod.template)["image"]
-        labels = {self._mark: pod.name}
+        labels, mounts = {self._mark: pod.name}, list(self._mounts(pod))
         pod.pause = self._engine.containers.create(
-            image, PAUSE, entrypoint=[], hostname=pod.name, init=True, labels=labels, network_mode="none"
+            image,
+            PAUSE,
+            entrypoint=[],
+            hostname=pod.name,
+            init=True,
+            labels=labels,
+            mounts=mounts,
+            network_mode="none",
         )
         self._engine.networks.get("none").disconnect(pod.pause)
         self._network.connect(pod.pause, aliases=self._names_of(pod))
@@ -145,7 +217,7 @@ class PlayedCluster:
             cap_drop=own["capabilities"]["drop"],
             security_opt=[] if own["allowPrivilegeEscalation"] else ["no-new-privileges:true"],
             mem_limit=bytes_of(limits["memory"]),
-            mounts=list(self._mounts(pod)),
+            mounts=mounts,
             labels=labels,
             detach=True,
         )
@@ -178,24 +250,34 @@ class PlayedCluster:
                 folder.mkdir(exist_ok=True)
                 yield Mount(path, str(folder), type="bind", read_only=True)
             else:
-                limit = volumes[name]["emptyDir"].get("sizeLimit", "1Gi")
-                yield Mount(path, None, type="tmpfs", tmpfs_size=bytes_of(limit), tmpfs_mode=0o1777)
+                # As long as the pod, which holds it, so that it outlives the service's container.
+                limit, source = volumes[name]["emptyDir"].get("sizeLimit", "1Gi"), f"{name}-{pod.uid}"
+                options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={bytes_of(limit)},mode=1777"}
+                self._engine.volumes.create(source, driver_opts=options, labels={self._mark: ""})
+                yield Mount(path, source, type="volume", no_copy=True)
 
     def _missing(self, pod: Pod, probe: Manifest) -> str:
         """What the probe's answer lacks; "" when it succeeds. A service that ended is begun again."""
         pod.service.reload()
         if pod.service.status == "exited":
-            pod.service.start()
+            self._restart(pod)
+        limit_s = probe.get("timeoutSeconds", 1)
         if "exec" in probe:
-            status, said = pod.service.exec_run(probe["exec"]["command"])
+            status, said = pod.service.exec_run(["timeout", str(limit_s), *probe["exec"]["command"]])
             return "" if status == 0 else f"{pod.name}: {said.decode()}; {pod.service.logs(tail=5).decode()}"
         asked = probe["grpc"]
         try:
             with grpc.insecure_channel(f"{pod.address}:{asked['port']}") as channel:
-                answer = HealthStub(channel).Check(HealthCheckRequest(service=asked["service"]), timeout=1)
+                asking = HealthCheckRequest(service=asked["service"])
+                answer = HealthStub(channel).Check(asking, timeout=limit_s)
         except grpc.RpcError as error:
             return f"{pod.name}: {error.code()}; {pod.service.logs(tail=5).decode()}"
         return "" if answer.status == HealthCheckResponse.SERVING else f"{pod.name} isn't ready: {answer}"
+
+    def _restart(self, pod: Pod) -> None:
+        """The container of the service, in the same pod: its address, name and volumes stay."""
+        pod.service.restart(timeout=pod.grace_s)
+        pod.restarts += 1
 
     def _remove(self, pod: Pod) -> None:
         for each in (pod.service, pod.pause):
