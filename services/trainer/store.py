@@ -21,7 +21,7 @@ from peerloom.services.trainer.tables import (
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import Job, WatchJobResponse
 
-PRUNED_JOBS = 100  # in one transaction: calls wait for it
+PRUNED_JOBS, LOOKED_JOBS = 100, 1_000  # in one transaction: calls wait for it
 EVENTS_BYTES = 64 * 1024  # what a watcher holds of a job's events at most, but for its newest one
 
 
@@ -153,21 +153,28 @@ class TrainerStore:
                     break
         return events
 
-    def prune_events(self, ended_jobs: int, events: int) -> tuple[int, bool]:
+    def prune_events(self, ended_jobs: int, events: int, after: int = 0) -> tuple[int, int | None]:
         """Keeps events of the newest `ended_jobs` ended jobs, at most `events` of each job.
 
-        Returns how many it forgot, and whether there are more: of 100 older jobs they go at a time.
+        It looks at jobs numbered above `after`: LOOKED_JOBS of them, or fewer once 100 old ones lost events.
+        Returns how many events it forgot, and after which number to go on; None: these were the last jobs.
         """
         is_of_job, count = job_events.c.job_id, 0
         with self._database.write() as connection:
+            newest = connection.scalar(sa.select(sa.func.max(jobs.c.number))) or 0
             last = connection.scalar(job_queries.oldest_kept(ended_jobs)) or 0
-            old = connection.scalars(job_queries.ended_with_events(last, PRUNED_JOBS)).all()
-            count += connection.execute(sa.delete(job_events).where(is_of_job.in_(old))).rowcount
-            long = job_queries.longer_than(events, last)
+            through = min(after + LOOKED_JOBS, newest)
+            query = job_queries.ended_with_events(after, min(last, through), PRUNED_JOBS)
+            old = connection.execute(query).all()
+            if len(old) == PRUNED_JOBS:
+                through = old[-1].number
+            gone = is_of_job.in_([row.job_id for row in old])
+            count += connection.execute(sa.delete(job_events).where(gone)).rowcount
+            long = job_queries.longer_than(events, last, after, through)
             for job_id, sequence in connection.execute(long).all():
                 spent = job_events.c.sequence <= sequence - events
                 count += connection.execute(sa.delete(job_events).where(is_of_job == job_id, spent)).rowcount
-        return count, len(old) == PRUNED_JOBS
+        return count, through if through < newest else None
 
     def worker_secrets(self, job_id: str) -> dict[str, str]:
         """The secrets of the workers that were started for a job that has not ended, by their ids."""

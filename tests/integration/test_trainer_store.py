@@ -135,10 +135,10 @@ def test_events_of_old_and_of_long_jobs_are_forgotten(store: TrainerStore) -> No
         name = f"job-{number}"
         store.add_job(job(name), f"request-{number}")
         store.write([Change(job(name, state), [step(n, name) for n in range(1, 6)])])
-    assert store.prune_events(ended_jobs=1, events=3) == (5 + 2 + 2, False)
+    assert store.prune_events(ended_jobs=1, events=3) == (5 + 2 + 2, None)
     kept = [[e.sequence for e in store.read_events(f"job-{n}", 0, 10)] for n in (1, 2, 3)]
     assert kept == [[], [3, 4, 5], [3, 4, 5]]
-    assert store.prune_events(ended_jobs=1, events=3) == (0, False)
+    assert store.prune_events(ended_jobs=1, events=3) == (0, None)
     assert len(store.list_jobs([], 10, None)[0]) == 3, "the jobs themselves stay"
 
 

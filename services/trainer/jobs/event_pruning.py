@@ -14,10 +14,10 @@ _log = get_logger()
 async def prune_forever(store: TrainerStore, sql: SqlThread, ended_jobs: int, events: int) -> None:
     """Keeps events of the newest `ended_jobs` ended jobs, `events` of each job, until cancelled."""
     while True:
-        has_more = True
+        after: int | None = 0
         try:
-            while has_more:
-                pruned, has_more = await sql.run(store.prune_events, ended_jobs, events)
+            while after is not None:
+                pruned, after = await sql.run(store.prune_events, ended_jobs, events, after)
                 if pruned:
                     _log.info("events_pruned", events=pruned)
         except PeerloomError as error:

@@ -45,19 +45,26 @@ def oldest_kept(ended_jobs: int) -> sa.Select[Any]:
     return newest.offset(ended_jobs).limit(1)
 
 
-def ended_with_events(last: int, limit: int) -> sa.Select[Any]:
-    """The ids of at most `limit` ended jobs, numbered up to `last`, that have events."""
+def ended_with_events(after: int, through: int, limit: int) -> sa.Select[Any]:
+    """At most `limit` ended jobs that have events, the first ones numbered above `after` up to `through`."""
     has_events = sa.exists().where(job_events.c.job_id == jobs.c.job_id)
-    return sa.select(jobs.c.job_id).where(_HAS_ENDED, jobs.c.number <= last, has_events).limit(limit)
+    query = sa.select(jobs.c.job_id, jobs.c.number).where(_HAS_ENDED, has_events, *_between(after, through))
+    return query.order_by(jobs.c.number).limit(limit)
 
 
-def longer_than(events: int, last: int) -> sa.Select[Any]:
-    """The jobs that have more than so many events; those up to `last` only if they run."""
+def longer_than(events: int, last: int, after: int, through: int) -> sa.Select[Any]:
+    """Of jobs numbered above `after` up to `through` those with more events; up to `last` only what runs."""
     keeps = sa.or_(jobs.c.number > last, sa.not_(_HAS_ENDED))
     spent = sa.exists().where(
         job_events.c.job_id == jobs.c.job_id, job_events.c.sequence <= jobs.c.last_sequence - events
     )
-    return sa.select(jobs.c.job_id, jobs.c.last_sequence).where(keeps, spent)
+    is_long = jobs.c.last_sequence > events  # most aren't, and their events needn't be looked for
+    query = sa.select(jobs.c.job_id, jobs.c.last_sequence)
+    return query.where(keeps, is_long, spent, *_between(after, through))
+
+
+def _between(after: int, through: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return jobs.c.number > after, jobs.c.number <= through
 
 
 def _newest_numbers(state: int, limit: int, before: int | None) -> sa.Select[Any]:
