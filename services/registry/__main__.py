@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +48,11 @@ async def main() -> None:
     endpoint = Endpoint(config.listen, own.registry if own else None, config.allow_plain, config.metrics)
     server = Server(endpoint, (*SERVICES, ADMISSION) if own else SERVICES)
     await serve_with_lease(
-        server, database, runtime.clock, MIGRATIONS, lambda: serve(config, server, database, runtime, own)
+        server,
+        database,
+        clock,
+        MIGRATIONS,
+        lambda shared: serve(config, server, database, replace(runtime, clock=shared), own),
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -61,9 +62,9 @@ async def main() -> None:
     await serve_with_lease(
         server,
         database,
-        runtime.clock,
+        clock,
         MIGRATIONS,
-        lambda: serve(config, server, database, runtime),
+        lambda shared: serve(config, server, database, replace(runtime, clock=shared)),
         stand_by,
     )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from peerloom.artifacts.object_store import ObjectStore, open_object_store
 from peerloom.artifacts.object_transfers import ObjectTransfers
 from peerloom.artifacts.service import open_exchange
 from peerloom.artifacts.store import ArtifactStore
-from peerloom.kit.clock import SystemClock
+from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.config import load_config
 from peerloom.kit.database import Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
@@ -67,16 +68,17 @@ async def main() -> None:
     server = Server(endpoint, SERVICES)
     host = config.listen.rpartition(":")[0]
 
-    async def serve_with_folder() -> None:
+    async def serve_with_folder(shared: Clock) -> None:
         # Opened under the lease: what another process is about to put into the folder would be removed.
         artifacts = open_artifacts(state / "artifacts", config.model_limit_bytes, objects)
-        await serve(config, server, database, runtime, artifacts, host, EvaluatorProcess())
+        leading = replace(runtime, clock=shared)
+        await serve(config, server, database, leading, artifacts, host, EvaluatorProcess())
 
     async def stand_by() -> None:
         async with Directory(runtime.dialer, config.registry) as directory:
             await stand_by_in(directory, database, KIND, config.advertise or server.address)
 
-    await serve_with_lease(server, database, runtime.clock, MIGRATIONS, serve_with_folder, stand_by)
+    await serve_with_lease(server, database, clock, MIGRATIONS, serve_with_folder, stand_by)
 
 
 def open_artifacts(folder: Path, limit_bytes: int, objects: ObjectStore | None) -> ArtifactStore:

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from peerloom.artifacts.store import ArtifactStore
 from peerloom.kit import server as server_module
 from peerloom.kit.channel import open_channel
-from peerloom.kit.clock import SystemClock
+from peerloom.kit.clock import Clock, SystemClock
 from peerloom.kit.database import Database, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.runtime import Runtime
@@ -95,10 +95,12 @@ async def serve_node_agent(server: Server, folder: Path, registry_address: str) 
 async def _serve_stored(
     server: Server, url: str, service: str, migrations: str, serve: Callable[..., Awaitable[None]]
 ) -> None:
-    database, runtime = connect_database(url, service), Runtime(SystemClock(), Dialer())
-    await serve_with_lease(
-        server, database, runtime.clock, migrations, lambda: serve(database=database, runtime=runtime)
-    )
+    database = connect_database(url, service)
+
+    async def lead(clock: Clock) -> None:
+        await serve(database=database, runtime=Runtime(clock, Dialer()))
+
+    await serve_with_lease(server, database, SystemClock(), migrations, lead)
 
 
 SERVES: dict[str, tuple[tuple[str, ...], Serve]] = {

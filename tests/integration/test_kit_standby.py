@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from peerloom.errors import UnavailableError
 from peerloom.kit.channel import open_channel
-from peerloom.kit.clock import ManualClock, SystemClock
+from peerloom.kit.clock import Clock, ManualClock, SystemClock
 from peerloom.kit.database import connect_database
 from peerloom.kit.lease import Lease
 from peerloom.kit.liveness import ProcessIdentity
@@ -66,7 +66,7 @@ class Service:
     async def run(self) -> None:
         await serve_with_lease(self.server, self.database, SystemClock(), self._migrations, self._serve)
 
-    async def _serve(self) -> None:
+    async def _serve(self, clock: Clock) -> None:
         self.server.add_servicer(registry_pb2_grpc.add_RegistryServiceServicer_to_server, self.nodes)
         await self.server.start({})
         await self.server.serve_until_stopped()

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from peerloom.errors import NotFoundError, PeerloomError
@@ -13,7 +13,7 @@ from peerloom.kit.limits import ENDED_STATES
 from peerloom.testing.memory_replicas import dialer_of
 from peerloom.testing.service_wiring import TRAINER
 from peerloom.testing.simulated_processes import ProcessRun
-from peerloom.v1.registry_pb2 import DrainRequest, WatchNodesRequest
+from peerloom.v1.registry_pb2 import DrainRequest, ListNodesRequest, Node, WatchNodesRequest
 from peerloom.v1.trainer_pb2 import (
     CancelJobRequest,
     GetJobRequest,
@@ -90,6 +90,13 @@ class User:
             await self._insist(lambda: self._registry.call(stub.Drain, request, 3.0))
         except NotFoundError:
             return  # it has not registered yet
+
+    async def nodes(self) -> Sequence[Node]:
+        """All nodes as they are now."""
+        stub = self._registry.stub
+        answer = await self._insist(lambda: self._registry.call(stub.ListNodes, ListNodesRequest(), 3.0))
+        nodes: Sequence[Node] = answer.nodes
+        return nodes
 
     async def watch_job(self, job_id: str, watched: Watched) -> None:
         """Sees all events of a job, going on where it was when the stream breaks."""

@@ -45,6 +45,7 @@ class Observed(Observer):
         self.registrations: dict[str, tuple[str, str]] = {}
         self.registered_nodes: dict[str, str] = {}
         self.ids_by_name: dict[str, set[str]] = {}
+        self.registered_s: dict[str, float] = {}  # by lease, when its node first heard of it
         self.evidence_ids: dict[str, None] = {}
         self.submitted: dict[str, str] = {}
         self.slots: dict[tuple[str, int], str] = {}
@@ -162,6 +163,7 @@ class Observed(Observer):
     def _registered(self, request: Any, response: Any) -> None:
         got = (response.node_id, response.lease_id)
         known = self.registrations.setdefault(request.request_id, got)
+        self.registered_s.setdefault(response.lease_id, self._world.loop.time())
         if known != got:
             self.break_promise(f"one registration of {request.spec.name} was given two leases")
         name = self.registered_nodes.setdefault(response.node_id, request.spec.name)

@@ -23,9 +23,11 @@ from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import ReportEvidenceRequest
 from peerloom.v1.trainer_pb2 import JobResult
 from tests.simulation.planted_takeovers import (
+    each_keeps_its_own_time,
     epoch_is_not_raised,
     leader_does_not_let_go,
     lost_answer_is_a_failure,
+    machines_clock_is_trusted,
     woken_leader_goes_on,
 )
 
@@ -230,6 +232,8 @@ PLANTS: dict[str, Plant] = {
         woken_leader_goes_on,
         leader_does_not_let_go,
         lost_answer_is_a_failure,
+        machines_clock_is_trusted,
+        each_keeps_its_own_time,
         generation_announced_before_it_is_stored,
         ledger_does_not_go_back,
         progress_counted_again,

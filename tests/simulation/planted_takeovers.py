@@ -1,5 +1,6 @@
 """The rules of taking over, broken one at a time; `planted` has the other rules of the product."""
 
+import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,10 @@ from unittest import mock
 import sqlalchemy as sa
 
 from peerloom.kit import database, lease
+from peerloom.kit.database_clock import DatabaseClock
 from peerloom.kit.lease_rules import LeaseRow
+from peerloom.services.registry import tables
+from peerloom.services.registry.membership.node_records import Moment, OpenSession
 
 
 def epoch_is_not_raised() -> AbstractContextManager[Any]:
@@ -46,3 +50,18 @@ def leader_does_not_let_go() -> AbstractContextManager[Any]:
 def lost_answer_is_a_failure() -> AbstractContextManager[Any]:
     """A commit whose answer was lost is taken for one that was not made."""
     return mock.patch.object(database, "is_outcome_unknown", lambda error: False)
+
+
+def machines_clock_is_trusted() -> AbstractContextManager[Any]:
+    """Who takes over counts open sessions by its own machine's wall clock, not by the one that all share."""
+    count_back = tables.open_session
+
+    def by_own_clock(row: Any, now: Moment) -> OpenSession:
+        return count_back(row, replace(now, wall_s=time.time()))
+
+    return mock.patch.object(tables, "open_session", by_own_clock)
+
+
+def each_keeps_its_own_time() -> AbstractContextManager[Any]:
+    """Nobody asks the database what time it is."""
+    return mock.patch.object(DatabaseClock, "follow", lambda *_: None)

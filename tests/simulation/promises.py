@@ -10,10 +10,11 @@ from peerloom.errors import PeerloomError
 from peerloom.kit.limits import ENDED_STATES
 from peerloom.testing.scripted_starter import is_worker
 from peerloom.testing.scripted_state import ScriptedState
-from peerloom.testing.service_wiring import REGISTRY_CONFIG, WALL_S, sample_verdict
+from peerloom.testing.service_wiring import REGISTRY_CONFIG, sample_verdict
 from peerloom.v1.selector_pb2 import EvidenceKind
 from peerloom.v1.trainer_pb2 import EvaluationVerdict, Job, JobState, WatchJobResponse
 from tests.simulation.fingerprints import FINGERPRINTS
+from tests.simulation.wall_clocks import right_s, wrong_times
 
 if TYPE_CHECKING:
     from tests.simulation.simulate import Simulation
@@ -39,6 +40,7 @@ def check(simulation: "Simulation") -> Iterator[str]:
     yield from _registry(simulation)
     yield from _selector(simulation)
     yield from _trainer(simulation)
+    yield from wrong_times(simulation)
 
 
 def settled(simulation: "Simulation") -> Iterator[str]:
@@ -100,7 +102,9 @@ def _registry(simulation: "Simulation") -> Iterator[str]:
         yield f"a watcher saw event {watched.last} of the registry, which has {len(events)}"
     names: dict[str, str] = dict(_rows(simulation, "registry", "select node_id, name from nodes"))  # type: ignore[arg-type]  # rows of two
     for sequence, kind, node_id, time_s, reason in events:
-        if kind == _INTERRUPTED and not _explains(simulation, names[node_id], time_s - WALL_S):
+        if kind == _INTERRUPTED and not _explains(
+            simulation, names[node_id], right_s(simulation, "registry", time_s)
+        ):
             yield f"event {sequence}: {names[node_id]} was declared dead without a cause: {reason}"
 
 

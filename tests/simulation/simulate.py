@@ -14,6 +14,7 @@ from peerloom.testing.simulated_processes import Disk, MemoryWorld, ProcessRun
 from peerloom.testing.told_history import History
 from peerloom.testing.training_script import Scripts
 from peerloom.testing.virtual_loop import StuckError
+from peerloom.v1.registry_pb2 import Node
 from peerloom.v1.trainer_pb2 import Job, JobSpec
 from tests.simulation.clients import User, Watched
 from tests.simulation.faults import Fault, Mischief, faults_of
@@ -22,6 +23,7 @@ from tests.simulation.observed import Observed
 from tests.simulation.promises import check, settled, states
 from tests.simulation.surroundings import silence, surroundings
 from tests.simulation.takeovers import DATABASE_HOST, SERVICES, standby_of
+from tests.simulation.wall_clocks import draw_ahead_s
 
 LIMIT_S = 240.0  # a job that takes longer hangs
 SETTLE_S = 40.0  # until all nodes are back, all slots free and all evidence told
@@ -108,7 +110,12 @@ class Simulation:
         self._ended = [asyncio.Event() for _ in plan.jobs]
         self.job_watches = [Watched() for _ in plan.jobs]
         self.node_watch = Watched()
+        self.nodes: Sequence[Node] = ()  # as they are at the end, by who was asked at `looked_s`
+        self.looked_s = 0.0
+        self._by_user: tuple[ProcessRun, User] | None = None
         world.add("user", "10.0.9.1", self._user)
+        hosts = sorted({DATABASE_HOST, *(process.host for process in world.processes.values())})
+        world.ahead_s = draw_ahead_s(world.seed, hosts)
         self._chance = random.Random(f"{world.seed}/user")
         self._asked: asyncio.Queue[Fault] = asyncio.Queue()
         self._mischief = Mischief(world, faults, self._asked.put_nowait)
@@ -149,9 +156,18 @@ class Simulation:
             unsettled = list(settled(self))
         for text in unsettled:
             observed.break_promise(f"{SETTLE_S:g} s after all: {text}")
+        if not unsettled:
+            await self._last_look()
+
+    async def _last_look(self) -> None:
+        assert self._by_user is not None, "the user is never killed"
+        run, user = self._by_user
+        self.looked_s = self.world.loop.time()
+        self.nodes = await run.spawn(user.nodes())
 
     async def _user(self, run: ProcessRun) -> None:
         user = User(run, self._chance, self.plan.registries, is_told_of_takeovers=bool(self.plan.standbys))
+        self._by_user = (run, user)
         run.spawn(user.watch_nodes(self.node_watch))
         run.spawn(self._serve_faults(run, user))
         await asyncio.gather(*(self._job(user, number) for number in range(len(self.plan.jobs))))

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from typing import Any
 from unittest import mock
@@ -17,7 +17,7 @@ import structlog
 from peerloom.kit import backoff, ids
 from peerloom.kit.database import Database
 from peerloom.kit.lease import Lease
-from peerloom.testing.service_wiring import VirtualClock
+from peerloom.testing.service_wiring import clock_of
 from peerloom.testing.simulated_processes import MemoryWorld
 from peerloom.testing.virtual_loop import current_run
 
@@ -31,7 +31,7 @@ def surroundings(world: MemoryWorld) -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("monotonic", "perf_counter"):
             stack.enter_context(mock.patch.object(time, name, loop.time))
-        stack.enter_context(mock.patch.object(time, "time", VirtualClock(loop).wall_s))
+        stack.enter_context(mock.patch.object(time, "time", partial(_wall_s, world)))
         stack.enter_context(mock.patch.object(ids, "entropy", random.Random(f"{world.seed}/ids")))
         stack.enter_context(
             mock.patch("peerloom.errors.nearest", return_value=[])
@@ -53,6 +53,11 @@ def surroundings(world: MemoryWorld) -> Iterator[None]:
             random.setstate(before)
             world.close()
             asyncio.set_event_loop(None)
+
+
+def _wall_s(world: MemoryWorld) -> float:
+    run: Any = current_run.get()
+    return clock_of(world, run.host if run is not None else "").wall_s()
 
 
 def _watched(write: Any) -> Any:

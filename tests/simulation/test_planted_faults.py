@@ -24,6 +24,8 @@ FOUND_AT = {
     "woken_leader_goes_on": 14,
     "leader_does_not_let_go": 25,
     "lost_answer_is_a_failure": 8,
+    "machines_clock_is_trusted": 8,
+    "each_keeps_its_own_time": 8,
     "registry_answers_before_it_commits": 75,
     "ledger_does_not_go_back": 61,
     "event_log_acknowledges_before_it_writes": 68,

@@ -8,6 +8,7 @@ from cryptography import x509
 
 from peerloom.admission.certificates import Authority
 from peerloom.errors import ConfigurationError
+from peerloom.kit.clock import Clock
 from peerloom.kit.identity import BACKDATED_S, Identity, write_private
 from peerloom.services.registry.admission.decisions import AuthoritySchedule, schedule_authorities
 
@@ -68,11 +69,15 @@ class AuthorityFolder:
 
 @dataclass(frozen=True)
 class OwnIdentities:
-    """What the registry proves itself with, and what whoever runs it does."""
+    """What the registry proves itself with, and what whoever runs it does.
+
+    `clock` dates certificates: this machine's, since whoever verifies them goes by a machine's own, too.
+    """
 
     authorities: AuthorityFolder
     registry: Identity
     operator: Identity
+    clock: Clock
 
 
 def _load(path: Path) -> Authority:

@@ -39,7 +39,10 @@ class Trust:
 
 
 class Gatekeeper:
-    """Who may come in. Certificates live for `life_s` seconds; the registry's own are among `own`."""
+    """Who may come in. Certificates live for `life_s` seconds; the registry's own are among `own`.
+
+    Tokens go by `clock`, which registries that take over from each other share.
+    """
 
     def __init__(
         self, own: OwnIdentities, store: AdmissionStore, run_sql: RunSql, clock: Clock, life_s: float
@@ -115,7 +118,7 @@ class Gatekeeper:
         except ValueError as error:
             limit = "a certificate of this registry's (PEM)"
             raise InvalidArgumentError.of_field("former_certificate", str(error)[:200], limit) from error
-        ended_s = self.clock.wall_s() - certificate.not_valid_after_utc.timestamp()
+        ended_s = self._own.clock.wall_s() - certificate.not_valid_after_utc.timestamp()
         is_ours = self._authorities.signed(certificate) and certificate.public_key() == key
         may_return = principal.role not in (Role.WORKER, Role.INFERENCE, Role.REGISTRY)
         if not is_ours or not may_return or ended_s > REJOIN_S or principal.uri in self._revoked:
@@ -159,7 +162,7 @@ class Gatekeeper:
 
     def rotate(self) -> tuple[str, float]:
         """Makes another authority; its digest, and from when on it signs (seconds since 1970)."""
-        authority = self._authorities.make_next(self.clock.wall_s())
+        authority = self._authorities.make_next(self._own.clock.wall_s())
         self._tell()
         _log.warning("authority_made", sha256=authority.digest, signs_from_s=self._authorities.signs_from_s())
         return authority.digest, self._authorities.signs_from_s()
@@ -167,12 +170,12 @@ class Gatekeeper:
     @property
     def trust(self) -> Trust:
         """What counts now."""
-        return Trust(self._authorities.counting(self.clock.wall_s()), tuple(sorted(self._revoked)))
+        return Trust(self._authorities.counting(self._own.clock.wall_s()), tuple(sorted(self._revoked)))
 
     @property
     def signing_sha256(self) -> str:
         """The digest of the authority that signs now: what tokens say of it."""
-        return self._authorities.signing(self.clock.wall_s()).digest
+        return self._authorities.signing(self._own.clock.wall_s()).digest
 
     async def follow_trust(self) -> AsyncIterator[Trust]:
         """What counts: now, and after each change."""
@@ -199,14 +202,14 @@ class Gatekeeper:
                 await changed.wait()
 
     def _renew_if_due(self, identity: Identity) -> None:
-        now_s, authorities = self.clock.wall_s(), self.trust.authorities
+        now_s, authorities = self._own.clock.wall_s(), self.trust.authorities
         if now_s >= identity.current.renewal_s or identity.current.authorities != authorities:
             signing = self._authorities.signing(now_s)
             fresh = signing.credentials(identity.principal, now_s, self._life_s)
             identity.renew(dataclasses.replace(fresh, authorities=authorities))
 
     def _sign(self, request: bytes, principal: Principal) -> bytes:
-        now_s = self.clock.wall_s()
+        now_s = self._own.clock.wall_s()
         return self._authorities.signing(now_s).sign(request, principal, now_s, self._life_s)
 
     def _tell(self) -> None:

@@ -41,7 +41,7 @@ def own_identities(state: Path, life_s: float, clock: Clock) -> OwnIdentities:
         return Identity(path)
 
     registry = make(Role.REGISTRY, state / FILE_NAME)
-    return OwnIdentities(authorities, registry, make(Role.OPERATOR, state / OPERATOR_FILE))
+    return OwnIdentities(authorities, registry, make(Role.OPERATOR, state / OPERATOR_FILE), clock)
 
 
 class JoinPort:
@@ -87,7 +87,7 @@ class JoinPort:
 async def open_door(door: Gatekeeper, own: OwnIdentities, listen: str, server: Server) -> AsyncIterator[None]:
     """Serves the join port and what the admitted ask of the door, until the block is left."""
     await door.load()
-    port = JoinPort(listen, own.authorities, door.clock)
+    port = JoinPort(listen, own.authorities, own.clock)
     add_JoinServiceServicer_to_server(JoinServicer(door, server.address), port.server)
     server.add_servicer(add_AdmissionServiceServicer_to_server, AdmissionServicer(door, port.address))
     server.start_task("own certificates", door.keep_own)

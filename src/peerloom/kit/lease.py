@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from peerloom.errors import FailedPreconditionError, PeerloomError
 from peerloom.kit.clock import Clock
 from peerloom.kit.database import Database, SqlThread
+from peerloom.kit.database_clock import DatabaseClock
 from peerloom.kit.lease_rules import NO_EPOCH, LeaseRow, Sighting, Verdict, judge, left_s, see
 from peerloom.kit.lease_table import (
     end_sessions,
@@ -23,6 +24,7 @@ from peerloom.kit.lease_table import (
     move_beat,
     read_lease,
     release_lease,
+    server_time_s,
     take_lease,
 )
 from peerloom.kit.liveness import ProcessIdentity, is_provably_dead, this_process
@@ -37,7 +39,9 @@ _log = get_logger()
 class Lease:
     """One process's part in the lease of a database's service. Its SQL runs on a thread of its own.
 
-    `place` tells people where the process serves; `process` and `is_dead` are what a simulation invents.
+    `clock` is the machine's; the lease's own `clock` is the one that all who take this lease share. `place`
+    tells people where the process serves; `process`, `is_dead` and `read_time_s` are what a simulation
+    invents.
     """
 
     def __init__(
@@ -47,11 +51,14 @@ class Lease:
         place: str = "",
         process: ProcessIdentity | None = None,
         is_dead: Callable[[ProcessIdentity], bool] = is_provably_dead,
+        read_time_s: Callable[[sa.Connection], float | None] = server_time_s,
     ) -> None:
         self._database = database
         self.service = database.service
         self._sql = SqlThread(database)
         self._clock = clock
+        self.clock = DatabaseClock(clock)
+        self._read_time_s = read_time_s
         self._process = process or this_process()
         self._place = place
         self._is_dead = is_dead
@@ -79,6 +86,7 @@ class Lease:
         try:
             with self._database.engine.begin() as connection:
                 is_taken = take_lease(connection, self.service, row, taken)
+                self._follow_clock(connection)
         except sa.exc.OperationalError as error:
             if row is None or not is_locked_out(error):
                 raise
@@ -130,7 +138,15 @@ class Lease:
     def beat(self) -> bool:
         """Shows, on this thread, that we are there; False when somebody else has the lease."""
         with self._database.engine.begin() as connection:
-            return move_beat(connection, self.service, self._held)
+            is_ours = move_beat(connection, self.service, self._held)
+            self._follow_clock(connection)
+            return is_ours
+
+    def _follow_clock(self, connection: sa.Connection) -> None:
+        asked_s = self._clock.monotonic_s()
+        server_s = self._read_time_s(connection)
+        if server_s is not None:
+            self.clock.follow(server_s, asked_s, self._clock.monotonic_s())
 
     async def release(self) -> None:
         """Lets others take the lease at once; from now on this process writes nothing."""

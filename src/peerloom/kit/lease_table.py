@@ -27,9 +27,10 @@ systems = sa.Table(
 # On PostgreSQL it waits for a taker, and a taker for it, until the transaction's end; SQLite has one writer.
 _OF = leases.c.service == sa.bindparam("of")
 _EPOCH = sa.select(leases.c.epoch).where(_OF).with_for_update(read=True)
-# Made once: these two are all that an idle service asks, several times a second.
+# Made once: these three are all that an idle service asks, several times a second.
 _ROW = sa.select(leases).where(_OF)
 _BEAT = sa.update(leases).where(_OF, leases.c.epoch == sa.bindparam("held")).values(beat=leases.c.beat + 1)
+_TIME = sa.text("SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) AS double precision)")
 _LOCK_LIMIT = "200ms"  # a holder that writes has the row for as long as a transaction takes
 _LOCK_NOT_AVAILABLE = "55P03"
 
@@ -103,6 +104,13 @@ def end_sessions(connection: sa.Connection, service: str, process: str) -> None:
 def move_beat(connection: sa.Connection, service: str, epoch: int) -> bool:
     """Shows that the holder of this epoch is there; False when another epoch is in force."""
     return connection.execute(_BEAT, {"of": service, "held": epoch}).rowcount == 1
+
+
+def server_time_s(connection: sa.Connection) -> float | None:
+    """What the server has on its clock, in seconds since 1970; None of a file, which has its machine's."""
+    if connection.dialect.name != "postgresql":
+        return None
+    return float(connection.execute(_TIME).scalar_one())
 
 
 def release_lease(connection: sa.Connection, service: str, epoch: int) -> None:

@@ -29,15 +29,16 @@ async def serve_with_lease(
     database: Database,
     clock: Clock,
     migrations: str,
-    serve: Callable[[], Awaitable[None]],
+    serve: Callable[[Clock], Awaitable[None]],
     stand_by: StandBy | None = None,
     make_lease: Callable[[Database, Clock, str], Lease] = Lease,
 ) -> None:
     """Takes the lease, brings the tables up to date and runs `serve`; releases and closes at the end.
 
-    As long as another process holds the lease, `server` stands by and `stand_by` runs. Nothing is served, and
-    `serve` isn't called, if a stop is asked for before. `make_lease` is for a simulation, whose processes are
-    its own. Raises what `stand_by`, `serve` and `Database.migrate` raise.
+    `clock` is the machine's; `serve` is given the one that all processes of this database share. As long as
+    another process holds the lease, `server` stands by and `stand_by` runs. Nothing is served, and `serve`
+    isn't called, if a stop is asked for before. `make_lease` is for a simulation, whose processes are its
+    own. Raises what `stand_by`, `serve` and `Database.migrate` raise.
     """
     lease = make_lease(database, clock, server.address)
     try:
@@ -46,7 +47,7 @@ async def serve_with_lease(
                 server.start_task("lease", partial(_lead, server, database, lease))
                 with SqlThread(database) as sql:
                     await sql.run(database.migrate, migrations)
-                await serve()
+                await serve(lease.clock)
     finally:
         await lease.release()
         database.close()

@@ -43,7 +43,7 @@ from peerloom.testing.scripted_computing import ScriptedComputing
 from peerloom.testing.scripted_evaluator import ScriptedEvaluator
 from peerloom.testing.scripted_inference import ScriptedInference
 from peerloom.testing.scripted_starter import ScriptedStarter
-from peerloom.testing.simulated_processes import ProcessRun
+from peerloom.testing.simulated_processes import MemoryWorld, ProcessRun
 from peerloom.testing.virtual_loop import VirtualLoop, current_run
 from peerloom.v1.common_pb2 import Accelerator, MachineSpeed
 from peerloom.v1.registry_pb2 import MachineLoad
@@ -81,18 +81,23 @@ WALL_S = 1_700_000_000.0
 
 
 class VirtualClock:
-    """Both times are the loop's."""
+    """Both times are the loop's; the wall's may be `ahead_s` of the right one, as a machine's may be."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: VirtualLoop, ahead_s: float = 0.0) -> None:
+        self._loop, self._ahead_s = loop, ahead_s
 
     def wall_s(self) -> float:
         """Seconds since 1970."""
-        return WALL_S + self._loop.time()
+        return WALL_S + self._ahead_s + self._loop.time()
 
     def monotonic_s(self) -> float:
         """Seconds since the history began."""
         return self._loop.time()
+
+
+def clock_of(world: MemoryWorld, host: str) -> VirtualClock:
+    """The clock of a machine."""
+    return VirtualClock(world.loop, world.ahead_s.get(host, 0.0))
 
 
 class ScriptedLoad:
@@ -180,7 +185,7 @@ async def node_agent(
 
     accelerators = (Accelerator(kind="cpu", model="simulated", count=1),)
     runtime = AgentRuntime(
-        clock=VirtualClock(run.world.loop),
+        clock=clock_of(run.world, run.host),
         dialer=dialer_of(run),
         machine=LentMachine(slots, "cpu", accelerators, 10**9, 1, lambda: True),
         starter=ScriptedStarter(run),
@@ -213,7 +218,7 @@ def _inference(agent: ProcessRun, queue_samples: int, address: str, reached_at: 
         run.stop = server.stop
         tell_port(int(server.address.rpartition(":")[2]))
         computing = ScriptedComputing(run.world, agent.name)
-        await serving.serve(config, server, dialer, VirtualClock(run.world.loop), computing)
+        await serving.serve(config, server, dialer, clock_of(run.world, run.host), computing)
 
     return ScriptedInference(agent, serve, reached_at)
 
@@ -244,7 +249,7 @@ async def _serve(
     disk = run.process.disk
     engine = open_in_memory(disk, name, main.MIGRATIONS)
     database = MigratedDatabase(engine, name, is_remote=bool(disk.database_host))
-    runtime = Runtime(VirtualClock(run.world.loop), dialer_of(run), chance=_chance(run))
+    runtime = Runtime(clock_of(run.world, run.host), dialer_of(run), chance=_chance(run))
     server = _server(run, listen, main.SERVICES)
     run.stop = server.stop
 
@@ -257,7 +262,7 @@ async def _serve(
         database,
         runtime.clock,
         main.MIGRATIONS,
-        lambda: serve(server, database, runtime),
+        lambda clock: serve(server, database, dataclasses.replace(runtime, clock=clock)),
         stand_by if registry else None,
         make_lease=lease_of_this_run,
     )
@@ -272,7 +277,12 @@ def lease_of_this_run(database: Database, clock: Any, place: str = "") -> Lease:
         is_in_sight = known is not None and known.host == run.host  # as a process of another machine isn't
         return is_in_sight and (known.run is None or known.run.number != process.pid)
 
-    return Lease(database, clock, place, ProcessIdentity(run.name, "", "", run.number, ""), is_dead)
+    def read_time_s(_: object) -> float | None:
+        host = run.process.disk.database_host
+        return clock_of(run.world, host).wall_s() if host else None
+
+    identity = ProcessIdentity(run.name, "", "", run.number, "")
+    return Lease(database, clock, place, identity, is_dead, read_time_s)
 
 
 def sample_verdict(job: Job) -> tuple[bool, str]:
