@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from benchmarks.stalling_proxy import StallingProxy
+
 GIVEN = "PEERLOOM_TEST_DATABASE"
 MISSING = f"needs PostgreSQL: set {GIVEN} to the URL of a database whose user may make others"
 
@@ -42,3 +44,12 @@ def by_socket(url: str) -> str:
     there = {"host": folders.split(",")[0].strip(), "port": port}
     socket = sa.URL.create(of.drivername, of.username, of.password, database=of.database, query=there)
     return socket.render_as_string(hide_password=False)
+
+
+@contextmanager
+def by_proxy(url: str, address: str = "127.0.0.1") -> Iterator[tuple[StallingProxy, str]]:
+    """A proxy before the database, at an address of this machine, and the database's URL there."""
+    of = sa.make_url(url)
+    with StallingProxy((of.host or "", of.port or 5432), address) as proxy:
+        there = of.set(host=address, port=proxy.port)
+        yield proxy, there.render_as_string(hide_password=False)

@@ -3,13 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from worker_processes import workers_of
 
+from benchmarks.cuttable_network import CuttableNetwork
 from peerloom.client.types import (
     GenerationFormed,
     JobEvent,
@@ -22,13 +23,15 @@ from peerloom.embedded.health import Prober
 
 LIMIT_S = 90.0
 COORDINATORS = ("registry", "selector", "trainer")
+HOSTS = tuple(f"{name}-{number}" for name in COORDINATORS for number in (1, 2))
 StartService = Callable[..., Any]
 
 
 class ReplicatedSystem:
     """Two processes of each coordinator, and one agent with as many slots as are asked for.
 
-    `urls` are where those that lead first find the database, by name, if not at `url`.
+    `urls` are where those that lead first find the database, by name, if not at `url`. With a network, which
+    has HOSTS, each coordinator is on one of these, and the agent here.
     """
 
     def __init__(
@@ -38,24 +41,51 @@ class ReplicatedSystem:
         folder: Path,
         slots: int,
         urls: Mapping[str, str] = MappingProxyType({}),
+        network: CuttableNetwork | None = None,
     ) -> None:
-        self._start_service, self._url, self._folder = start_service, url, folder
+        self._start_service, self._url, self._folder, self._network = start_service, url, folder, network
         self.registry, self.leaders, self.standbys = "", dict[str, Any](), dict[str, Any]()
         for name in COORDINATORS:
-            self.leaders[name] = self._start(name, url=urls.get(name, url))
-            self.standbys[name] = self._start(name)
+            self.leaders[name] = self._start(name, self._place(f"{name}-1"), urls.get(name, url))
+            self.standbys[name] = self._start(name, self._place(f"{name}-2"))
             if name == "registry":
                 self.registry = f"{self.leaders[name].address},{self.standbys[name].address}"
-        agent = ("--state", str(folder / "node"), "--registry", self.registry, "--slots", str(slots))
+        agent = ["--state", str(folder / "node"), "--registry", self.registry, "--slots", str(slots)]
+        if network is not None:
+            agent += ["--listen", f"{network.ours}:0", "--allow-plain"]
         self.agent = start_service("node_agent", *agent)
 
-    def _start(self, name: str, listen: str = "127.0.0.1:0", url: str = "") -> Any:
+    def _place(self, host: str) -> str:
+        return "127.0.0.1:0" if self._network is None else f"{self._network.address(host)}:0"
+
+    def _start(self, name: str, listen: str, url: str = "") -> Any:
         arguments = ["--database", url or self._url, "--listen", listen]
         if name != "registry":
             arguments += ["--registry", self.registry]
         if name == "trainer":
             arguments += ["--state", str(self._folder / "trainer")]
-        return self._start_service(name, *arguments)
+        if self._network is None:
+            return self._start_service(name, *arguments)
+        return self._network.on(
+            self._host_at(listen), lambda: self._start_service(name, *arguments, "--allow-plain")
+        )
+
+    def _host_at(self, address: str) -> str:
+        assert self._network is not None, "elsewhere they have no hosts of their own"
+        by_address = {self._network.address(host): host for host in HOSTS}
+        return by_address[address.partition(":")[0]]
+
+    def cut(self, names: Sequence[str]) -> list[Any]:
+        """Cuts the leaders' hosts from everybody; their standbys become the leaders."""
+        assert self._network is not None, "without one nobody can be cut off"
+        lost = [self.succeed(name) for name in names]
+        self._network.cut([self._host_at(each.address) for each in lost])
+        return lost
+
+    def mend(self, lost: Sequence[Any]) -> None:
+        """The hosts of those that were cut off have their network again."""
+        assert self._network is not None, "without one nobody was cut off"
+        self._network.mend([self._host_at(each.address) for each in lost])
 
     def lose(self, name: str, how: signal.Signals) -> Any:
         """Kills or freezes the leader; its standby becomes the leader."""

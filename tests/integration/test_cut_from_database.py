@@ -6,8 +6,7 @@ whole system with a job, whose selector and then whose trainer is cut off while 
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
 from replicated_system import Followed, ReplicatedSystem
-from stalling_proxy import StallingProxy
 
+from benchmarks.new_database import by_proxy
 from peerloom import Client
 from peerloom.embedded.health import Prober
 from peerloom.v1.registry_pb2 import NodeState
@@ -32,20 +31,11 @@ def until(holds: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < deadline_s, f"not within {LIMIT_S:g} s: {what}"
 
 
-@contextmanager
-def proxied(url: str) -> Iterator[tuple[StallingProxy, str]]:
-    """A proxy before a database, and the database's URL there."""
-    made = sa.make_url(url)
-    with StallingProxy(made.host or "", made.port or 5432) as proxy:
-        there = made.set(host="127.0.0.1", port=proxy.port)
-        yield proxy, there.render_as_string(hide_password=False)
-
-
 def test_a_registry_cut_from_its_database_lets_go_and_no_node_dies(
     start_service: StartService, tmp_path: Path
 ) -> None:
     with new_database("postgresql", tmp_path) as url:
-        with proxied(url) as (proxy, cut_off), Prober() as prober:
+        with by_proxy(url) as (proxy, cut_off), Prober() as prober:
             leader = start_service("registry", "--database", cut_off)
             standby = start_service("registry", "--database", url)
             both = f"{leader.address},{standby.address}"
@@ -77,8 +67,8 @@ def test_a_selector_and_a_trainer_cut_from_their_database_are_followed_by_their_
 ) -> None:
     with (
         new_database("postgresql", tmp_path) as url,
-        proxied(url) as (of_selector, selector_url),
-        proxied(url) as (of_trainer, trainer_url),
+        by_proxy(url) as (of_selector, selector_url),
+        by_proxy(url) as (of_trainer, trainer_url),
     ):
         urls = {"selector": selector_url, "trainer": trainer_url}
         system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1, urls)

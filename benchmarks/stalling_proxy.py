@@ -6,16 +6,19 @@ from contextlib import suppress
 
 
 class StallingProxy:
-    """Forwards connections to host:port until `stall`; a context manager. It runs on a thread of its own."""
+    """Forwards connections at `address` and `port` to `target` until `stall`; a context manager.
 
-    def __init__(self, host: str, port: int) -> None:
-        self._target = host, port
+    `address` is this machine's. It runs on a thread of its own.
+    """
+
+    def __init__(self, target: tuple[str, int], address: str = "127.0.0.1") -> None:
+        self._target = target
         self._loop = asyncio.new_event_loop()
         self._may_pass = asyncio.Event()
         self._may_pass.set()
         self._carrying: set[asyncio.Task[None]] = set()
         self._open: set[asyncio.StreamWriter] = set()
-        self._server = self._loop.run_until_complete(asyncio.start_server(self._accept, "127.0.0.1", 0))
+        self._server = self._loop.run_until_complete(asyncio.start_server(self._accept, address, 0))
         self.port: int = self._server.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever)
 
@@ -39,7 +42,7 @@ class StallingProxy:
                 await self._may_pass.wait()
                 sink.write(data)
                 await sink.drain()
-            sink.close()
+        sink.close()  # also after a reset, as who waits at the other end is to hear of it
 
     async def _end(self) -> None:
         self._server.close()
