@@ -1,42 +1,60 @@
 """From the loss of leading coordinators until a worker that is killed at that moment has been replaced.
 
 Registry, selector and trainer have a standby each, on one PostgreSQL: PEERLOOM_TEST_DATABASE names it, by the
-URL of a user who may create databases. Leaders are lost in turn, one at a time and all at once, by SIGKILL
-and by SIGSTOP. A standby on the same machine sees that a process was killed; one that is frozen looks like
-one on a machine that is cut off. What a watching user sees is timed: from the signal to the first step of a
-generation in which another worker stands in the place of the lost one.
+URL of a user who may create databases. Leaders are lost in turn, one at a time and all at once: by SIGKILL,
+by SIGSTOP, and by a cut of their network, for which each coordinator is on a host of its own, as a network
+namespace; that needs root. A standby on the same machine sees that a process was killed. It can't see why a
+frozen one is still, and nothing of one on another host. What a watching user sees is timed: from the loss to
+the first step of a generation in which another worker stands in the place of the lost one. And, where leaders
+alone are lost, the longest time between two steps.
 """
 
-import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
-
-from benchmarks.measure import Measurement
-from benchmarks.new_database import new_postgresql
+from benchmarks.committed import stamp_s
+from benchmarks.cuttable_network import CuttableNetwork
+from benchmarks.measure import Measurement, measurement
+from benchmarks.new_database import by_proxy, new_postgresql
 from benchmarks.recovery.series import told
+from benchmarks.takeover_replicas import COORDINATORS, HOSTS, Replicas
 from peerloom import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StepCommitted, WorkerLost
+from peerloom.errors import FailedPreconditionError
 
-COORDINATORS = ("registry", "selector", "trainer")
+CUT = "a cut network"
+# Ways to lose leaders, and what each is together with the loss of a worker.
+WAYS = {
+    "SIGKILL": "SIGKILL of leaders and a worker",
+    "SIGSTOP": "SIGSTOP of leaders and a worker",
+    CUT: "a cut of leaders' network and SIGKILL of a worker",
+}
 LOSSES: tuple[tuple[str, ...], ...] = (*((name,) for name in COORDINATORS), COORDINATORS)
-ROUNDS, QUICK_ROUNDS, WORKERS = 30, 2, 3
+# With a worker each, and then without.
+ROUNDS, QUICK_ROUNDS, WORKERS = (30, 8), (2, 1), 3
 GOAL_S, PATIENCE_S = 5.0, 120.0
+NETWORK = "198.19.70"  # of the block for tests of networks (RFC 2544)
 
 
 def run(quick: bool) -> list[Measurement]:
     found = []
-    for how in (signal.SIGKILL, signal.SIGSTOP):
-        times = _times(how, QUICK_ROUNDS if quick else ROUNDS)
-        what = f"from {how.name} of leaders and a worker to the first step with another worker"
-        found += told(what, times, None, GOAL_S)
+    for way, with_worker in WAYS.items():
+        try:
+            times_s, pauses_s = _times(way, *(QUICK_ROUNDS if quick else ROUNDS))
+        except FailedPreconditionError as error:
+            print(f"leaders can't be lost by {way} here: {error.message}", file=sys.stderr)
+            continue
+        found += told(f"from {with_worker} to the first step with another worker", times_s, None, GOAL_S)
+        what = (
+            f"the longest time between two steps when leaders alone are lost by {way}, p95 of {len(pauses_s)}"
+        )
+        found.append(measurement(what, "s", pauses_s, statistic="p95"))
     return found
 
 
@@ -45,92 +63,69 @@ def profile(quick: bool) -> str:
     return ""
 
 
-def _times(how: signal.Signals, rounds: int) -> list[float]:
-    times = []
-    with new_postgresql() as url, TemporaryDirectory(prefix="peerloom-takeover-") as folder:
-        system = _Replicas(url, Path(folder))
-        try:
-            with Client(system.registry, patience_s=PATIENCE_S) as client:
-                next(client.watch_nodes())
-                job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
-                watched = _Watched(job.watch())
-                watched.until_whole()
-                for number in range(rounds):
-                    names = LOSSES[number % len(LOSSES)]
-                    times.append(_time(system, watched, names, how))
-                    print(f"   {how.name} of {', '.join(names)}: {times[-1]:.2f} s", flush=True)
-                job.cancel()
-        finally:
-            system.close()
-    return times
+def _times(way: str, rounds: int, rounds_alone: int) -> tuple[list[float], list[float]]:
+    times_s, pauses_s = [], []
+    with _system(way) as system, Client(system.registry, patience_s=PATIENCE_S) as client:
+        next(client.watch_nodes())
+        job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+        watched = _Watched(job.watch())
+        watched.until_whole()
+        for number in range(rounds):
+            names = LOSSES[number % len(LOSSES)]
+            times_s.append(_time_s(system, watched, names, way))
+            print(f"   {way} of {', '.join(names)}: {times_s[-1]:.2f} s", flush=True)
+        for number in range(rounds_alone):
+            names = LOSSES[-1 - number % len(LOSSES)]
+            pauses_s.append(_pause_s(system, watched, names, way))
+            print(f"   {way} of {', '.join(names)} alone: no step for {pauses_s[-1]:.3f} s", flush=True)
+        job.cancel()
+    return times_s, pauses_s
 
 
-def _time(system: "_Replicas", watched: "_Watched", names: tuple[str, ...], how: signal.Signals) -> float:
+@contextmanager
+def _system(way: str) -> Iterator[Replicas]:
+    with new_postgresql() as url, TemporaryDirectory(prefix="peerloom-takeover-") as name:
+        folder = Path(name)
+        if way != CUT:
+            with closing(Replicas(url, folder, WORKERS + 1)) as system:
+                yield system
+            return
+        with (
+            CuttableNetwork(HOSTS, NETWORK, folder / "network") as network,
+            by_proxy(url, network.ours) as (_, from_there),
+            closing(Replicas(from_there, folder, WORKERS + 1, network)) as system,
+        ):
+            yield system
+
+
+def _lose(system: Replicas, names: Sequence[str], way: str) -> None:
+    if way == CUT:
+        system.cut(names)
+    else:
+        system.signal(names, signal.Signals[way])
+
+
+def _time_s(system: Replicas, watched: "_Watched", names: Sequence[str], way: str) -> float:
+    """Until a worker is replaced that is killed with these leaders."""
     begin_s = time.monotonic()
-    for name in names:
-        system.lose(name, how)
+    _lose(system, names, way)
     system.kill_worker()
     watched.until_whole(without=watched.until_lost())
     took_s = time.monotonic() - begin_s
-    for name in names:
-        system.restore(name)
+    system.wait_until_standbys_lead(names)
+    system.restore(names)
     return took_s
 
 
-class _Replicas:
-    """Two processes of each coordinator, the first of each pair leads; and an agent."""
-
-    def __init__(self, url: str, folder: Path) -> None:
-        self._url, self._folder, self.registry = url, folder, ""
-        self._processes: dict[str, list[tuple[subprocess.Popen[str], str]]] = {}
-        for name in COORDINATORS:
-            self._processes[name] = [self._start(name), self._start(name)]
-            if name == "registry":
-                self.registry = ",".join(address for _, address in self._processes[name])
-        slots = ("--slots", str(WORKERS + 1), "--state", str(folder / "node"))
-        self._agent, _ = self._launch("node_agent", *slots, "--registry", self.registry)
-
-    def _start(self, name: str, listen: str = "127.0.0.1:0") -> tuple["subprocess.Popen[str]", str]:
-        arguments = ["--database", self._url, "--listen", listen, "--state", str(self._folder / name)]
-        registry = ["--registry", self.registry] if name != "registry" else []
-        return self._launch(name, *arguments, *registry)
-
-    def _launch(self, name: str, *arguments: str) -> tuple["subprocess.Popen[str]", str]:
-        command = [sys.executable, "-m", f"peerloom.services.{name}", *arguments]
-        if name == "node_agent":
-            command += ["--listen", "127.0.0.1:0"]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, stdin=subprocess.DEVNULL
-        )
-        assert process.stdout is not None, "its address is read there"
-        return process, process.stdout.readline().strip().removeprefix("address=")
-
-    def lose(self, name: str, how: signal.Signals) -> None:
-        """Kills or freezes the leader."""
-        self._processes[name][0][0].send_signal(how)
-
-    def restore(self, name: str) -> None:
-        """Starts the lost one anew, as the standby of the one that leads now."""
-        (lost, address), leading = self._processes[name]
-        lost.kill()
-        lost.wait()
-        self._processes[name] = [leading, self._start(name, address)]
-
-    def kill_worker(self) -> None:
-        """SIGKILL to one that has a job."""
-        for child in psutil.Process(self._agent.pid).children(recursive=True):
-            with suppress(OSError):  # it has just ended
-                if Path(os.readlink(f"/proc/{child.pid}/fd/1")).name.startswith("worker-"):
-                    child.kill()
-                    return
-        raise SystemExit("there is no worker to kill")
-
-    def close(self) -> None:
-        """Ends all."""
-        everybody = [self._agent, *(each for pair in self._processes.values() for each, _ in pair)]
-        for process in everybody:
-            process.kill()
-            process.wait()
+def _pause_s(system: Replicas, watched: "_Watched", names: Sequence[str], way: str) -> float:
+    """The longest time between two steps from before the loss of these leaders until their standbys lead."""
+    begin_s = time.time()
+    _lose(system, names, way)
+    system.wait_until_standbys_lead(names)
+    pause_s = watched.longest_pause_s(begin_s, time.time())
+    system.restore(names)
+    watched.until_whole()
+    return pause_s
 
 
 class _Watched:
@@ -154,6 +149,19 @@ class _Watched:
             if is_whole and isinstance(event, StepCommitted):
                 return
         raise SystemExit("the job ended while a worker was to be replaced")
+
+    def longest_pause_s(self, begin_s: float, end_s: float) -> float:
+        """The longest time between two steps of which one was made in between; seconds since the epoch.
+
+        An event bears the time at which its worker made the step, whenever the trainer heard of it.
+        """
+        made_s = [begin_s]
+        for event in self._next():
+            if isinstance(event, StepCommitted):
+                made_s.append(stamp_s(event))
+                if made_s[-1] > end_s:
+                    return max(after - before for before, after in pairwise(made_s) if after > begin_s)
+        raise SystemExit("the job ended while its leaders were lost")
 
     def _next(self) -> Iterator[JobEvent]:
         for event in self._events:
