@@ -107,7 +107,7 @@ class Peer(Generic[S]):
     """One service at one address: makes its calls and raises our exceptions.
 
     `stub` has the service's methods; `service` is what people call it. `probe` says whether TLS is spoken at
-    an address that didn't answer in plain.
+    an address that never answered in plain: it may take seconds, which nobody has who was answered before.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Peer(Generic[S]):
         self.service = service
         self._make_stub, self._open, self._identity = stub, open_, identity
         self._probe = probe
-        self._is_closed = False
+        self._was_answered = self._is_closed = False
         self._streams: set[Any] = set()
         self._channels: list[aio.Channel] = []
         self._connect()
@@ -181,6 +181,7 @@ class Peer(Generic[S]):
         try:
             async with self._failures(FirstStatus(call)):
                 async for message in call:
+                    self._was_answered = True
                     yield message
         finally:
             self._streams.discard(call)
@@ -198,10 +199,11 @@ class Peer(Generic[S]):
     async def _failures(self, first: FirstStatus | None = None) -> AsyncIterator[None]:
         try:
             yield
+            self._was_answered = True
         except aio.AioRpcError as raised:
             error = first.true_error(raised) if first else raised
             told = error_from_rpc(error, self.address, self.service)
-            if told.reason == UNREACHABLE and self._identity is None and await self._probe(self.address):
+            if told.reason == UNREACHABLE and await self._is_behind_a_door():
                 told = behind_a_door(self.address, self.service)
             raise told from None
         except asyncio.CancelledError:
@@ -214,6 +216,10 @@ class Peer(Generic[S]):
                 reason="CONNECTION_CLOSED",
                 metadata={"service": self.service, "address": self.address},
             ) from None
+
+    async def _is_behind_a_door(self) -> bool:
+        asks = self._identity is None and not self._was_answered
+        return asks and await self._probe(self.address)
 
     async def __aenter__(self) -> Self:
         return self
