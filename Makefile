@@ -155,7 +155,7 @@ bench-staleness: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" staleness
 
 # From the loss of leading coordinators until a worker killed at that moment is replaced; PEERLOOM_TEST_DATABASE names
-# a PostgreSQL. Some 10 minutes.
+# a PostgreSQL; a cut network needs root. A quarter of an hour.
 bench-takeover: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" takeover
 

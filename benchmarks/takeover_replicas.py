@@ -53,7 +53,10 @@ class Replicas:
             arguments += ["--registry", self.registry]
         process = self._at(host, lambda: self._launch(name, *arguments))
         assert process.stdout is not None, "its address is read there"
-        return Part(process, process.stdout.readline().strip().removeprefix("address="), host)
+        said = process.stdout.readline().strip()
+        if not said.startswith("address="):
+            raise SystemExit(f"the {name} of {host} ended as it began, status {process.wait()}")
+        return Part(process, said.removeprefix("address="), host)
 
     def _at(self, host: str, launch: Callable[[], "subprocess.Popen[str]"]) -> "subprocess.Popen[str]":
         return launch() if self._network is None else self._network.on(host, launch)

@@ -57,14 +57,14 @@ def cut_off(system: ReplicatedSystem, followed: Followed, names: Sequence[str], 
     lost = system.cut(names)
     system.kill_worker()
     followed.until_whole(without=followed.until_lost())
-    for name in names:
-        system.wait_until_leads(name)
-    system.mend(lost)
     for name, each in zip(names, lost, strict=True):
+        system.wait_until_leads(name)
         assert each.process.wait(LIMIT_S) == 1
         assert "could not renew it for 2 s" in each.log()
-        assert each.address not in holders(url)[name]
+    system.mend(lost)  # what they had sent may arrive now
+    for name, each in zip(names, lost, strict=True):
         system.restore(name, each)
+        assert each.address not in holders(url)[name]
     followed.until_whole()
     for name in names:
         wait_until_stands_by(system.standbys[name])
