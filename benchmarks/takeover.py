@@ -132,13 +132,16 @@ def _pause_s(system: Replicas, steps: StepsRead, names: Sequence[str], way: str)
     begin_s = time.time()
     _lose(system, names, way)
     system.wait_until_standbys_lead(names)
-    pause_s = _longest_pause_s(steps.all(), begin_s, time.time())
+    pause_s = longest_pause_s(steps.all(), begin_s, time.time())
     system.restore(names)
     return pause_s
 
 
-def _longest_pause_s(steps: Sequence[Committed], begin_s: float, end_s: float) -> float:
-    """Of any worker that made steps before and after; a pause that lasts at the end counts, too."""
+def longest_pause_s(steps: Sequence[Committed], begin_s: float, end_s: float) -> float:
+    """The longest time between two steps of any worker at work; one that lasts at the end counts, too.
+
+    Seconds since the epoch. Raises SystemExit when not all workers have made a step since the beginning.
+    """
     made_s: dict[int, list[float]] = {}
     for step in steps:
         made_s.setdefault(step.pid, []).append(step.at_s)
