@@ -18,6 +18,7 @@ from peerloom.embedded.health import Prober
 COORDINATORS = ("registry", "selector", "trainer")
 HOSTS = tuple(f"{name}-{number}" for name in COORDINATORS for number in (1, 2))
 LEAD_LIMIT_S = 60.0
+START_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,14 @@ class Replicas:
         arguments = ["--database", self._url, "--listen", listen, "--state", str(self._folder / name)]
         if name != "registry":
             arguments += ["--registry", self.registry]
-        process = self._at(host, lambda: self._launch(name, *arguments))
-        assert process.stdout is not None, "its address is read there"
-        said = process.stdout.readline().strip()
-        if not said.startswith("address="):
-            raise SystemExit(f"the {name} of {host} ended as it began, status {process.wait()}")
-        return Part(process, said.removeprefix("address="), host)
+        for _ in range(START_TRIES):  # one whose first connection to its database is reset ends
+            process = self._at(host, lambda: self._launch(name, *arguments))
+            assert process.stdout is not None, "its address is read there"
+            said = process.stdout.readline().strip()
+            if said.startswith("address="):
+                return Part(process, said.removeprefix("address="), host)
+            process.wait()
+        raise SystemExit(f"the {name} of {host} ended {START_TRIES} times as it began")
 
     def _at(self, host: str, launch: Callable[[], "subprocess.Popen[str]"]) -> "subprocess.Popen[str]":
         return launch() if self._network is None else self._network.on(host, launch)
