@@ -119,7 +119,7 @@ class ReplicatedSystem:
             try:
                 self.standbys[name] = self._start(name, lost.address)
             except pytest.fail.Exception:
-                # A service whose first connection to its database is reset ends; what keeps it running goes on.
+                # One whose first connection to its database is reset ends, and is started again, as anywhere.
                 if self._network is None or not tries_left:
                     raise
             else:
