@@ -4,6 +4,7 @@ All services of a test share the database, so this also shows that they can.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +15,7 @@ from conftest import ServiceHandle, StartService
 from databases import new_database
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from peerloom import AsyncClient
 from peerloom.errors import UnavailableError
 from peerloom.kit.channel import open_channel
 from peerloom.kit.clock import ManualClock
@@ -21,7 +23,7 @@ from peerloom.kit.database import connect_database
 from peerloom.kit.dialing import Dialer, RegistryPeer
 from peerloom.kit.ids import new_request_id
 from peerloom.kit.lease import Lease
-from peerloom.kit.lease_table import note_system
+from peerloom.kit.lease_table import note_system, read_lease
 from peerloom.kit.liveness import ProcessIdentity
 from peerloom.services import selector
 from peerloom.v1 import registry_pb2, selector_pb2, trainer_pb2
@@ -183,18 +185,63 @@ async def test_of_two_trainers_one_runs_the_job_and_writes_its_record(
     assert told == watched
 
 
-async def test_a_selector_of_another_system_does_not_stand_by_on_this_database(
-    start_service: StartService, url: str
+def state_of(service: str, folder: Path) -> tuple[str, ...]:
+    """The trainer needs a folder, wherever its database is."""
+    return ("--state", str(folder)) if service == "trainer" else ()
+
+
+@pytest.mark.parametrize("service", ["selector", "trainer"])
+async def test_a_service_of_another_system_does_not_stand_by_on_this_database(
+    start_service: StartService, url: str, tmp_path: Path, service: str
 ) -> None:
-    """By mistake: it would lead with another registry's nodes once the first is gone."""
-    first, other = start_registry(start_service, url), start_service("registry")
-    leader = start_service("selector", "--database", url, "--registry", first.address)
+    """By mistake: it would lead with another registry's nodes and jobs once the first is gone."""
+    first = start_registry(start_service, url)
+    other = start_service("registry", "--state", str(tmp_path / "other"))
+    own = ("--database", url, "--registry", first.address, *state_of(service, tmp_path / "first"))
+    leader = start_service(service, *own)
     await becomes(leader.address, SERVING)
-    stranger = start_service("selector", "--database", url, "--registry", other.address)
+    foreign = ("--database", url, "--registry", other.address, *state_of(service, tmp_path / "second"))
+    stranger = start_service(service, *foreign)
     assert await asyncio.to_thread(stranger.process.wait, LIMIT_S) == 2
+    assert f"the {service}'s database" in stranger.log()
     assert "is in use by another system" in stranger.log()
     assert other.address in stranger.log()
     assert await status_of(leader.address) == SERVING
+
+
+async def test_a_leader_that_learns_of_its_registry_later_is_told_from_a_stranger_all_the_same(
+    start_service: StartService, url: str, tmp_path: Path
+) -> None:
+    """The leader can't say whose it is before its registry answers; the stranger asks until it can."""
+    first = start_registry(start_service, url)
+    first.kill()
+    leader = start_service("selector", "--database", url, "--registry", first.address)
+    await becomes(leader.address, NOT_SERVING)
+    await asyncio.to_thread(wait_until_led, url, "selector")
+    other = start_service("registry", "--state", str(tmp_path / "other"))
+    stranger = start_service("selector", "--database", url, "--registry", other.address)
+    await is_known_to(other.address)
+    start_service("registry", "--database", url, "--listen", first.address)
+    assert await asyncio.to_thread(stranger.process.wait, LIMIT_S) == 2
+    assert "is in use by another system" in stranger.log()
+
+
+def wait_until_led(url: str, service: str) -> None:
+    """Until a process of the service has the lease."""
+    database, deadline_s = connect_database(url, service), time.monotonic() + LIMIT_S
+    lease = None
+    while lease is None:
+        assert time.monotonic() < deadline_s
+        with database.read() as connection:
+            lease = read_lease(connection, service)
+    database.close()
+
+
+async def is_known_to(address: str) -> None:
+    """Until the registry has been told of a selector that stands by."""
+    async with asyncio.timeout(LIMIT_S), AsyncClient(address) as client:
+        while not any(each.stands_by for each in await client.services()):
+            pass
 
 
 async def test_a_selector_of_a_former_system_that_is_gone_is_taken_over(

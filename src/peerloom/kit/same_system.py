@@ -38,8 +38,12 @@ async def stand_by_in(
 
     Raises what `refuse_another_system` raises.
     """
-    await refuse_another_system(directory, database)
-    await directory.announce_forever(kind, address, NO_EPOCH)
+    announcing = asyncio.create_task(directory.announce_forever(kind, address, NO_EPOCH))
+    try:
+        await refuse_another_system(directory, database)
+        await announcing
+    finally:
+        announcing.cancel()
 
 
 async def refuse_another_system(directory: Directory, database: Database) -> None:
@@ -57,13 +61,16 @@ async def refuse_another_system(directory: Directory, database: Database) -> Non
     own = await _until_answered(directory.registry_id)
     with SqlThread(database) as sql:
         found, lease = await _until_answered(lambda: sql.run(read))
-        while found not in ("", own):
+        while found == "":  # who leads has not heard of its own registry yet
+            await asyncio.sleep(ASK_AGAIN_S)
+            found, lease = await _until_answered(lambda: sql.run(read))
+        while found != own:
             await asyncio.sleep(BEAT_INTERVAL_S)
             before = lease
             found, lease = await _until_answered(lambda: sql.run(read))
             if before is not None and lease is not None and is_beating(before, lease):
                 break
-    if found not in ("", own):
+    if found != own:
         service = database.service
         raise FailedPreconditionError(
             f"the {service}'s database {database.engine.url.render_as_string()} is in use by another system: "
