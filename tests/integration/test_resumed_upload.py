@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import pytest
 from fsspec.config import conf
 from s3_server import s3_server, user_without
-from stalling_proxy import StallingProxy
 from structlog.testing import capture_logs
 
+from benchmarks.stalling_proxy import StallingProxy
 from peerloom.artifacts import multipart_upload, object_store
 from peerloom.artifacts.object_store import ObjectStore, open_object_store
 from peerloom.artifacts.object_store_errors import StoppedError
@@ -197,7 +197,7 @@ def test_an_upload_whose_connection_is_lost_is_gone_on_with(
 ) -> None:
     server = urlsplit(s3.meta.endpoint_url)
     with ExitStack() as proxied, pytest.MonkeyPatch.context() as patch:
-        proxy = proxied.enter_context(StallingProxy(str(server.hostname), int(server.port or 0)))
+        proxy = proxied.enter_context(StallingProxy((str(server.hostname), int(server.port or 0))))
         patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
         cut_off = open_object_store(f"s3://models/{prefix}")
         with pytest.raises(UnavailableError, match="It is tried again"):
