@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 60.0  # the first of a side waits until the origin has imported all
 STOP_LIMIT_S = 30.0
+PAGE_LIMIT_MS = 90_000.0
 
 
 class ServiceHandle:
@@ -112,11 +113,12 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSer
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """Debian's Chromium, without a screen."""
-    from playwright.sync_api import sync_playwright
+    """Debian's Chromium, without a screen; what is expected of a page may take as long as all else."""
+    from playwright.sync_api import expect, sync_playwright
 
     if (program := shutil.which("chromium")) is None:
         pytest.skip("needs Chromium: apt-get install chromium")
+    expect.set_options(timeout=PAGE_LIMIT_MS)  # 5 s otherwise: the first page on a busy machine takes longer
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=program)
         yield found

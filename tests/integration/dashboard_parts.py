@@ -17,6 +17,7 @@ from typing import Any
 
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
+from conftest import PAGE_LIMIT_MS
 from playwright.sync_api import Browser, Page
 from starlette.routing import BaseRoute
 
@@ -61,7 +62,6 @@ from peerloom.dashboard.network_page import NetworkPage
 from peerloom.dashboard.window import WebServer, listening_socket, web_application
 
 CHROMIUM = shutil.which("chromium")
-LIMIT_MS = 90_000
 STOP_LIMIT_S = 30.0
 TIME = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WEIGHTS = BeliefWeights(0.3, 0.35, 0.35, 0.1, 10.0)
@@ -106,7 +106,7 @@ class Look:
             viewport={"width": width, "height": 800},
             reduced_motion="reduce",
         )
-        self.page.set_default_timeout(LIMIT_MS)
+        self.page.set_default_timeout(PAGE_LIMIT_MS)
         self.errors, self.asked, self.url = list[str](), list[str](), url
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)

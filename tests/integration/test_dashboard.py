@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dashboard_parts import CHROMIUM, LIMIT_MS, Look, await_more_points, dashboard, points
+from dashboard_parts import CHROMIUM, Look, await_more_points, dashboard, points
 from node_agent_parts import StartService
 from paced_jobs import put_paced_task
 from playwright.sync_api import Browser, Page, expect
@@ -63,9 +63,9 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         look = Look(browser, url)
         page = look.page
         for name in ("node-1", "node-2", "attic"):
-            expect(page.locator(f"[data-node={name}].alive")).to_be_visible(timeout=LIMIT_MS)
-        expect(page.locator("[data-node=attic] .belief")).to_contain_text("0", timeout=LIMIT_MS)
-        expect(page.locator("[data-node=attic] .load")).to_have_text(USES, timeout=LIMIT_MS)
+            expect(page.locator(f"[data-node={name}].alive")).to_be_visible()
+        expect(page.locator("[data-node=attic] .belief")).to_contain_text("0")
+        expect(page.locator("[data-node=attic] .load")).to_have_text(USES)
         check_plausible(client.node("attic").load)
         job = client.train("paced:Paced", requests=3, epochs=1000)
         page.get_by_role("link", name="Jobs").click()
@@ -74,10 +74,10 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         await_more_points(page, points(page))
         expect(page.get_by_role("heading", name="Why these nodes")).to_be_visible()
         formed = page.get_by_text(re.compile(r"^generation \d+: .*attic"))
-        expect(formed.first).to_be_visible(timeout=LIMIT_MS)
+        expect(formed.first).to_be_visible()
 
         page.get_by_role("link", name="Network").click()
-        expect(page.locator("[data-node=attic].alive")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.locator("[data-node=attic].alive")).to_be_visible()
         attic.kill()
         red = page.wait_for_function("() => document.querySelector('[data-node=attic].dead') && Date.now()")
         verdict = next(one for one in client.watch_nodes() if one.kind == "interrupted")
@@ -85,13 +85,13 @@ def test_nodes_and_a_job_are_watched_and_a_killed_node_turns_red(
         assert red.json_value() / 1000 - verdict.time.timestamp() < VERDICT_LIMIT_S
         look.picture("dashboard-network.png", 800)
         page.go_back()
-        expect(page.get_by_text("a worker was lost")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_text("a worker was lost")).to_be_visible()
         await_more_points(page, 1)
         dark = Look(browser, f"{url}#/jobs/{job.id}", "dark")
         await_more_points(dark.page, 150 if "PEERLOOM_PICTURES" in os.environ else 1)
         dark.picture("dashboard-job.png", 1150)
         job.cancel()
-        expect(page.locator("h1 .cancelled")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.locator("h1 .cancelled")).to_be_visible()
         look.check()
         assert dark.errors == []
 
@@ -115,18 +115,18 @@ def test_a_drawn_digit_is_asked_about_and_a_node_s_history_and_artifacts_are_tol
         page = look.page
         page.get_by_role("link", name="digits:1").click()
         draw_a_one(page)
-        expect(page.locator(".answer .label")).to_have_text(re.compile(r"^\d$"), timeout=LIMIT_MS)
+        expect(page.locator(".answer .label")).to_have_text(re.compile(r"^\d$"))
         expect(page.locator(".answer tbody tr")).to_have_count(10)
         look.picture("dashboard-ask.png", 800)
         page.get_by_role("textbox", name="Values").fill("1 2 3")
         page.get_by_role("button", name="Ask").click()
-        expect(page.locator(".answer")).to_contain_text("64, for an input of 1 x 8 x 8", timeout=LIMIT_MS)
+        expect(page.locator(".answer")).to_contain_text("64, for an input of 1 x 8 x 8")
         page.get_by_role("link", name="Artifacts").click()
         row = page.get_by_role("row", name=re.compile("model"))
-        expect(row.filter(has_text="trainer").first).to_be_visible(timeout=LIMIT_MS)
+        expect(row.filter(has_text="trainer").first).to_be_visible()
         busy = client.beliefs()[0].name
         page.goto(f"{url}#/nodes/{busy}")
-        expect(page.get_by_role("heading", name="How it came about")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_role("heading", name="How it came about")).to_be_visible()
         # The refusal of three numbers is the one thing that the browser says aloud itself.
         assert [one for one in look.errors if "400" not in one] == []
 
@@ -140,7 +140,7 @@ def test_actions_need_the_token_and_only_a_page_of_its_own(system: Embedded, bro
         expect(page.get_by_role("dialog").get_by_role("status")).to_have_text("node-2 gets no new work.")
         assert client.node("node-2").draining
         page.get_by_role("button", name="Close").click()
-        expect(page.get_by_role("button", name="Take it back into service …")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_role("button", name="Take it back into service …")).to_be_visible()
 
         def status(path: str, origin: str, given: str, kind: str = "application/json") -> int:
             content = json.dumps({"do": "undrain", "what": "node-2", "token": given}).encode()
@@ -164,7 +164,7 @@ def test_actions_need_the_token_and_only_a_page_of_its_own(system: Embedded, bro
         assert not client.node("node-2").draining
     with dashboard(system.address) as (url, _):
         page = Look(browser, f"{url}#/nodes/node-2").page
-        expect(page.get_by_role("heading", name="Why it is believed")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_role("heading", name="Why it is believed")).to_be_visible()
         expect(page.locator("[data-act]")).to_have_count(0)
         for path in ("act", "logs"):
             assert status(path, url.rstrip("/"), token) == 404, "without --actions there are none"
@@ -178,12 +178,12 @@ def test_a_registry_that_is_away_is_said_to_be_and_comes_back(
     with dashboard(registry.address) as (url, _):
         look = Look(browser, url)
         page = look.page
-        expect(page.get_by_text("No node has registered yet.")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_text("No node has registered yet.")).to_be_visible()
         registry.kill()
-        expect(page.get_by_text("registry away since")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_text("registry away since")).to_be_visible()
         expect(page.locator("main.stale")).to_be_visible()
         start_service("registry", *state, "--listen", registry.address)
-        expect(page.get_by_text("registry away since")).to_have_count(0, timeout=LIMIT_MS)
+        expect(page.get_by_text("registry away since")).to_have_count(0)
         look.check()
 
 
@@ -211,10 +211,10 @@ def test_beside_a_system_it_comes_back_at_its_address_and_ends_with_it(
         shown = system.dashboard
         assert shown is not None
         page = Look(browser, shown.url).page
-        expect(page.get_by_text("No node has registered yet.")).to_be_visible(timeout=LIMIT_MS)
+        expect(page.get_by_text("No node has registered yet.")).to_be_visible()
         first = psutil.Process(shown.pid)
         first.kill()
-        expect(page.get_by_text("This window's own process is away since")).to_be_visible(timeout=LIMIT_MS)
-        expect(page.get_by_text("This window's own process is away since")).to_have_count(0, timeout=LIMIT_MS)
+        expect(page.get_by_text("This window's own process is away since")).to_be_visible()
+        expect(page.get_by_text("This window's own process is away since")).to_have_count(0)
         again = psutil.Process(shown.pid)
     assert not again.is_running()

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import PAGE_LIMIT_MS
 from playwright.sync_api import Browser, expect
 
 DOCS = Path(__file__).parents[2] / "docs"
 CHROMIUM = shutil.which("chromium")
-LIMIT_MS = 60_000
 
 
 def run(program: str, out: Path) -> "subprocess.CompletedProcess[str]":
@@ -64,7 +64,7 @@ def test_what_is_missing_is_named(built: Path, tmp_path: Path) -> None:
 
 def test_it_opens_as_a_file_and_finds_without_asking_anybody(built: Path, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 800})
-    page.set_default_timeout(LIMIT_MS)
+    page.set_default_timeout(PAGE_LIMIT_MS)
     asked, errors = list[str](), list[str]()
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -74,9 +74,9 @@ def test_it_opens_as_a_file_and_finds_without_asking_anybody(built: Path, browse
     page.get_by_role("button", name="Search").first.click()
     page.keyboard.type("killed worker")
     found = page.get_by_role("option", name="5. Kill a worker")
-    expect(found).to_be_visible(timeout=LIMIT_MS)
+    expect(found).to_be_visible()
     found.click()
-    expect(page.get_by_role("heading", name="5. Kill a worker")).to_be_in_viewport(timeout=LIMIT_MS)
+    expect(page.get_by_role("heading", name="5. Kill a worker")).to_be_in_viewport()
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
     assert errors == []
     page.close()
