@@ -4,7 +4,6 @@ import json
 import resource
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any
@@ -12,6 +11,8 @@ from urllib.request import ProxyHandler, build_opener
 
 import psutil
 from prometheus_client.parser import text_string_to_metric_families
+
+from benchmarks.repeating import Repeating
 
 READ_S, STOP_S = 30.0, 30.0
 LOOK_S = 0.25
@@ -154,26 +155,18 @@ class Service:
         raise SystemExit(f"error: {self._module} tells no {metric}")
 
 
-class SelectorLag:
+class SelectorLag(Repeating):
     """Looks all the time how far a selector is behind the registry's events, until the block ends."""
 
     def __init__(self, selector: Service) -> None:
-        self._selector, self._ended, self._seen_s = selector, threading.Event(), [0.0]
-        self._thread = threading.Thread(target=self._look, name="lag")
-
-    def __enter__(self) -> "SelectorLag":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        super().__init__("lag", LOOK_S)
+        self._selector, self._seen_s = selector, [0.0]
 
     def most_s(self) -> float:
         """The most seen since this was asked last, in seconds."""
         seen, self._seen_s = self._seen_s, [0.0]
         return max(seen)
 
-    def _look(self) -> None:
-        while not self._ended.wait(LOOK_S):
-            self._seen_s.append(self._selector.reading("peerloom_selector_follower_delay_seconds"))
+    def act(self) -> None:
+        """One more look."""
+        self._seen_s.append(self._selector.reading("peerloom_selector_follower_delay_seconds"))

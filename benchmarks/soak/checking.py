@@ -1,48 +1,39 @@
 """The promises, checked each minute beside jobs, questions and faults."""
 
 import sys
-import threading
 from pathlib import Path
 
 from benchmarks.chaos.faults import Striker
 from benchmarks.chaos.jobs import Jobs
 from benchmarks.chaos.left_behind import tracebacks
+from benchmarks.repeating import Repeating
 from benchmarks.soak.questions import Heard
 
 CHECK_EACH_S = 60.0
 
 
-class Checker:
-    """Checks on a thread of its own while the context lasts, and once more at its end.
+class Checker(Repeating):
+    """Checks while the context lasts, and once more at its end.
 
     What only a job's end can tell, `jobs` checks by itself.
     """
 
     def __init__(self, folder: Path, jobs: Jobs, questions: Heard, striker: Striker) -> None:
+        super().__init__("checker", CHECK_EACH_S)
         self._folder, self._jobs, self._questions, self._striker = folder, jobs, questions, striker
         self._told: list[str] = []  # tracebacks, and checks that failed
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checker")
 
     @property
     def broken(self) -> list[str]:
         """All promises that weren't kept so far."""
         return [*self._jobs.broken, *self._questions.broken, *self._told]
 
-    def __enter__(self) -> "Checker":
-        self._thread.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
-        self._check()
+        super().__exit__()
+        self.act()
 
-    def _run(self) -> None:
-        while not self._ending.wait(CHECK_EACH_S):
-            self._check()
-
-    def _check(self) -> None:
+    def act(self) -> None:
+        """Checks once."""
         before = len(self.broken)
         try:
             self._jobs.check_interruptions(self._striker.struck)

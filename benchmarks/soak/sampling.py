@@ -1,7 +1,6 @@
 """What the system's processes hold: memory, descriptors and threads of each life; and each service's disk."""
 
 import os
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.chaos.system import COORDINATORS, Parts
+from benchmarks.repeating import Repeating
 from benchmarks.soak.growth import Reading
 
 SAMPLE_S = 5.0
@@ -20,24 +20,15 @@ Life = tuple[str, int, float]  # a service's kind, the process's pid, and when i
 HELD = ("memory", "descriptors", "threads")
 
 
-class Sampler:
-    """Reads every few seconds, on a thread of its own, until `close`. Times count from its making."""
+class Sampler(Repeating):
+    """Reads every few seconds while the context lasts. Times count from its making."""
 
     def __init__(self, parts: Parts, folder: Path) -> None:
+        super().__init__("sampler", SAMPLE_S)
         self._parts, self._folder = parts, folder
         self._began_s = time.monotonic()
         self._read: dict[str, dict[Life, list[Reading]]] = {what: defaultdict(list) for what in HELD}
         self.disk: dict[str, list[Reading]] = defaultdict(list)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sampler")
-
-    def __enter__(self) -> "Sampler":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ending.set()
-        self._thread.join()
 
     def lives(self, what: str) -> Mapping[str, list[list[Reading]]]:
         """What was read of each kind of service: of each of its lives all readings."""
@@ -46,14 +37,14 @@ class Sampler:
             found[kind].append(readings)
         return found
 
-    def _run(self) -> None:
-        while not self._ending.wait(SAMPLE_S):
-            at_s = time.monotonic() - self._began_s
-            for part in self._parts.find():
-                if not part.is_worker:
-                    self._look(_kind(part.name), part.process, at_s)
-            for name, size in _sizes(self._folder).items():
-                self.disk[name].append(Reading(at_s, size / MEGABYTE))
+    def act(self) -> None:
+        """One reading of each."""
+        at_s = time.monotonic() - self._began_s
+        for part in self._parts.find():
+            if not part.is_worker:
+                self._look(_kind(part.name), part.process, at_s)
+        for name, size in _sizes(self._folder).items():
+            self.disk[name].append(Reading(at_s, size / MEGABYTE))
 
     def _look(self, kind: str, process: psutil.Process, at_s: float) -> None:
         try:
