@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable
 
 from benchmarks.aged_calls import CALLS, LEFT_OUT, PAGE, Act, System
-from benchmarks.aged_system import COORDINATORS, Url, aged_system, postgresql, sqlite
+from benchmarks.aged_system import Url, aged_system, postgresql, sqlite
 from benchmarks.aged_takeover import takeovers
+from benchmarks.chaos.system import COORDINATORS
 from benchmarks.measure import Goal, Measurement, measurement
 
 NODES, YEAR, NUMBER, WARM_UP, TAKEOVERS = 1_000, 365, 200, 10, 6

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from benchmarks.aged_calls import NOWHERE, PAGE, System
 from benchmarks.aged_rows import fill_registry, fill_selector, fill_trainer
+from benchmarks.chaos.system import COORDINATORS
 from benchmarks.crowd_system import Crowd, Service
 from benchmarks.new_database import new_postgresql
 from benchmarks.registry_agent import NAME
@@ -22,7 +23,6 @@ from peerloom.services.trainer.jobs.specs import complete_spec
 from peerloom.v1.selector_pb2 import Requirements
 from peerloom.v1.trainer_pb2 import JobSpec
 
-COORDINATORS = ("registry", "selector", "trainer")
 FOLLOW_LIMIT_S, LOOK_S = 120.0, 0.2
 EVERYWHERE, LOOPBACK = "0.0.0.0", "127.0.0.1"  # agents dial another address of loopback each
 # Nobody beats while calls are timed: the registry is to wait for them.

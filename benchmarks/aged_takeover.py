@@ -13,7 +13,8 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from benchmarks.aged_calls import CALL_LIMIT_S
-from benchmarks.aged_system import COORDINATORS, Url, start
+from benchmarks.aged_system import Url, start
+from benchmarks.chaos.system import COORDINATORS
 from benchmarks.crowd_system import Service
 from benchmarks.measure import alternate
 from peerloom.v1.registry_pb2 import ListInterruptionsRequest

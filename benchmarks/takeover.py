@@ -18,12 +18,13 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.chaos.system import COORDINATORS
 from benchmarks.cuttable_network import CuttableNetwork
 from benchmarks.measure import Measurement, let_nodes_import, measurement
 from benchmarks.new_database import by_proxy, new_postgresql
 from benchmarks.recovery.series import told
 from benchmarks.recovery.steps_file import Committed, StepsRead
-from benchmarks.takeover_replicas import COORDINATORS, HOSTS, Replicas
+from benchmarks.takeover_replicas import HOSTS, Replicas
 from peerloom import Client
 from peerloom.client.types import GenerationFormed, JobEvent, StepCommitted, WorkerLost
 from peerloom.errors import FailedPreconditionError

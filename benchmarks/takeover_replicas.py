@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.chaos.system import COORDINATORS
 from benchmarks.cuttable_network import CuttableNetwork
 from peerloom.embedded.health import Prober
 
-COORDINATORS = ("registry", "selector", "trainer")
 HOSTS = tuple(f"{name}-{number}" for name in COORDINATORS for number in (1, 2))
 LEAD_LIMIT_S = 60.0
 START_TRIES = 3

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from worker_processes import workers_of
 
+from benchmarks.chaos.system import COORDINATORS
 from benchmarks.cuttable_network import CuttableNetwork
+from benchmarks.takeover_replicas import HOSTS
 from peerloom.client.types import (
     GenerationFormed,
     JobEvent,
@@ -24,8 +26,6 @@ from peerloom.embedded.health import Prober
 
 LIMIT_S = 90.0
 START_TRIES = 3
-COORDINATORS = ("registry", "selector", "trainer")
-HOSTS = tuple(f"{name}-{number}" for name in COORDINATORS for number in (1, 2))
 StartService = Callable[..., Any]
 
 

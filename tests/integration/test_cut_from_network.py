@@ -22,6 +22,7 @@ from benchmarks.cuttable_network import CuttableNetwork
 from benchmarks.new_database import by_proxy
 from peerloom import Client
 from peerloom.embedded.health import Prober
+from peerloom.kit.lease_table import read_lease
 from peerloom.testbed.needs import need_package, need_root, need_setpriv
 
 WORKERS = 3
@@ -46,10 +47,9 @@ def holders(url: str) -> dict[str, str]:
     """Who took the lease of each service last, in words."""
     engine = sa.create_engine(url)
     with engine.connect() as connection:
-        rows = connection.execute(sa.text("SELECT service, holder FROM service_leases"))
-        found = {row.service: str(row.holder) for row in rows}
+        leases = {name: read_lease(connection, name) for name in COORDINATORS}
     engine.dispose()
-    return found
+    return {name: lease.holder for name, lease in leases.items() if lease is not None}
 
 
 def cut_off(system: ReplicatedSystem, followed: Followed, names: Sequence[str], url: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from test_artifact_store import put
+from test_backed_store import opened
 
 from peerloom.artifacts import object_store
 from peerloom.artifacts.backed_store import BackedStore
 from peerloom.artifacts.fetch.partial import Partial
 from peerloom.artifacts.manifest import SMALLEST_CHUNK_BYTES
-from peerloom.artifacts.object_store import open_object_store
 from peerloom.artifacts.object_store_errors import StoppedError
 from peerloom.errors import ConfigurationError, DataLossError
 
@@ -40,21 +40,15 @@ def shared(tmp_path: Path) -> Path:
 @pytest.fixture
 def digest(tmp_path: Path, shared: Path) -> str:
     """What the object store has; the disk that it came from is lost."""
-    first = opened(tmp_path / "first", shared)
+    first = opened(tmp_path / "first", shared, LIMIT_BYTES)
     stored = put(first, CONTENT).digest
     first.upload(stored)
     return stored
 
 
-def opened(folder: Path, shared: Path, limit_bytes: int = LIMIT_BYTES) -> BackedStore:
-    store = BackedStore(folder, limit_bytes, open_object_store(f"file://{shared}"))
-    store.take_index()
-    return store
-
-
 @pytest.fixture
 def store(tmp_path: Path, shared: Path, digest: str) -> BackedStore:
-    return opened(tmp_path / "disk", shared)
+    return opened(tmp_path / "disk", shared, LIMIT_BYTES)
 
 
 def after(pieces: int, act: Callable[[], object]) -> Callable[[], None]:
@@ -87,7 +81,7 @@ def test_one_that_was_stopped_is_gone_on_with_after_a_restart(
 ) -> None:
     with pytest.raises(StoppedError):
         store.restore(digest, after(2, stop))
-    again = opened(tmp_path / "disk", shared)
+    again = opened(tmp_path / "disk", shared, LIMIT_BYTES)
     assert read_pieces(again, digest) == PIECES - 2
     assert again.used_bytes == len(CONTENT)
     assert not (tmp_path / "disk" / f"{digest}.fetch").exists()
@@ -108,7 +102,7 @@ def test_what_ends_amid_a_piece_is_gone_on_with_at_its_last_byte(
     """As a process that is killed while it writes leaves it: of 18 bytes, 5 are there and 13 are read."""
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / f"{digest}.fetch").write_bytes(CONTENT[:5])
-    assert read_pieces(opened(tmp_path / "disk", shared), digest) == 4
+    assert read_pieces(opened(tmp_path / "disk", shared, LIMIT_BYTES), digest) == 4
 
 
 def test_what_was_left_and_is_damaged_is_not_used_and_the_object_not_blamed(

@@ -187,9 +187,7 @@ class MemoryWorld:
     scripts: Scripts = field(default_factory=Scripts)
     models: ModelScripts = field(default_factory=ModelScripts)
     loads: dict[str, MachineLoad] = field(default_factory=dict)
-    ahead_s: dict[str, float] = field(
-        default_factory=dict
-    )  # of the right time, machines' wall clocks by host
+    ahead_s: dict[str, float] = field(default_factory=dict)  # of the right time, each host's wall clock
     evaluator_dies: float = 0.0  # so often; no reason for a job to fail
     observed: Observer = field(init=False)
 
