@@ -43,6 +43,9 @@ settings.register_profile(
     "here", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("here")
+# Helpers' assertions, too, say what they saw. Pytest does so by itself for tests and conftests alone.
+HELPERS = {"simulation", *(path.stem for path in Path(__file__).parent.glob("*/**/[!_]*.py"))}
+pytest.register_assert_rewrite(*HELPERS)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 START_LIMIT_S = 60.0  # the first of a side waits until the origin has imported all
 STOP_LIMIT_S = 30.0
 PAGE_LIMIT_MS = 90_000.0
+DEAF_BROWSER = Path(__file__).with_name("deaf_browser.py")
 
 
 class ServiceHandle:
@@ -112,14 +113,17 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSer
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
     """Debian's Chromium, without a screen; what is expected of a page may take as long as all else."""
     from playwright.sync_api import expect, sync_playwright
 
     if (program := shutil.which("chromium")) is None:
         pytest.skip("needs Chromium: apt-get install chromium")
     expect.set_options(timeout=PAGE_LIMIT_MS)  # 5 s otherwise: the first page on a busy machine takes longer
+    start = tmp_path_factory.mktemp("browser") / "start"
+    start.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{DEAF_BROWSER}" "{program}" "$@"\n')
+    start.chmod(0o700)
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=program)
+        found = playwright.chromium.launch(executable_path=start)
         yield found
         found.close()
