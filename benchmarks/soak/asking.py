@@ -1,7 +1,8 @@
 """Asks a system, over and over, as a user's program: `python -m benchmarks.soak.asking`, until it is ended.
 
 A line of standard input is the id of a job whose model is asked from then on. Each answer, and each failure,
-is a line of JSON: what was asked, how many seconds that took, and of a model what it answered.
+is a line of JSON: what was asked, how many seconds that took, and of a model what it answered. A model is
+asked twice: by the way that is fastest, which may be this process itself, and by a node.
 """
 
 import asyncio
@@ -36,6 +37,7 @@ async def main() -> None:
             if newest:
                 model = newest[-1]
                 await _timed("inference", partial(client.infer, model, image), model)
+                await _timed("inference by a node", partial(client.infer, model, image, "remote"), model)
             await asyncio.sleep(PAUSE_S)
 
 

@@ -9,12 +9,8 @@ import numpy as np
 
 from peerloom.errors import UnavailableError
 from peerloom.inference.client.remote import RemoteAnswer
-from peerloom.inference.client.replica import Replica, ReplicaNode
-from peerloom.inference.client.replicas import _rank
+from peerloom.inference.client.replica import ReplicaNode
 from peerloom.inference.client.second_opinions import CheckedAnswer, Opinion, SecondOpinions
-from peerloom.kit.clock import ManualClock
-from peerloom.kit.dialing import Dialer
-from peerloom.kit.limits import LIE_PRICE
 
 TRUE = np.array([[0.0, 1.0, 10.0]], np.float32)
 LIE = TRUE[:, ::-1].copy()
@@ -190,16 +186,3 @@ async def test_in_the_background_what_the_caller_does_with_its_arrays_changes_no
     await opinions.close()
     assert len(world.asked) == 2, "two at once, and what is due beyond them isn't asked"
     assert (world.told, world.distrusted) == ([], [])
-
-
-def test_a_proven_liar_comes_after_everybody_else_for_every_client() -> None:
-    """It holds the model and is otherwise first: with the belief of one lie it is the last to be asked."""
-
-    def replica(name: str, belief: float) -> Replica:
-        about = ReplicaNode(f"node-{name}", name, "10.0.0.1:1", belief, 1.0, f"owner {name}")
-        return Replica(about, Dialer(), "", ManualClock())
-
-    liar, poor = replica("a", -LIE_PRICE), replica("b", -400.0)
-    holders = {"node-a"}
-    assert _rank(liar, "digest", holders) > _rank(poor, "digest", holders)
-    assert _rank(replica("a", 0.0), "digest", holders) < _rank(poor, "digest", holders)

@@ -1,7 +1,7 @@
 """What each route would take now, for "auto": the cost model on the figures of this client."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -101,11 +101,12 @@ class Estimator:
         ]
         no_place = f"no node lends the {model_bytes:,} bytes that the whole model takes" if known else NOBODY
         remote, first = _remote(request, wholes, no_place)
-        split = _split(request, description, for_stages, places, micro_batches)
+        by_name = {place.name: place for place in places}
+        split, ready_s = _split(request, description, for_stages, by_name, micro_batches)
         estimates = (
             remote,
             self._of_local(description, samples, guess_s, model_bytes, fastest_s),
-            self._as_measured(split, digest, samples, micro_batches),
+            self._as_measured(split, ready_s, digest, samples, micro_batches),
         )
         return estimates, first
 
@@ -123,40 +124,49 @@ class Estimator:
         )
         return Estimate("local", seconds, reason)
 
-    def _as_measured(self, split: Estimate, digest: str, samples: int, micro_batches: int) -> Estimate:
+    def _as_measured(
+        self, split: Estimate, ready_s: float, digest: str, samples: int, micro_batches: int
+    ) -> Estimate:
         # What each micro-batch costs at both of its ends no formula knows.
         times = self._split_times(digest, micro_batches)
         measured_s = times.median_s(samples, self._clock.monotonic_s())
         if split.seconds is None or measured_s is None:
             return split
-        return replace(split, seconds=measured_s, reason=f"{split.reason}; it took {measured_s:.3g} s")
+        reason = f"{split.reason}; it took {measured_s:.3g} s"
+        return replace(split, seconds=ready_s + measured_s, reason=reason)
 
 
 def _split(
     request: InferenceBatch,
     description: ModelDescription,
     replicas: Sequence[Replica],
-    places: Sequence[Place],
+    places: Mapping[str, Place],
     micro_batches: int,
-) -> Estimate:
+) -> tuple[Estimate, float]:
+    """For the best cut over these nodes, and the seconds until all its stages are ready."""
     if len(description.layers) < 2 or len(replicas) < 2:
-        return Estimate("split", None, "it takes two layers and two nodes")
+        return Estimate("split", None, "it takes two layers and two nodes"), 0.0
     try:
         plan, reason = cut(layer_costs(description), stage_nodes(replicas))
     except PeerloomError as error:
-        return Estimate("split", None, error.message)
-    by_name = {place.name: place for place in places}
+        return Estimate("split", None, error.message), 0.0
+    by_name = {replica.node.name: replica for replica in replicas}
     # What the model takes as a whole is measured better than the layers one by one.
     whole_s = sum(layer.seconds_per_sample for layer in description.layers) or 1.0
-    stages = [
-        StagePlace(
-            by_name[stage.node],
-            by_name[stage.node].sample_s * stage.seconds / whole_s,
-            description.layers[stage.end - 1].output_bytes_per_sample,
+    model_bytes = sum(layer.parameter_bytes for layer in description.layers)
+    stages = []
+    for stage in plan:
+        place = places[stage.node]
+        load_s = by_name[stage.node].load_s(description.digest, model_bytes, (stage.first, stage.end))
+        stages.append(
+            StagePlace(
+                replace(place, ready_s=place.ready_s + load_s),
+                place.sample_s * stage.seconds / whole_s,
+                description.layers[stage.end - 1].output_bytes_per_sample,
+            )
         )
-        for stage in plan
-    ]
-    return Estimate("split", split_s(request, stages, micro_batches), reason)
+    seconds = split_s(request, stages, micro_batches)
+    return Estimate("split", seconds, reason), max(stage.place.ready_s for stage in stages)
 
 
 def _remote(request: InferenceBatch, places: Sequence[Place], no_place: str) -> tuple[Estimate, str]:

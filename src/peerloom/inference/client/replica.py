@@ -79,6 +79,11 @@ class Replica:
         return max(0.0, statistics.median(self._beyond_s)) if self._beyond_s else None
 
     @property
+    def away_s(self) -> float:
+        """What passes before it begins with a small request; of one not met yet, what starting it takes."""
+        return self.round_trip_s + self.queue_s if self._peer is not None else START_GUESS_S
+
+    @property
     def peer(self) -> InferencePeer:
         """The channel to the inference server."""
         assert self._peer is not None, "open comes first"
@@ -153,9 +158,10 @@ class Replica:
         """How long the model takes there; `guess_s` is for one sample before anything was measured."""
         return self._times.setdefault(digest, BatchTimes(guess_s))
 
-    def load_s(self, digest: str, model_bytes: int) -> float:
-        """What having the whole model ready there would take; 0 for one that is."""
-        return 0.0 if digest in self.loaded else BUILD_GUESS_S + model_bytes / self.bytes_per_s
+    def load_s(self, digest: str, model_bytes: int, part: tuple[int, int] = (0, 0)) -> float:
+        """What having the model, or some of its layers, ready there would take; 0 for what is."""
+        is_ready = digest in self.loaded if part == (0, 0) else (digest, *part) in self.parts
+        return 0.0 if is_ready else BUILD_GUESS_S + model_bytes / self.bytes_per_s
 
     def place(self, digest: str, samples: int, guess_s: float, beyond_s: float) -> Place:
         """The node as the cost model sees it; `beyond_s` stands for requests that it hasn't had."""

@@ -245,12 +245,11 @@ class Replicas:
 
 
 def _rank(replica: Replica, digest: str, holders: set[str]) -> tuple[bool, bool, bool, float, float]:
-    away_s = replica.round_trip_s + replica.queue_s
     return (
         replica.node.belief <= -LIE_PRICE,  # a proven liar, when there is nobody else
         digest not in replica.loaded,
         replica.node.node_id not in holders,
-        round(away_s / SAME_S) * SAME_S,
+        round(replica.away_s / SAME_S) * SAME_S,
         -replica.node.belief,
     )
 

@@ -1,5 +1,6 @@
 """Inference by stages: the cut is placed on nodes, micro-batches overlap, lost stages are replaced."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,28 +135,32 @@ class SplitRoute:
         self, model: ModelDescription, placements: Sequence[Placement], unable: list[str]
     ) -> PeerloomError | None:
         holders = await self._replicas.holders()
-        for placement in placements:
-            if (model.digest, placement.first, placement.end) in placement.replica.parts:
-                continue  # opening the stage loads it again should it have been dropped meanwhile
+        # Opening a stage loads it again should it have been dropped meanwhile.
+        missing = [one for one in placements if (model.digest, one.first, one.end) not in one.replica.parts]
+        if missing:
             await self._idle.close()  # what rests keeps its layers in the memory that these may need
-            try:
-                await placement.replica.load(model.digest, holders, (placement.first, placement.end))
-            except NotFoundError:
-                raise  # nobody has the model: another node would say the same
-            except PeerloomError as error:
+        results = await asyncio.gather(
+            *(one.replica.load(model.digest, holders, (one.first, one.end)) for one in missing),
+            return_exceptions=True,
+        )
+        failed: PeerloomError | None = None
+        for placement, result in zip(missing, results, strict=True):
+            if isinstance(result, NotFoundError) or not isinstance(result, PeerloomError | ModelDescription):
+                raise result  # nobody has the model: another node would say the same
+            if isinstance(result, PeerloomError):
                 unable.append(placement.replica.node.name)
-                return error
-        return None
+                failed = result
+        return failed
 
     async def _meet(self, digest: str, wanted: int, unable: Sequence[str], rounds: int) -> list[Replica]:
         """As many as are wanted, if there are; a second round finds what was just being started anew."""
         met: list[Replica] = []
         for _ in range(rounds):
-            for replica in await self._replicas.known(digest, [*unable, *(one.node.name for one in met)]):
-                if len(met) == wanted:
-                    return met
-                if await self._replicas.meet(replica):
-                    met.append(replica)
+            known = await self._replicas.known(digest, [*unable, *(one.node.name for one in met)])
+            while known and len(met) < wanted:
+                tried, known = known[: wanted - len(met)], known[wanted - len(met) :]
+                came = await asyncio.gather(*(self._replicas.meet(one) for one in tried))
+                met += [one for one, is_there in zip(tried, came, strict=True) if is_there]
         return met
 
     async def _replace(
