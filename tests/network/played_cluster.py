@@ -3,8 +3,8 @@
 A pod is what it is for a kubelet: a container that only holds the network and process 1, and the service's
 beside it. Machines are names with a number of GPUs, which nobody has: they are counted, as a scheduler does.
 Kubelets act while somebody waits by `wait_until_ready` or `keep_alive`, which ask the pods' probes.
-Claims are volumes that any machine can mount, Secrets are folders in one folder. Services are names on
-Docker's network, so an address doesn't outlive its pod. Policies, priorities and budgets aren't played.
+Claims are volumes that any machine can mount, mounted Secrets are folders in one folder. Services are names
+on Docker's network, so an address doesn't outlive its pod. Policies, priorities and budgets aren't played.
 """
 
 import secrets
@@ -94,6 +94,11 @@ class PlayedCluster:
         self._mark = f"peerloom-played-{secrets.token_hex(4)}"
         self._sets = of_kind(manifests, *SETS)
         self._services = of_kind(manifests, "Service")
+        self._secrets = {
+            (name, key): value
+            for name, each in of_kind(manifests, "Secret").items()
+            for key, value in each.get("stringData", {}).items()
+        }
         self._network = engine.networks.create(self._mark, labels={self._mark: ""})
         self.pods: dict[str, Pod] = {}
 
@@ -135,6 +140,10 @@ class PlayedCluster:
             pod.service.kill()
             self._remove(pod)
         return [pod.name for pod in lost]
+
+    def kill(self, name: str) -> None:
+        """Ends a pod's service at once; it stays so until a kubelet acts."""
+        self.pods[name].service.kill()
 
     def freeze(self, name: str) -> None:
         """Stops a pod's service in its tracks: the process is there, and does nothing."""
@@ -209,7 +218,7 @@ class PlayedCluster:
         whole, own = pod.template["spec"]["securityContext"], spec["securityContext"]
         pod.service = self._engine.containers.run(
             image,
-            environment=environment(pod.template, fields, {}, resources),
+            environment=environment(pod.template, fields, self._secrets, resources),
             network_mode=f"container:{pod.pause.id}",
             pid_mode=f"container:{pod.pause.id}" if pod.template["spec"]["shareProcessNamespace"] else None,
             user=f"{whole['runAsUser']}:{whole['runAsGroup']}",
