@@ -225,8 +225,8 @@ def _liar(node: str) -> ModelScript:
 def test_a_second_opinion_that_differs_is_told_and_most_are_believed() -> None:
     with opened() as system, system.client() as client:
         model = trained(client)
-        (first,) = client.infer(model, INPUTS, "remote").nodes
         client.infer(model, INPUTS, nodes=3)  # so that all hold it: only those give second opinions
+        (first,) = client.infer(model, INPUTS, "remote").nodes
         system.script_model("digits", _liar(first))
         answer = client.infer(model, INPUTS, "remote", second_opinion="wait", hedge=False)
         assert answer.labels == ("3", "3")
