@@ -6,9 +6,14 @@ from contextlib import contextmanager
 
 from peerloom.errors import ConfigurationError, PeerloomError, UnavailableError
 
-# What the world says where a setting is wrong; anything else may pass. NotImplementedError is fsspec's word
-# for what a file system can't do, as one that only reads.
-_REFUSALS = (PermissionError, FileNotFoundError, NotADirectoryError, ImportError, NotImplementedError)
+# What the world says where a setting is wrong; anything else may pass.
+_REFUSALS = (
+    PermissionError,
+    FileNotFoundError,
+    NotADirectoryError,
+    ImportError,
+    NotImplementedError,  # fsspec's word for what a file system can't do, as one that only reads
+)
 _RIGHTS = {
     "write": "s3:PutObject and s3:AbortMultipartUpload",
     "read": "s3:GetObject",
