@@ -79,9 +79,14 @@ class Replica:
         return max(0.0, statistics.median(self._beyond_s)) if self._beyond_s else None
 
     @property
+    def start_s(self) -> float:
+        """What starting it takes; 0 for one that this client has met."""
+        return 0.0 if self._peer is not None else START_GUESS_S
+
+    @property
     def away_s(self) -> float:
-        """What passes before it begins with a small request; of one not met yet, what starting it takes."""
-        return self.round_trip_s + self.queue_s if self._peer is not None else START_GUESS_S
+        """What passes besides computing with a small request to it."""
+        return self.start_s + self.round_trip_s + self.queue_s
 
     @property
     def peer(self) -> InferencePeer:
@@ -171,7 +176,7 @@ class Replica:
             self.bytes_per_s,
             self.times(digest, guess_s).predict_s(samples) / samples,
             self.queue_s,
-            0.0 if self._peer is not None else START_GUESS_S,
+            self.start_s,
         )
 
     async def close(self) -> None:

@@ -68,16 +68,7 @@ class Replicas:
         Raises UnavailableError, with what each said, when there is none.
         """
         replicas = await self.known(digest, excluded, first)
-        found: list[Replica] = []
-        failures: list[PeerloomError] = []
-        while replicas and len(found) < count:
-            tried, replicas = replicas[: count - len(found)], replicas[count - len(found) :]
-            results = await asyncio.gather(*(self.make_ready(one, digest) for one in tried))
-            for replica, failure in zip(tried, results, strict=True):
-                if failure is None:
-                    found.append(replica)
-                else:
-                    failures.append(failure)
+        found, failures = await first_of(replicas, count, lambda one: self.make_ready(one, digest))
         if not found:
             raise self.nobody(digest, failures, excluded)
         return found
@@ -118,14 +109,14 @@ class Replicas:
             if replica.address and now_s - replica.looked_s > FRESH_S and (asking is None or asking.done()):
                 self._asking[name] = asyncio.create_task(self._refresh_later(name, replica.look))
 
-    async def meet(self, replica: Replica) -> bool:
-        """Connects to a replica; False, and a pause for it, when that fails."""
+    async def meet(self, replica: Replica) -> PeerloomError | None:
+        """Connects to a replica; what is in the way, and a pause for it, or None."""
         try:
             await replica.open()
-        except PeerloomError:
+        except PeerloomError as error:
             await self.drop(replica)
-            return False
-        return True
+            return error
+        return None
 
     def put_off(self, replica: Replica) -> None:
         """For 5 s this replica is the last to be asked."""
@@ -242,6 +233,24 @@ class Replicas:
         except PeerloomError as error:
             return error
         return None
+
+
+async def first_of(
+    replicas: Sequence[Replica], count: int, reach: Callable[[Replica], Awaitable[PeerloomError | None]]
+) -> tuple[list[Replica], list[PeerloomError]]:
+    """The first `count` replicas that can be reached, as many at once as are wanting, and what failed."""
+    found: list[Replica] = []
+    failures: list[PeerloomError] = []
+    left = list(replicas)
+    while left and len(found) < count:
+        wanting = count - len(found)
+        tried, left = left[:wanting], left[wanting:]
+        for replica, failure in zip(tried, await asyncio.gather(*map(reach, tried)), strict=True):
+            if failure is None:
+                found.append(replica)
+            else:
+                failures.append(failure)
+    return found, failures
 
 
 def _rank(replica: Replica, digest: str, holders: set[str]) -> tuple[bool, bool, bool, float, float]:

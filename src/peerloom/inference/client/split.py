@@ -15,7 +15,7 @@ from peerloom.inference.client.idle_pipelines import IdlePipelines
 from peerloom.inference.client.pipeline import Pipeline
 from peerloom.inference.client.recent_times import RecentTimes
 from peerloom.inference.client.replica import Replica, ReplicaNode
-from peerloom.inference.client.replicas import Replicas
+from peerloom.inference.client.replicas import Replicas, first_of
 from peerloom.inference.client.stage import Placement
 from peerloom.inference.cut import LayerCost, StageNode, cut
 from peerloom.kit.checks import check_range
@@ -139,17 +139,21 @@ class SplitRoute:
         missing = [one for one in placements if (model.digest, one.first, one.end) not in one.replica.parts]
         if missing:
             await self._idle.close()  # what rests keeps its layers in the memory that these may need
-        results = await asyncio.gather(
-            *(one.replica.load(model.digest, holders, (one.first, one.end)) for one in missing),
-            return_exceptions=True,
-        )
+
+        async def load(one: Placement) -> PeerloomError | None:
+            try:
+                await one.replica.load(model.digest, holders, (one.first, one.end))
+            except PeerloomError as error:
+                return error
+            return None
+
         failed: PeerloomError | None = None
-        for placement, result in zip(missing, results, strict=True):
-            if isinstance(result, NotFoundError) or not isinstance(result, PeerloomError | ModelDescription):
-                raise result  # nobody has the model: another node would say the same
-            if isinstance(result, PeerloomError):
+        for placement, failure in zip(missing, await asyncio.gather(*map(load, missing)), strict=True):
+            if isinstance(failure, NotFoundError):
+                raise failure  # nobody has the model: another node would say the same
+            if failure is not None:
                 unable.append(placement.replica.node.name)
-                failed = result
+                failed = failure
         return failed
 
     async def _meet(self, digest: str, wanted: int, unable: Sequence[str], rounds: int) -> list[Replica]:
@@ -157,10 +161,7 @@ class SplitRoute:
         met: list[Replica] = []
         for _ in range(rounds):
             known = await self._replicas.known(digest, [*unable, *(one.node.name for one in met)])
-            while known and len(met) < wanted:
-                tried, known = known[: wanted - len(met)], known[wanted - len(met) :]
-                came = await asyncio.gather(*(self._replicas.meet(one) for one in tried))
-                met += [one for one, is_there in zip(tried, came, strict=True) if is_there]
+            met += (await first_of(known, wanted - len(met), self._replicas.meet))[0]
         return met
 
     async def _replace(
@@ -181,7 +182,7 @@ class SplitRoute:
         # A node that has no stage yet first, and among them one whose server runs: starting takes seconds.
         known.sort(key=lambda replica: (not replica.address, replica.node.name in in_use))
         for replica in known:
-            if not await self._replicas.meet(replica):
+            if await self._replicas.meet(replica) is not None:
                 continue
             try:
                 await replica.load(model.digest, await self._replicas.holders(), part)
