@@ -23,10 +23,14 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from rendered_chart import SETS, Manifest, bytes_of, chosen, container, environment, of_kind
 
+from peerloom import Job
+
 GPU = "nvidia.com/gpu"
 READY_LIMIT_S = 120.0
 # Holds what the containers of a pod share; Docker's init, which is process 1, ends it.
 PAUSE = ["python3", "-c", "import signal; signal.pause()"]
+# Arguments of "emulated", with a batch size of 12: 10,000 steps, more than any test waits for.
+LONG_JOB = {"samples": "120000", "sample_ms": "0", "step_ms": "100", "parameters": "10000"}
 
 
 @dataclass
@@ -315,3 +319,13 @@ def wait_until(missing: Callable[[], str], limit_s: float = READY_LIMIT_S) -> No
     while what := missing():
         assert time.monotonic() < deadline_s, f"not within {limit_s:g} s: {what}"
         pause.wait(0.2)
+
+
+def step_of(job: Job) -> int:
+    """The last committed step, 0 before the first."""
+    return job.progress.step if job.progress else 0
+
+
+def living(job: Job) -> set[str]:
+    """The ids of its workers that haven't ended."""
+    return {worker.id for worker in job.workers if not worker.ended}

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import docker
 import pytest
 from compose_stack import TAG
-from played_cluster import Liveness, PlayedCluster, played, wait_until
+from played_cluster import LONG_JOB, Liveness, PlayedCluster, living, played, step_of, wait_until
 from rendered_chart import RELEASE, Manifest, render
 
-from peerloom import Client, Job
+from peerloom import Client
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(400)]
 TRAINER = f"{RELEASE}-trainer-0"
@@ -24,7 +24,6 @@ VALUES: Manifest = {
         },
     },
 }
-JOB = {"samples": "120000", "sample_ms": "0", "step_ms": "100", "parameters": "10000"}  # 10,000 steps
 RESTART_LIMIT_S = 240.0  # after six failures, 10 s apart, a pod has its grace; two are frozen
 
 
@@ -55,10 +54,6 @@ def addresses(cluster: PlayedCluster) -> set[str]:
     return {f"{cluster.pods[name].address}:7403" for name in agents(cluster).values()}
 
 
-def step_of(job: Job) -> int:
-    return job.progress.step if job.progress else 0
-
-
 def test_a_daemonset_has_a_pod_on_each_machine_and_one_more_when_one_comes(
     cluster: PlayedCluster, client: Client
 ) -> None:
@@ -82,7 +77,7 @@ def test_a_frozen_trainer_and_a_frozen_agent_are_begun_again_and_the_job_goes_on
     With the agent's container goes its worker, which stepped on while the agent was frozen.
     """
     job = client.train(
-        "emulated", requests=2, min_workers=2, max_workers=2, epochs=1, batch_size=12, arguments=JOB
+        "emulated", requests=2, min_workers=2, max_workers=2, epochs=1, batch_size=12, arguments=LONG_JOB
     )
     wait_until(lambda: "" if step_of(job.status()) > 0 else "no step yet")
     lost = job.status().workers[0]
@@ -102,8 +97,8 @@ def test_a_frozen_trainer_and_a_frozen_agent_are_begun_again_and_the_job_goes_on
     wait_until(lambda: "" if alive(client) == addresses(cluster) else "not all nodes are back")
 
     def missing() -> str:
-        living = {worker.id for worker in job.status().workers if not worker.ended}
-        return "" if len(living - {lost.id}) == 2 else f"of the workers are left {living}, {lost.id} was lost"
+        left = living(job.status())
+        return "" if len(left - {lost.id}) == 2 else f"of the workers are left {left}, {lost.id} was lost"
 
     wait_until(missing)
     before = step_of(job.status())

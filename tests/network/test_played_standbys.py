@@ -4,17 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import docker
-import grpc
 import pytest
 from compose_stack import TAG
 from databases import new_database
-from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from grpc_health.v1.health_pb2_grpc import HealthStub
-from played_cluster import PlayedCluster, played, wait_until
+from played_cluster import LONG_JOB, PlayedCluster, living, played, step_of, wait_until
 from rendered_chart import RELEASE, STANDBYS, Manifest, render
 
 from benchmarks.new_database import by_proxy
 from peerloom import Client, Job
+from peerloom.embedded.health import Prober
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(300)]
 PORTS = {"registry": 7400, "selector": 7401, "trainer": 7402}
@@ -30,7 +28,6 @@ VALUES: Manifest = {
         }
     },
 }
-JOB = {"samples": "120000", "sample_ms": "0", "step_ms": "100", "parameters": "10000"}  # 10,000 steps
 
 
 @pytest.fixture
@@ -44,30 +41,19 @@ def cluster(engine: docker.DockerClient, tmp_path: Path) -> Iterator[PlayedClust
             yield cluster
 
 
-def serves(cluster: PlayedCluster, name: str, port: int) -> bool:
-    """Whether the pod leads, by its service's health."""
-    with grpc.insecure_channel(f"{cluster.pods[name].address}:{port}") as channel:
-        try:
-            answer = HealthStub(channel).Check(HealthCheckRequest(), timeout=1)
-        except grpc.RpcError:
-            return False
-    return bool(answer.status == HealthCheckResponse.SERVING)
-
-
 def leaders(cluster: PlayedCluster) -> dict[str, str]:
     """The pod that leads of each service, where there is one."""
     found = dict[str, str]()
-    for service, port in PORTS.items():
-        pods = [f"{RELEASE}-{service}-{number}" for number in range(2)]
-        serving = [name for name in pods if serves(cluster, name, port)]
-        assert len(serving) < 2, f"{serving} lead at once"
-        if serving:
-            found[service] = serving[0]
+    with Prober() as prober:
+        for service, port in PORTS.items():
+            pods = [f"{RELEASE}-{service}-{number}" for number in range(2)]
+            serving = [
+                name for name in pods if prober.health(f"{cluster.pods[name].address}:{port}") == "SERVING"
+            ]
+            assert len(serving) < 2, f"{serving} lead at once"
+            if serving:
+                found[service] = serving[0]
     return found
-
-
-def living(job: Job) -> set[str]:
-    return {worker.id for worker in job.workers if not worker.ended}
 
 
 def test_a_job_outlives_all_leaders_and_then_a_leader_s_eviction_and_an_agent_s(
@@ -78,15 +64,14 @@ def test_a_job_outlives_all_leaders_and_then_a_leader_s_eviction_and_an_agent_s(
     registries = [cluster.pods[f"{RELEASE}-registry-{number}"].address for number in range(2)]
     with Client(",".join(f"{address}:7400" for address in registries), patience_s=60) as client:
         job = client.train(
-            "emulated", requests=2, min_workers=2, max_workers=2, epochs=1, batch_size=12, arguments=JOB
+            "emulated", requests=2, min_workers=2, max_workers=2, epochs=1, batch_size=12, arguments=LONG_JOB
         )
 
         def go_on(beyond: int, without: frozenset[str] = frozenset()) -> Job:
             def missing() -> str:
                 now = job.status()
-                step = now.progress.step if now.progress else 0
-                whole = step > beyond and len(living(now) - without) == 2
-                return "" if whole else f"step {step}, workers {living(now)}: {now.reason}"
+                whole = step_of(now) > beyond and len(living(now) - without) == 2
+                return "" if whole else f"step {step_of(now)}, workers {living(now)}: {now.reason}"
 
             wait_until(missing)
             return job.status()
@@ -97,8 +82,7 @@ def test_a_job_outlives_all_leaders_and_then_a_leader_s_eviction_and_an_agent_s(
         wait_until(lambda: "" if len(leaders(cluster)) == len(PORTS) else f"only {leaders(cluster)} lead")
         second = leaders(cluster)
         assert not set(second.values()) & set(first.values())
-        assert before.progress is not None
-        after = go_on(before.progress.step)
+        after = go_on(step_of(before))
         assert living(after) == living(before), "workers need no coordinator"
 
         cluster.wait_until_ready()
@@ -113,8 +97,7 @@ def test_a_job_outlives_all_leaders_and_then_a_leader_s_eviction_and_an_agent_s(
         assert cluster.delete(evicted) == 0
         assert sorted(cluster.reconcile()) == sorted([second["trainer"], evicted])
         gone = frozenset(worker.id for worker in after.workers if worker.node_name == place.name)
-        assert after.progress is not None
-        go_on(after.progress.step, gone)
+        go_on(step_of(after), gone)
         assert leaders(cluster) == {**second, "trainer": first["trainer"]}
         ended = job.cancel()
     assert (ended.state, ended.begun_anew) == ("cancelled", 0)
