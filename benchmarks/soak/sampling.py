@@ -1,4 +1,7 @@
-"""What the system's processes hold: memory, descriptors and threads of each life; and each service's disk."""
+"""What the system's processes hold: memory, descriptors and threads of each life; and each service's disk.
+
+Threads are those beside the pools, which keep what they once needed and have a size.
+"""
 
 import os
 import time
@@ -12,6 +15,7 @@ import psutil
 from benchmarks.chaos.system import COORDINATORS, Parts
 from benchmarks.repeating import Repeating
 from benchmarks.soak.growth import Reading
+from peerloom.kit.thread_pools import POOLS
 
 SAMPLE_S = 5.0
 MEGABYTE = 1e6
@@ -50,11 +54,24 @@ class Sampler(Repeating):
         try:
             with process.oneshot():
                 life = (kind, process.pid, process.create_time())
-                held = process.memory_info().rss / MEGABYTE, process.num_fds(), process.num_threads()
+                held = (
+                    process.memory_info().rss / MEGABYTE,
+                    process.num_fds(),
+                    threads_beside_pools(process.pid),
+                )
         except psutil.Error:
             return  # it has just ended
         for what, value in zip(HELD, held, strict=True):
             self._read[what][life].append(Reading(at_s, float(value)))
+
+
+def threads_beside_pools(pid: int) -> int:
+    """How many threads a process has that belong to none of the services' pools."""
+    names = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/comm"):
+        with suppress(OSError):  # it has just ended
+            names.append(thread.read_text().strip())
+    return sum(name not in POOLS for name in names)
 
 
 def _kind(name: str) -> str:

@@ -10,8 +10,8 @@ from benchmarks.soak.growth import Reading, growth
 from benchmarks.soak.questions import Heard
 from benchmarks.soak.sampling import HELD, Sampler
 
-# Whoever starts meets all others by and by: it has a connection to each in the end, and as many threads as
-# its pools may have. Under faults that took up to ten minutes. A short run has less of it.
+# Whoever starts meets all others by and by, and has a connection to each in the end: under faults that took
+# up to ten minutes. A short run has less of it.
 WARM_UP_S, WARM_UP_PART = 600.0, 0.3
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from peerloom.kit.lease_table import create_leases, epoch_for_writing, move_beat
 from peerloom.kit.liveness import this_process
 from peerloom.kit.open_connections import OpenConnections
 from peerloom.kit.schema import migrate
+from peerloom.kit.thread_pools import SQL, named_pool
 
 # Of a transaction that writes, on PostgreSQL; who takes a frozen process's lease doesn't wait for it.
 _IDLE_LIMIT = "60s"
@@ -267,7 +267,7 @@ class SqlThread:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sql")
+        self._executor = named_pool(SQL, 1)
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a store's method. Raises ResourceExhaustedError or UnavailableError if storage fails."""

@@ -29,6 +29,7 @@ from peerloom.kit.metrics import MetricSource
 from peerloom.kit.metrics_port import open_metrics
 from peerloom.kit.server_limits import calls_at_once, raise_descriptor_limit, server_options
 from peerloom.kit.tasks import BackgroundTaskError, BackgroundTasks, Work
+from peerloom.kit.thread_pools import LOOP, LOOP_THREADS, named_pool
 
 _log = get_logger()
 S = TypeVar("S")
@@ -277,8 +278,13 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     raise_descriptor_limit()
     os.umask(0o077)
+
+    async def begin() -> None:
+        asyncio.get_running_loop().set_default_executor(named_pool(LOOP, LOOP_THREADS))
+        await main()
+
     try:
-        asyncio.run(main())  # type: ignore[arg-type]  # the mains are all coroutine functions
+        asyncio.run(begin())
     except BackgroundTaskError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)

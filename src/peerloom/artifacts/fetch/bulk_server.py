@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +22,7 @@ from peerloom.errors import NotFoundError, PeerloomError, UnavailableError
 from peerloom.kit.accepting import accepted
 from peerloom.kit.identity import Identity
 from peerloom.kit.logs import get_logger
+from peerloom.kit.thread_pools import BULK, named_pool
 from peerloom.v1.artifact_pb2 import BulkAnswer, GetChunkRequest
 
 STALL_S = 10.0
@@ -60,7 +60,7 @@ class BulkServer:
         self._identity = identity
         self._context: tuple[int, ssl.SSLContext] | None = None  # of which version of the identity
         self.is_tls = identity is not None
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bulk")
+        self._threads = named_pool(BULK, _THREADS)
         self._connections = ConnectionTable[socket.socket](CONNECTION_LIMIT, CONNECTIONS_OF_HOST)
         self._serving: dict[socket.socket, asyncio.Task[None]] = {}
         self._accepting: asyncio.Task[None] | None = None

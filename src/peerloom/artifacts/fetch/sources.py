@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ from peerloom.artifacts.manifest import check_manifest, facts_of
 from peerloom.errors import PeerloomError
 from peerloom.kit.backoff import Backoff
 from peerloom.kit.dialing import ArtifactPeer, Dialer
+from peerloom.kit.thread_pools import FETCH, named_pool
 from peerloom.v1.artifact_pb2 import ArtifactHolder, GetManifestRequest, GetManifestResponse, Manifest
 
 MANIFEST_S = 60.0
@@ -54,7 +54,7 @@ class PeerChannels:
     def __init__(self, dialer: Dialer, threads: int) -> None:
         self._dialer = dialer
         self._peers: dict[str, tuple[ArtifactPeer, int]] = {}
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
+        self.threads = named_pool(FETCH, threads)
         self.slots = asyncio.Semaphore(_CALLS_AT_ONCE)
 
     def take(self, address: str) -> ArtifactPeer:
