@@ -95,6 +95,9 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way(local[0], 0.5, 1 / 100),
         Way(local[1], 0.5, 1 / 100),
         Way(local[2], 1.0, 1 / 400),
+        Way(f"{local[0]},delay=1", 0.5, 1 / 100),
+        Way("cocod-sgd"),
+        Way("local-sgd"),
     )
     text = (
         Way("codec=int4", 1.0),
@@ -102,6 +105,9 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way(local[0], 1.0, 1 / 100),
         Way(local[1], 1.0, 1 / 100),
         Way(local[2]),
+        Way(f"{local[0]},delay=1", 1.0, 1 / 100),
+        Way("cocod-sgd"),
+        Way("local-sgd"),
     )
     return [
         Trial("mnist", f"MNIST network{part}, 3 epochs", mnist, False, 3, arguments),

@@ -78,6 +78,8 @@ NARROW = Cell(
             "codec=int4", Goal(1.4, at_least=False, of_ratio=True), Goal(1 / 3, at_least=False, of_ratio=True)
         ),
         Way("period=32,outer=nesterov:1.0:0.6,codec=int4", batches=32),
+        Way("period=8", batches=8),
+        Way("period=8,delay=1", batches=8),
     ),
     bound=COMPUTING,
     commits=6,

@@ -34,6 +34,7 @@ SYNC_METHODS = (
 ROUND_METHODS = (
     "period=4",
     "period=7,outer=nesterov:1.0:0.6,codec=int8",
+    "period=5,delay=1,codec=fp16",
     "ssp:2",
     "asp,late=weighted",
     "backup=0.7",

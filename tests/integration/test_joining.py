@@ -168,7 +168,12 @@ def test_the_others_commit_steps_while_a_large_state_travels(pool: MemberPool) -
 
 @pytest.mark.parametrize(
     ("sync", "period", "epochs"),
-    [("codec=int4", 1, 3), ("codec=int4,period=2,outer=nesterov:1.0:0.6", 2, 6), ("period=4", 4, 10)],
+    [
+        ("codec=int4", 1, 3),
+        ("codec=int4,period=2,outer=nesterov:1.0:0.6", 2, 6),
+        ("period=4", 4, 10),
+        ("codec=int8,period=4,delay=1", 4, 10),
+    ],
 )
 def test_a_newcomer_replays_sums_that_were_encoded(
     pool: MemberPool, sync: str, period: int, epochs: int
@@ -185,9 +190,16 @@ def test_a_newcomer_replays_sums_that_were_encoded(
     check_same([*old, newcomer], are_rounds="period" in sync)
 
 
-def test_a_worker_that_dies_in_a_round_costs_the_others_that_round_and_no_more(pool: MemberPool) -> None:
-    """Three rounds of two batches an epoch; the third worker dies in its fourth batch, in round 2."""
-    setting = {"width": SMALL, "epochs": 3, "sync": "period=2,outer=nesterov:1.0:0.6,codec=int8"}
+@pytest.mark.parametrize("delay", [0, 1])
+def test_a_worker_that_dies_in_a_round_costs_the_others_that_round_and_no_more(
+    pool: MemberPool, delay: int
+) -> None:
+    """Three rounds of two batches an epoch; the third worker dies in its fourth batch, in round 2.
+
+    With a delay it computes that while the first round is exchanged.
+    """
+    sync = f"period=2,outer=nesterov:1.0:0.6,codec=int8,delay={delay}"
+    setting = {"width": SMALL, "epochs": 3, "sync": sync}
     *others, dies = pool.start(setting, setting, {**setting, "stops_at": 4})
     pool.work([*others, dies], newcomers=0)
     dies.hear("stops_at")

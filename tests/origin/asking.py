@@ -87,7 +87,7 @@ class Origin:
         room = "-" * 4000  # for the command lines of those it forks
         # Threads of BLAS, started while it imports, would not be there after a fork.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", EXEC: "1"}
-        environment.pop("PYTHONPATH", None)
+        environment["PYTHONPATH"] = str(HERE.parents[1] / "src")  # also where Python has another checkout's
         with theirs:
             command = [sys.executable, str(HERE / "program.py"), str(theirs.fileno()), room]
             self._process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()])

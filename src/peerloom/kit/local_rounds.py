@@ -2,12 +2,14 @@
 
 Local SGD is that of Stich (ICLR 2019), whose parameters are averaged; DiLoCo that of Douillard et al.
 (arXiv 2311.08105), where an outer optimiser with Nesterov momentum takes the mean change for a gradient; with
-an outer Adam it is the FedAdam of Reddi et al. (ICLR 2021). Pure functions.
+an outer Adam it is the FedAdam of Reddi et al. (ICLR 2021). Changes that travel while the next round is
+computed are those of CoCoD-SGD (Shen et al., IJCAI 2019), and with an outer optimiser the eager updates of
+Kale et al. (arXiv 2502.12996). Pure functions.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
 
@@ -18,6 +20,10 @@ OUTER_CHOICES = {
     f"{NESTEROV}:RATE:MOMENTUM": "an outer SGD with Nesterov momentum moves them by the ranks' mean change",
     f"{ADAM}:RATE": "an outer Adam moves them by the ranks' mean change",
 }
+DELAY_CHOICES = {
+    "0": "all wait until a round's changes are exchanged",
+    "1": "a round's changes travel while the next round is computed, which each begins where it is",
+}
 MAX_PERIOD, MAX_RATE = 10_000, 10.0
 
 
@@ -25,13 +31,15 @@ MAX_PERIOD, MAX_RATE = 10_000, 10.0
 class LocalRounds:
     """`period` batches a round (1 or more), and an outer SGD of `rate` with Nesterov `momentum` (0: none).
 
-    With `adam` the outer optimiser is Adam, of the same rate.
+    With `adam` the outer optimiser is Adam, of the same rate. `delay` rounds later (0 or 1) a round's changes
+    have come from all.
     """
 
     period: int
     rate: float = 1.0
     momentum: float = 0.0
     adam: bool = False
+    delay: int = 0
 
     @property
     def averages(self) -> bool:
@@ -41,7 +49,7 @@ class LocalRounds:
     def __str__(self) -> str:
         outer = AVERAGE if self.averages else f"{NESTEROV}:{self.rate!r}:{self.momentum!r}"
         outer = f"{ADAM}:{self.rate!r}" if self.adam else outer
-        return f"period={self.period},outer={outer}"
+        return f"period={self.period},outer={outer}{f',delay={self.delay}' if self.delay else ''}"
 
 
 def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | None:
@@ -50,16 +58,19 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
     Raises InvalidArgumentError with the limit that was passed.
     """
     if "period" not in given:
-        if "outer" in given:
-            limit = "a period too, as in period=32: outer says what becomes of a round of local steps"
-            raise InvalidArgumentError.of_field(field, text, limit)
+        for key, says in (("outer", "what becomes of"), ("delay", "when all know of")):
+            if key in given:
+                limit = f"a period too, as in period=32: {key} says {says} a round of local steps"
+                raise InvalidArgumentError.of_field(field, text, limit)
         return None
     period = given["period"]
     number = int(period) if period.isascii() and period.isdecimal() and len(period) <= 9 else 0
     if not 1 <= number <= MAX_PERIOD:
         limit = f"a period of 1 to {MAX_PERIOD:,} batches, a whole number, as in period=16"
         raise InvalidArgumentError.of_field(field, text, limit)
-    return _outer(field, text, number, given.get("outer", AVERAGE))
+    if (delay := given.get("delay", "0")) not in DELAY_CHOICES:
+        raise InvalidArgumentError.of_field(field, text, "a delay of 0 or 1 rounds, as in delay=1")
+    return replace(_outer(field, text, number, given.get("outer", AVERAGE)), delay=int(delay))
 
 
 def rounds_from(text: str) -> LocalRounds | None:

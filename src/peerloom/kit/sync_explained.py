@@ -103,7 +103,8 @@ def _small_messages(method: SyncMethod) -> str:
 
 def _schedule(method: SyncMethod) -> str:
     if method.rounds is not None:
-        return "what the local steps changed leaves after the round's last batch"
+        meanwhile = ", while the next round is computed" if method.rounds.delay else ""
+        return f"what the local steps changed leaves after the round's last batch{meanwhile}"
     if method.stale is not None:
         return "a batch's worth of parts leaves when it is there, while the ranks compute the next ones"
     return _described("schedule", method.schedule)
@@ -139,7 +140,16 @@ def _period(method: SyncMethod) -> str:
         )
     return (
         f"a round is {rounds.period} steps, or what is left of an epoch: each rank makes them by the task's "
-        "optimiser for its samples of each batch, then all exchange what that changed"
+        f"optimiser for its samples of each batch, then all exchange what that changed{_delay(rounds)}"
+    )
+
+
+def _delay(rounds: LocalRounds) -> str:
+    if not rounds.delay:
+        return ""
+    return (
+        "; each goes on from its own end of the round meanwhile, and hears of the others' part of it a round "
+        "later, when the round counts"
     )
 
 

@@ -14,7 +14,7 @@ from peerloom.kit.codec_choices import (
     ratio_of,
 )
 from peerloom.kit.federated_rounds import FEDERATED, FEDERATED_CHOICES, federated_of, is_federated
-from peerloom.kit.local_rounds import OUTER_CHOICES, PERIOD_CHOICES, rounds_of
+from peerloom.kit.local_rounds import DELAY_CHOICES, OUTER_CHOICES, PERIOD_CHOICES, rounds_of
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.stale_steps import BACKUP_CHOICES, LATE_CHOICES, SSP, STALENESS_CHOICES, expanded, stale_of
 from peerloom.kit.sync_method import (
@@ -60,6 +60,7 @@ CHOICES: dict[str, dict[str, str]] = {
     CODEC_FROM: FROM_CHOICES,
     "period": PERIOD_CHOICES,
     "outer": OUTER_CHOICES,
+    "delay": DELAY_CHOICES,
     "staleness": STALENESS_CHOICES,
     "late": LATE_CHOICES,
     "backup": BACKUP_CHOICES,

@@ -115,6 +115,8 @@ PRESETS = {
     "local-sgd": SyncMethod(BSP, rounds=LocalRounds(16)),
     # In short trainings this did better than the 0.7 and 0.9 of DiLoCo's authors, who trained far longer.
     "diloco": SyncMethod(BSP, rounds=LocalRounds(32, rate=1.0, momentum=0.6)),
+    "cocod-sgd": SyncMethod(BSP, rounds=LocalRounds(16, delay=1)),
+    "diloco-eager": SyncMethod(BSP, rounds=LocalRounds(32, rate=1.0, momentum=0.6, delay=1)),
     ASP: SyncMethod(BSP, stale=StaleSteps(None)),
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
 from peerloom.worker.auditing import Auditor, Audits
 from peerloom.worker.balance import Balance
+from peerloom.worker.delayed_round import DelayedRoundMade, make_delayed_round
 from peerloom.worker.evaluation import evaluate
 from peerloom.worker.federated.federated_round import RoundMade, make_federated_round
 from peerloom.worker.federated.federated_training import FederatedTraining
@@ -18,6 +19,7 @@ from peerloom.worker.stale.stale_step import StaleStepMade, make_stale_step
 from peerloom.worker.stale.stale_training import StaleTraining
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import Synchroniser, synchroniser
+from peerloom.worker.sync.delayed_steps import DelayedSteps
 from peerloom.worker.sync.robust.common_coin import CommonCoin
 from peerloom.worker.task_checks import check_all_used
 from peerloom.worker.training import Training
@@ -171,7 +173,7 @@ def _steps(
         generation=group.generation,
         workers=group.world_size,
         metrics=metrics,
-        batch_shares=balance.news(shares) if made is None else [],
+        batch_shares=[] if isinstance(made, RoundMade | StaleStepMade) else balance.news(shares),
         federated=made.told if isinstance(made, RoundMade) else None,
         stale=made.told if isinstance(made, StaleStepMade) else None,
     )
@@ -188,7 +190,7 @@ def _work(
     joining: Joining,
     audits: Audits,
     shares: list[int],
-) -> tuple[float, list[int], RoundMade | StaleStepMade | None] | None:
+) -> tuple[float, list[int], RoundMade | StaleStepMade | DelayedRoundMade | None] | None:
     """What comes before the update: the mean loss, the samples of each rank, and what else is told."""
     step = joining.step
     if isinstance(training, FederatedTraining):
@@ -199,6 +201,9 @@ def _work(
         return stale.loss, stale.counts, stale
     if training.local_steps is not None:
         steps = training.steps_at_once(step)
+        if isinstance(training.local_steps, DelayedSteps):
+            delayed = make_delayed_round(training, training.local_steps, group, sync, steps, shares)
+            return delayed.loss, delayed.counts, delayed
         return *make_round(training, training.local_steps, group, sync, steps, shares), None
     loss, counts = _make_batch(training, group, sync, joining, audits, shares)
     if not training.settle(step):

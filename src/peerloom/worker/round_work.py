@@ -32,20 +32,36 @@ def make_round(
     """
     divided = division(training, steps, shares)
     counts = [sum(rank) for rank in zip(*divided, strict=True)]
-    forward = partial(call_model, training.state.model)
     with local_steps.round(steps):
-        loss_sum = torch.zeros((), device=training.device)
-        for share in shares_of(training, steps, divided, group.rank):
-            group.check(steps.start)
-            local_steps.updater.reach(share.step)
-            loss = share.walk(training, forward, local_steps.updater)
-            local_steps.make(loss)
-            loss_sum += loss.detach() * len(share.indices)
-        own = float(loss_sum) / sum(counts)  # on a GPU this waits for the local steps
-        group.check(steps.start)
+        own = walk_round(training, local_steps, group, steps, divided, steps.start)
         mean = local_steps.exchange(sync, own, counts, group.rank)
         group.check()
     return mean, counts
+
+
+def walk_round(
+    training: Training,
+    local_steps: LocalSteps,
+    group: Group,
+    steps: range,
+    divided: Sequence[Sequence[int]],
+    committed: int,
+) -> float:
+    """This rank's local steps of a round, and its part of the mean loss; `committed` steps of the job count.
+
+    Raises GenerationBrokenError between two of them as `make_round` does.
+    """
+    forward = partial(call_model, training.state.model)
+    loss_sum = torch.zeros((), device=training.device)
+    for share in shares_of(training, steps, divided, group.rank):
+        group.check(committed)
+        local_steps.updater.reach(share.step)
+        loss = share.walk(training, forward, local_steps.updater)
+        local_steps.make(loss)
+        loss_sum += loss.detach() * len(share.indices)
+    own = float(loss_sum) / sum(map(sum, divided))  # on a GPU this waits for the local steps
+    group.check(committed)
+    return own
 
 
 def each_step(whole: StepProgress, steps: range, schedule: Schedule) -> list[StepProgress]:

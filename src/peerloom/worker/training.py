@@ -19,6 +19,7 @@ from peerloom.worker.model_origin import ModelOrigin
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.sharded import Sharded, StreamedSamples
 from peerloom.worker.step_chance import seed_all, seed_torch
+from peerloom.worker.sync.delayed_steps import steps_by
 from peerloom.worker.sync.local_steps import LocalSteps, outer_optimiser
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.task import Samples, Task, load_batch, load_data, sample_losses, sample_scores
@@ -89,9 +90,8 @@ class Training:
             self.state.updater = self._new_updater(False)
             self.state.updater.reach(step)
         else:
-            if self.local_steps is None:
-                own = partial(self._new_updater, True)
-                self.local_steps = LocalSteps(model, own, self.state.updater, step)
+            own, before_it = partial(self._new_updater, True), self.local_steps
+            self.local_steps = steps_by(sync.rounds, before_it, model, own, self.state.updater, step)
             self.state.updater = Updater(model, [outer_optimiser(model, sync.rounds)])
         self.state.rounds = str(sync.rounds or "")
 

@@ -42,6 +42,10 @@ ROUNDS = "schedule=bsp,topology=ring,codec=none"
         ("period=1", f"{ROUNDS},period=1,outer=average"),
         ("outer=nesterov:.7:9e-1,period=0500", f"{ROUNDS},period=500,outer=nesterov:0.7:0.9"),
         ("period=9,outer=nesterov:1:0", f"{ROUNDS},period=9,outer=average"),
+        ("delay=1,period=4", f"{ROUNDS},period=4,outer=average,delay=1"),
+        ("delay=0,period=4", f"{ROUNDS},period=4,outer=average"),
+        ("cocod-sgd", f"{ROUNDS},period=16,outer=average,delay=1"),
+        ("diloco-eager", f"{ROUNDS},period=32,outer=nesterov:1.0:0.6,delay=1"),
         ("period=4,codec=int4", "schedule=bsp,topology=direct,codec=int4,period=4,outer=average"),
         ("bsp-ps", "schedule=bsp,topology=ps,codec=none"),
         ("wfbp-ps", "schedule=wfbp,topology=ps,codec=none"),
@@ -141,6 +145,10 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("period=", "a whole number"),
         ("outer=average", "a period too"),
         ("nesterov:0.7:0.9", "did you mean outer=nesterov:0.7:0.9"),
+        ("delay=1", "a period too"),
+        ("period=4,delay=2", "a delay of 0 or 1 rounds"),
+        ("period=4,delay=-1", "a delay of 0 or 1 rounds"),
+        ("period=4,delay=", "a delay of 0 or 1 rounds"),
         ("period=4,outer=nestrov:1:0.9", "did you mean nesterov"),
         ("period=4,outer=average:2", "average, nesterov:RATE:MOMENTUM"),
         ("period=4,outer=nesterov", "nesterov:0.7:0.9"),
@@ -242,6 +250,8 @@ def test_an_explanation_has_the_bytes_and_the_promises() -> None:
     assert [name for name, method in PRESETS.items() if not explained(method).is_exact] == [
         "local-sgd",
         "diloco",
+        "cocod-sgd",
+        "diloco-eager",
         "asp",
     ]
 
@@ -266,6 +276,13 @@ def test_rounds_are_explained_with_what_holds_and_when() -> None:
     assert "mean" in explained(parse_sync("sync", "local-sgd")).outer
 
 
+def test_of_a_delay_is_told_what_happens_meanwhile_and_when_a_round_counts() -> None:
+    prompt, delayed = (explained(parse_sync("sync", f"period=4,delay={delay}")) for delay in (0, 1))
+    assert delayed.schedule == f"{prompt.schedule}, while the next round is computed"
+    assert delayed.period.startswith(prompt.period)
+    assert delayed.period.endswith("hears of the others' part of it a round later, when the round counts")
+
+
 def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are() -> None:
     encoded, factored = (
         explained(parse_sync("sync", f"topology=hierarchy,codec={codec}")).sums
@@ -278,8 +295,8 @@ def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are()
 
 def test_the_survey_s_seven_are_there_by_name() -> None:
     seven = {f"{schedule}-{way}" for schedule in ("bsp", "wfbp", "bytescheduler") for way in ("ps", "a2a")}
-    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco", "asp"}
-    assert len({str(method) for method in PRESETS.values()}) == 10
+    assert set(PRESETS) == seven | {"mg-wfbp", "local-sgd", "diloco", "cocod-sgd", "diloco-eager", "asp"}
+    assert len({str(method) for method in PRESETS.values()}) == 12
     assert "first K ranks" in explained(parse_sync("sync", "topology=ps:2")).topology
     assert "first K ranks" not in explained(parse_sync("sync", "topology=ps")).topology
     named = explained(parse_sync("sync", "topology=ps:node-1+b")).topology

@@ -330,6 +330,14 @@ def test_a_period_spreads_one_exchange_over_its_steps() -> None:
     assert (found.step_s, found.exposed_s, found.sent_bytes) == (pytest.approx(5), pytest.approx(3), 3e6)
 
 
+@pytest.mark.parametrize(("backward_s", "step_s"), [(2, 3), (3, 3), (4, 4)])
+def test_a_delay_hides_an_exchange_behind_the_next_period_s_steps(backward_s: float, step_s: float) -> None:
+    """6 s of ring beside two steps, whatever these take: only what is longer than both is waited for."""
+    scheme = SyncScheme(period=2, merge_bytes=ALL, is_delayed=True)
+    found = predict(scheme, SyncSetting(network(), layers(4, backward_s=backward_s)))
+    assert (found.step_s, found.exposed_s) == (pytest.approx(step_s), pytest.approx(step_s - backward_s))
+
+
 def test_contention_slows_computing_while_links_are_busy() -> None:
     """Backward 2 + 2 s; from 2 to 3.5 s a ring runs, so 0.75 s of work are done: the pass ends at 4.75."""
     setting = SyncSetting(network(), layers(1, 1, backward_s=2), contention=0.5)

@@ -1,190 +1,42 @@
 """Rounds of local steps, without a network: each rank is a thread, and their changes meet in memory."""
 
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from rounds_in_memory import (
+    Lines,
+    Memory,
+    Paced,
+    Seat,
+    Slope,
+    begin,
+    broken_at,
+    make,
+    own_step,
+    plain_steps,
+    train,
+    weights,
+)
+from torch import nn
 
 from peerloom.errors import DataLossError
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
-from peerloom.v1.trainer_pb2 import JobSpec, StepProgress
+from peerloom.v1.trainer_pb2 import StepProgress
 from peerloom.worker.group.waits import GenerationBrokenError
-from peerloom.worker.round_work import each_step, make_round
-from peerloom.worker.sync import SyncTraffic
-from peerloom.worker.task import Split, Task
-from peerloom.worker.training import Training
-
-LIMIT_S = 60
-SAMPLES, BATCH = 22, 4  # batches of 4, 4, 4, 4, 4 and 2
-
-
-class Lines(Task):
-    """A small network in double precision, so that only a wrong weight makes a difference."""
-
-    def __init__(self, momentum: float = 0.0) -> None:
-        self.momentum = momentum
-
-    def model(self) -> nn.Module:
-        return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)).double()
-
-    def data(self) -> tuple[Split, Split]:
-        inputs = torch.randn(SAMPLES, 3, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-        split = Split(inputs, (inputs[:, 0] > inputs[:, 1]).long())
-        return split, split
-
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=learning_rate, momentum=self.momentum)
-
-
-class Paced(Lines):
-    """With a rate that falls with each batch, clipping, and pieces of two samples."""
-
-    clip_norm = 0.05
-    micro_batch = 2
-
-    def scheduler(
-        self, optimiser: torch.optim.Optimizer, total_steps: int
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        return torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.1, total_steps)
-
-
-class Slope(Task):
-    """One number w, first 1; the loss of a sample x is w * x, so its gradient is x, whatever w is."""
-
-    def model(self) -> nn.Module:
-        model = nn.Linear(1, 1, bias=False).double()
-        nn.init.ones_(model.weight)
-        return model
-
-    def data(self) -> tuple[Split, Split]:
-        inputs = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(12, 1)
-        return Split(inputs, inputs), Split(inputs, inputs)
-
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return outputs[:, 0]
-
-    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
-        return torch.optim.SGD(parameters, lr=learning_rate)
-
-
-class Memory:
-    """Where the ranks' gradients meet."""
-
-    def __init__(self, ranks: int) -> None:
-        self.said: list[tuple[list[Tensor], float]] = [([], 0.0)] * ranks
-        self.all_are_there = threading.Barrier(ranks, timeout=LIMIT_S)
-
-
-class MemorySync:
-    """One rank's synchroniser: sums as others do, without a network."""
-
-    def __init__(self, model: nn.Module, memory: Memory, rank: int) -> None:
-        self.traffic = SyncTraffic()
-        self._model, self._memory, self._rank = model, memory, rank
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        outputs: Tensor = self._model(inputs)
-        return outputs
-
-    def backward(self, loss: Tensor, counts: Sequence[int]) -> float:
-        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        own = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]
-        self._memory.said[self._rank] = ([gradient.clone() for gradient in own], float(loss.detach()))
-        self._memory.all_are_there.wait()
-        for i, gradient in enumerate(own):
-            gradient.copy_(sum(said[i] for said, _ in self._memory.said))
-        return sum(part for _, part in self._memory.said)
-
-    def close(self) -> None:
-        pass
-
-
-class Seat:
-    """A rank in a group; `on_check` is called between its local steps with the number of the check."""
-
-    def __init__(self, rank: int, on_check: Callable[[int], None] = lambda number: None) -> None:
-        self.rank = rank
-        self.checks: list[int | None] = []
-        self._on_check = on_check
-
-    def check(self, step: int | None = None) -> None:
-        self.checks.append(step)
-        self._on_check(len(self.checks))
-
-
-def begin(task: Task, sync: str, batch: int = BATCH, seed: int = 3) -> Training:
-    spec = JobSpec(epochs=3, batch_size=batch, learning_rate=0.1, seed=seed, sync=sync)
-    return Training(task, spec, torch.device("cpu"))
-
-
-def make(training: Training, memory: Memory, seat: Seat, shares: Sequence[int]) -> float:
-    """One rank's round, up to the outer step."""
-    assert training.local_steps is not None
-    sync = MemorySync(training.exchanged, memory, seat.rank)
-    loss, _ = make_round(
-        training,
-        training.local_steps,
-        seat,  # type: ignore[arg-type]  # its twin in memory
-        sync,
-        training.steps_at_once(training.state.step),
-        shares,
-    )
-    return loss
-
-
-def commit(training: Training) -> None:
-    training.state.updater.step()
-    training.state.step = training.steps_at_once(training.state.step).stop
-
-
-def train(members: list[Training], shares: Sequence[int], rounds: int) -> list[float]:
-    """So many rounds of all of them; their losses. All have the same bits after each."""
-    losses = []
-    with ThreadPoolExecutor(len(members)) as pool:
-        for _ in range(rounds):
-            memory = Memory(len(members))
-            made = [
-                pool.submit(make, member, memory, Seat(rank), shares) for rank, member in enumerate(members)
-            ]
-            losses.append({one.result(LIMIT_S) for one in made})
-            for member in members:
-                commit(member)
-            assert len({member.state.fingerprint() for member in members}) == 1
-            assert len({member.state.parameters_digest() for member in members}) == 1
-    assert all(len(one) == 1 for one in losses), "all tell the same"
-    return [loss for [loss] in losses]
-
-
-def plain_steps(task: Task, batches: int) -> Training:
-    """What one process makes of so many batches."""
-    training = begin(task, "")
-    for step in range(batches):
-        own_step(training, step)
-    return training
-
-
-def own_step(training: Training, step: int) -> None:
-    """A step of one process by itself, without rounds."""
-    first, end = training.schedule.bounds(step)
-    indices = training.order(training.schedule.epoch_of(step))[first:end]
-    inputs, targets = training.task.batch(training.train, indices)
-    training.task.loss(training.state.model(inputs), targets).mean().backward()
-    commit(training)
-
-
-def weights(training: Training) -> Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in training.state.model.parameters()])
+from peerloom.worker.round_work import each_step
+from peerloom.worker.task import Task
 
 
 @pytest.mark.parametrize("task", [Lines(0.9), Paced(0.9)], ids=["momentum", "schedule and clipping"])
+@pytest.mark.parametrize("delay", [0, 1])
 @pytest.mark.parametrize(("sync", "rounds"), [("period=1", 12), ("period=4", 4), ("period=100", 2)])
-def test_one_worker_that_averages_makes_the_steps_of_its_task(sync: str, rounds: int, task: Task) -> None:
+def test_one_worker_that_averages_makes_the_steps_of_its_task(
+    sync: str, rounds: int, delay: int, task: Task
+) -> None:
     """Two epochs of six batches, whose rounds of four are of four and two, four and two."""
-    alone = begin(task, sync)
+    alone = begin(task, f"{sync},delay={delay}")
     train([alone], [1], rounds)
     assert alone.state.step == 12
     torch.testing.assert_close(weights(alone), weights(plain_steps(task, 12)), rtol=1e-9, atol=1e-12)
@@ -243,14 +95,6 @@ def test_what_the_task_s_optimiser_leaves_alone_stays_as_it_is() -> None:
         torch.equal(one, other) for one, other in zip(before, training.state.model.parameters(), strict=True)
     ]
     assert stayed == [False, False, True, True]
-
-
-def broken_at(check: int) -> Callable[[int], None]:
-    def break_there(number: int) -> None:
-        if number == check:
-            raise GenerationBrokenError("a peer fell silent")
-
-    return break_there
 
 
 @pytest.mark.parametrize("check", [1, 3, 4, 5])

@@ -51,7 +51,8 @@ def predict(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | No
     stages = [stage for bucket in plan.buckets for stage in bucket.stages]
     codec_s = fsum(stage.seconds for stage in stages if isinstance(stage, CodecWork))
     compute_s, period = setting.compute_s, scheme.period
-    added_s = max(0.0, end_s - begin_s - compute_s)
+    hidden_s = period * compute_s if scheme.is_delayed else 0.0
+    added_s = max(0.0, end_s - begin_s - compute_s - hidden_s)
     return StepPrediction(
         step_s=compute_s + added_s / period,
         compute_s=compute_s,

@@ -40,9 +40,10 @@ class SyncScheme:
     et al., SOSP 2019), unless `is_within_step`: then it waits for all. `after_backward`: nothing leaves
     before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
     network's servers where there are such, or with `server_nodes` each rank on these. `period` is the steps
-    from one exchange to the next; beyond 1 it is of parameters, after the last. `low_rank` is the RANK of
-    powersgd; layers of fewer than `codec_from` bytes travel as they are. `sites` are those of topology
-    hierarchy. Raises InvalidArgumentError.
+    from one exchange to the next; beyond 1 it is of parameters, after the last, and with `is_delayed` the
+    next period's steps are computed meanwhile. `low_rank` is the RANK of powersgd; layers of fewer than
+    `codec_from` bytes travel as they are. `sites` are those of topology hierarchy. Raises
+    InvalidArgumentError.
     """
 
     topology: str = RING
@@ -59,6 +60,7 @@ class SyncScheme:
     low_rank: int = 0
     codec_from: int = 0
     server_nodes: tuple[str, ...] = ()
+    is_delayed: bool = False
 
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
@@ -127,4 +129,5 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         low_rank=method.low_rank,
         codec_from=method.codec_from,
         server_nodes=method.server_nodes,
+        is_delayed=method.rounds is not None and method.rounds.delay > 0,
     )

@@ -64,12 +64,19 @@ class ChangedModel(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class _RoundStart:
+class RoundStart:
     """What a round begins with, copied."""
 
     parameters: list[Tensor]
     buffers: list[Tensor]
     updater: tuple[dict[str, Any], dict[str, Tensor]]
+
+    @torch.no_grad()
+    def give_back(self, model: nn.Module) -> None:
+        """Has the model's parameters and buffers be these again."""
+        now = [*trained(model), *model.buffers()]
+        for tensor, before in zip(now, [*self.parameters, *self.buffers], strict=True):
+            tensor.copy_(before)
 
 
 class LocalSteps:
@@ -82,10 +89,10 @@ class LocalSteps:
     def __init__(self, model: nn.Module, new_updater: NewUpdater, updater: Updater, step: int) -> None:
         self.changed = ChangedModel(model)
         self.updater = updater
+        self.step = step
         self._model = model
         self._new_updater = new_updater
-        self._step = step
-        self._start: _RoundStart | None = None
+        self._start: RoundStart | None = None
 
     @contextmanager
     def round(self, steps: range) -> Iterator[None]:
@@ -93,10 +100,7 @@ class LocalSteps:
 
         The moments of another place in the training are dropped: who gets another state begins with none.
         """
-        if steps.start != self._step:
-            self.updater, self._step = self._new_updater(), steps.start
-        self._model.zero_grad()
-        self._start = start = self._copied()
+        self._start = start = self._begin(steps)
         try:
             yield
         except BaseException:
@@ -104,7 +108,7 @@ class LocalSteps:
             raise
         finally:
             self._start = None
-        self._step = steps.stop
+        self.step = steps.stop
 
     def make(self, loss: Tensor) -> None:
         """One step of this rank's own, by the gradients of the `loss` and those that are there already."""
@@ -126,18 +130,18 @@ class LocalSteps:
                 parameter.copy_(start)
         return send_changes(self.changed, changes, sync, loss, counts)
 
-    def _copied(self) -> _RoundStart:
-        return _RoundStart(
+    def _begin(self, steps: range) -> RoundStart:
+        if steps.start != self.step:
+            self.updater, self.step = self._new_updater(), steps.start
+        self._model.zero_grad()
+        return RoundStart(
             [parameter.detach().clone() for parameter in trained(self._model)],
             [buffer.clone() for buffer in self._model.buffers()],
             copy.deepcopy(self.updater.state()),
         )
 
-    @torch.no_grad()
-    def _put_back(self, start: _RoundStart) -> None:
-        now = [*trained(self._model), *self._model.buffers()]
-        for tensor, before in zip(now, [*start.parameters, *start.buffers], strict=True):
-            tensor.copy_(before)
+    def _put_back(self, start: RoundStart) -> None:
+        start.give_back(self._model)
         self.updater.load(*start.updater)
 
 
