@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 from means_task import Means
-from test_local_steps import Memory, MemorySync
+from rounds_in_memory import Memory, MemorySync
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
