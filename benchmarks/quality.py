@@ -60,6 +60,10 @@ class Outcome:
     sent_bytes: int
 
 
+# Whether averages in pairs are worth it: without them, with them, and with averages of all as often.
+GROUPED = (Way("period=32"), Way("period=32,groups=2:8"), Way("period=8"))
+
+
 def run(quick: bool) -> list[Measurement]:
     """Each trial's methods in turn, seed by seed."""
     trials = _trials(arguments := mnist_arguments())
@@ -98,6 +102,7 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way(f"{local[0]},delay=1", 0.5, 1 / 100),
         Way("cocod-sgd"),
         Way("local-sgd"),
+        *GROUPED,
     )
     text = (
         Way("codec=int4", 1.0),
@@ -108,6 +113,7 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way(f"{local[0]},delay=1", 1.0, 1 / 100),
         Way("cocod-sgd"),
         Way("local-sgd"),
+        *GROUPED,
     )
     return [
         Trial("mnist", f"MNIST network{part}, 3 epochs", mnist, False, 3, arguments),

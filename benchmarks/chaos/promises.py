@@ -35,6 +35,7 @@ ROUND_METHODS = (
     "period=4",
     "period=7,outer=nesterov:1.0:0.6,codec=int8",
     "period=5,delay=1,codec=fp16",
+    "period=6,groups=2:2",
     "ssp:2",
     "asp,late=weighted",
     "backup=0.7",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.rank_groups import RankGroups, groups_of
 
 AVERAGE, NESTEROV, ADAM = "average", "nesterov", "adam"
 PERIOD_CHOICES = {"H": "each rank makes H steps by itself, then the ranks' changes are exchanged"}
@@ -32,7 +33,7 @@ class LocalRounds:
     """`period` batches a round (1 or more), and an outer SGD of `rate` with Nesterov `momentum` (0: none).
 
     With `adam` the outer optimiser is Adam, of the same rate. `delay` rounds later (0 or 1) a round's changes
-    have come from all.
+    have come from all. With `groups` some ranks average with each other before a round's end.
     """
 
     period: int
@@ -40,6 +41,7 @@ class LocalRounds:
     momentum: float = 0.0
     adam: bool = False
     delay: int = 0
+    groups: RankGroups | None = None
 
     @property
     def averages(self) -> bool:
@@ -49,7 +51,10 @@ class LocalRounds:
     def __str__(self) -> str:
         outer = AVERAGE if self.averages else f"{NESTEROV}:{self.rate!r}:{self.momentum!r}"
         outer = f"{ADAM}:{self.rate!r}" if self.adam else outer
-        return f"period={self.period},outer={outer}{f',delay={self.delay}' if self.delay else ''}"
+        told = [f"period={self.period}", f"outer={outer}"]
+        told += [f"delay={self.delay}"] * bool(self.delay)
+        told += [str(self.groups)] if self.groups is not None else []
+        return ",".join(told)
 
 
 def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | None:
@@ -58,7 +63,11 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
     Raises InvalidArgumentError with the limit that was passed.
     """
     if "period" not in given:
-        for key, says in (("outer", "what becomes of"), ("delay", "when all know of")):
+        for key, says in (
+            ("outer", "what becomes of"),
+            ("delay", "when all know of"),
+            ("groups", "who averages within"),
+        ):
             if key in given:
                 limit = f"a period too, as in period=32: {key} says {says} a round of local steps"
                 raise InvalidArgumentError.of_field(field, text, limit)
@@ -70,7 +79,9 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
         raise InvalidArgumentError.of_field(field, text, limit)
     if (delay := given.get("delay", "0")) not in DELAY_CHOICES:
         raise InvalidArgumentError.of_field(field, text, "a delay of 0 or 1 rounds, as in delay=1")
-    return replace(_outer(field, text, number, given.get("outer", AVERAGE)), delay=int(delay))
+    groups = groups_of(field, text, given["groups"], number) if "groups" in given else None
+    outer = _outer(field, text, number, given.get("outer", AVERAGE))
+    return replace(outer, delay=int(delay), groups=groups)
 
 
 def rounds_from(text: str) -> LocalRounds | None:

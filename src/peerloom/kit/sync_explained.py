@@ -141,6 +141,7 @@ def _period(method: SyncMethod) -> str:
     return (
         f"a round is {rounds.period} steps, or what is left of an epoch: each rank makes them by the task's "
         f"optimiser for its samples of each batch, then all exchange what that changed{_delay(rounds)}"
+        f"{_groups(rounds)}"
     )
 
 
@@ -150,6 +151,20 @@ def _delay(rounds: LocalRounds) -> str:
     return (
         "; each goes on from its own end of the round meanwhile, and hears of the others' part of it a round "
         "later, when the round counts"
+    )
+
+
+def _groups(rounds: LocalRounds) -> str:
+    groups = rounds.groups
+    if groups is None:
+        return ""
+    who = "the ranks of each site"
+    if groups.size:
+        who = f"groups of at most {groups.size} ranks, others each time,"
+    times = groups.occasions(rounds.period)
+    return (
+        f"; within a round {who} average their parameters after each {groups.every} batches, {times} times "
+        "in a whole one, as they are, whatever the codec is"
     )
 
 

@@ -15,6 +15,7 @@ from peerloom.kit.codec_choices import (
 )
 from peerloom.kit.federated_rounds import FEDERATED, FEDERATED_CHOICES, federated_of, is_federated
 from peerloom.kit.local_rounds import DELAY_CHOICES, OUTER_CHOICES, PERIOD_CHOICES, rounds_of
+from peerloom.kit.rank_groups import GROUPS_CHOICES
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.stale_steps import BACKUP_CHOICES, LATE_CHOICES, SSP, STALENESS_CHOICES, expanded, stale_of
 from peerloom.kit.sync_method import (
@@ -61,6 +62,7 @@ CHOICES: dict[str, dict[str, str]] = {
     "period": PERIOD_CHOICES,
     "outer": OUTER_CHOICES,
     "delay": DELAY_CHOICES,
+    "groups": GROUPS_CHOICES,
     "staleness": STALENESS_CHOICES,
     "late": LATE_CHOICES,
     "backup": BACKUP_CHOICES,
@@ -111,7 +113,7 @@ def _of_pairs(field: str, text: str, pairs: str, robust: str) -> SyncMethod:
     size_bytes = 0
     if schedule in (MERGED, CUT):
         size_bytes = whole_number(field, text, f"{schedule}:BYTES", size, LEAST_SIZE_BYTES, MOST_SIZE_BYTES)
-    needs_direct = coded.is_decoded or robust != OFF or schedule == CUT
+    needs_direct = coded.is_decoded or robust != OFF or schedule == CUT or "groups" in given
     given_topology = given.get("topology", DIRECT if needs_direct else RING)
     where = placed(field, text, coded, *_word(field, text, "topology", given_topology))
     return replace(where, schedule=schedule, size_bytes=size_bytes, rounds=rounds, stale=stale)
@@ -191,11 +193,15 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
     if method.topology == RING and method.schedule == CUT:
         why = "a library's all-reduces don't overtake each other, and pieces of the first layers have to"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
+    if method.topology == RING and method.groups is not None:
+        why = "a library's all-reduce has all ranks, and groups of them average by messages of their own"
+        raise _cannot(field, text, why, replace(method, topology=DIRECT))
     if backend == "nccl" and (why := why_not_nccl(method, robust)):
         codec = BF16 if method.is_decoded else method.codec
         schedule = MERGED if method.schedule == CUT else method.schedule
         nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0)
-        nearest_method = replace(nearest_method, servers=0, server_nodes=(), sites=())
+        rounds = replace(method.rounds, groups=None) if method.rounds is not None else None
+        nearest_method = replace(nearest_method, servers=0, server_nodes=(), sites=(), rounds=rounds)
         raise _cannot(field, text, why, nearest_method)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from peerloom.kit.codec_choices import CODEC_FROM, POWER_SGD
 from peerloom.kit.federated_rounds import FederatedRounds
 from peerloom.kit.local_rounds import LocalRounds
+from peerloom.kit.rank_groups import RankGroups
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.stale_steps import ASP, StaleSteps
 from peerloom.kit.sync_sites import Sites, renamed, renamed_nodes, shown_sites
@@ -65,6 +66,11 @@ class SyncMethod:
     def batches(self) -> int:
         """Batches that are committed at once, but for an epoch's last; a federated round counts as one."""
         return self.rounds.period if self.rounds is not None and self.federated is None else 1
+
+    @property
+    def groups(self) -> RankGroups | None:
+        """Who averages with whom within a round; None: nobody does."""
+        return self.rounds.groups if self.rounds is not None else None
 
     @property
     def needs_mesh(self) -> bool:

@@ -44,12 +44,18 @@ def leaders_of(sites: Sites, nodes: Sequence[str]) -> tuple[int, ...]:
     That is the first rank on the first of the site's nodes that is there. A node that no site names is one by
     itself. Where all ranks are at one site none is far from any other, and each leads itself.
     """
-    place = {node: (number, order) for number, site in enumerate(sites) for order, node in enumerate(site)}
-    keys: list[int | str] = [place[node][0] if node in place else node for node in nodes]
+    order_of = {node: order for site in sites for order, node in enumerate(site)}
+    keys = site_of_each(sites, nodes)
     if len(set(keys)) == 1:
         return tuple(range(len(nodes)))
     leaders: dict[int | str, tuple[int, int]] = {}
     for rank, (key, node) in enumerate(zip(keys, nodes, strict=True)):
-        order = place[node][1] if node in place else 0
-        leaders[key] = min(leaders.get(key, (order, rank)), (order, rank))
+        own = order_of.get(node, 0), rank
+        leaders[key] = min(leaders.get(key, own), own)
     return tuple(leaders[key][1] for key in keys)
+
+
+def site_of_each(sites: Sites, nodes: Sequence[str]) -> list[int | str]:
+    """The site of each of these nodes: its number, or the node's name where no site names it."""
+    number_of = {node: number for number, site in enumerate(sites) for node in site}
+    return [number_of.get(node, node) for node in nodes]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.round_work import division, walk_round
-from peerloom.worker.sync import Synchroniser
+from peerloom.worker.sync import Synchroniser, SyncTraffic
 from peerloom.worker.sync.delayed_steps import DelayedSteps, RoundAhead
+from peerloom.worker.sync.group_means import GroupMeans
 from peerloom.worker.training import Training
 
 
@@ -34,20 +35,23 @@ def make_delayed_round(
     All is done but for the outer optimiser's step. A generation's first round is computed before. Raises what
     `make_round` does; nothing has changed then, and both rounds will be computed again.
     """
-    trained = 0
+    trained, grouped = 0, SyncTraffic()
 
     def computed(wanted: range, behind: RoundAhead | None) -> RoundAhead:
         nonlocal trained
         divided = division(training, wanted, shares)
         counts = [sum(rank) for rank in zip(*divided, strict=True)]
+        means = GroupMeans(group, training.sync, counts)
         trained += counts[group.rank]
-        return local_steps.compute(
+        ahead = local_steps.compute(
             wanted,
             group.generation,
             counts,
             behind,
-            lambda: walk_round(training, local_steps, group, wanted, divided, steps.start),
+            lambda: walk_round(training, local_steps, group, means, wanted, divided, steps.start),
         )
+        grouped.add(means.traffic)
+        return ahead
 
     now = local_steps.computed(steps, group.generation) or computed(steps, None)
     exposed_before_s = sync.traffic.exposed_s
@@ -64,6 +68,7 @@ def make_delayed_round(
         wait([travelling])  # it ends with the group, or as soon as all have sent theirs
         local_steps.drop(now)
         raise
+    sync.traffic.add(grouped)
     local_steps.take()
     local_steps.keep(ahead)
     return DelayedRoundMade(loss, now.counts, trained)

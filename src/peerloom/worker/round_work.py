@@ -11,7 +11,8 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.schedule import Schedule, samples_of, split_batch
 from peerloom.worker.step_share import StepShare
 from peerloom.worker.sync import Synchroniser
-from peerloom.worker.sync.local_steps import LocalSteps
+from peerloom.worker.sync.group_means import GroupMeans
+from peerloom.worker.sync.local_steps import LocalSteps, trained
 from peerloom.worker.training import Training
 
 
@@ -32,10 +33,12 @@ def make_round(
     """
     divided = division(training, steps, shares)
     counts = [sum(rank) for rank in zip(*divided, strict=True)]
+    means = GroupMeans(group, training.sync, counts)
     with local_steps.round(steps):
-        own = walk_round(training, local_steps, group, steps, divided, steps.start)
+        own = walk_round(training, local_steps, group, means, steps, divided, steps.start)
         mean = local_steps.exchange(sync, own, counts, group.rank)
         group.check()
+    sync.traffic.add(means.traffic)
     return mean, counts
 
 
@@ -43,22 +46,26 @@ def walk_round(
     training: Training,
     local_steps: LocalSteps,
     group: Group,
+    means: GroupMeans,
     steps: range,
     divided: Sequence[Sequence[int]],
     committed: int,
 ) -> float:
     """This rank's local steps of a round, and its part of the mean loss; `committed` steps of the job count.
 
-    Raises GenerationBrokenError between two of them as `make_round` does.
+    Raises as `make_round` does.
     """
-    forward = partial(call_model, training.state.model)
+    forward, parameters = partial(call_model, training.state.model), trained(training.state.model)
     loss_sum = torch.zeros((), device=training.device)
-    for share in shares_of(training, steps, divided, group.rank):
-        group.check(committed)
-        local_steps.updater.reach(share.step)
-        loss = share.walk(training, forward, local_steps.updater)
-        local_steps.make(loss)
-        loss_sum += loss.detach() * len(share.indices)
+    share_of = {share.step: share for share in shares_of(training, steps, divided, group.rank)}
+    for step in steps:
+        if step in share_of:
+            group.check(committed)
+            local_steps.updater.reach(step)
+            loss = share_of[step].walk(training, forward, local_steps.updater)
+            local_steps.make(loss)
+            loss_sum += loss.detach() * len(share_of[step].indices)
+        means.after(step, steps, parameters)
     own = float(loss_sum) / sum(map(sum, divided))  # on a GPU this waits for the local steps
     group.check(committed)
     return own

@@ -34,7 +34,7 @@ def test_ways_to_synchronise_are_listed_with_their_defaults() -> None:
     assert [row["preset"] for row in listed["presets"]] == list(PRESETS)
     assert {"ps", "ps:K", "merged:BYTES", "cut:BYTES"} <= {row["value"] for row in listed["choices"]}
     keys = {row["key"] for row in listed["choices"]}
-    exchanged = {"schedule", "topology", "codec", "codec_from", "period", "outer", "delay"}
+    exchanged = {"schedule", "topology", "codec", "codec_from", "period", "outer", "delay", "groups"}
     assert keys == exchanged | {"staleness", "late", "backup"}
     defaults = [row["value"] for row in listed["choices"] if row["is_default"]]
     assert defaults == ["wfbp", "ring", "none"]

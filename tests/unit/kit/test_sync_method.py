@@ -24,6 +24,7 @@ def parsed(text: str, robust: str = "off", backend: str = "auto") -> str:
 
 
 ROUNDS = "schedule=bsp,topology=ring,codec=none"
+DIRECT_ROUNDS = ROUNDS.replace("ring", "direct")
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,12 @@ ROUNDS = "schedule=bsp,topology=ring,codec=none"
         ("period=9,outer=nesterov:1:0", f"{ROUNDS},period=9,outer=average"),
         ("delay=1,period=4", f"{ROUNDS},period=4,outer=average,delay=1"),
         ("delay=0,period=4", f"{ROUNDS},period=4,outer=average"),
+        ("groups=02:4,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,groups=2:4"),
+        ("period=9,groups=sites:8,delay=1", f"{DIRECT_ROUNDS},period=9,outer=average,delay=1,groups=sites:8"),
+        (
+            "period=9,groups=64:1,topology=hierarchy:a+b/c",
+            "schedule=bsp,topology=hierarchy:a+b/c,codec=none,period=9,outer=average,groups=64:1",
+        ),
         ("cocod-sgd", f"{ROUNDS},period=16,outer=average,delay=1"),
         ("diloco-eager", f"{ROUNDS},period=32,outer=nesterov:1.0:0.6,delay=1"),
         ("period=4,codec=int4", "schedule=bsp,topology=direct,codec=int4,period=4,outer=average"),
@@ -149,6 +156,20 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
         ("period=4,delay=2", "a delay of 0 or 1 rounds"),
         ("period=4,delay=-1", "a delay of 0 or 1 rounds"),
         ("period=4,delay=", "a delay of 0 or 1 rounds"),
+        ("groups=2:4", "a period too"),
+        ("period=4,groups=1:2", "2 to 64 ranks in a group, or sites:E, as in groups=4:8"),
+        ("period=4,groups=65:2", "2 to 64 ranks in a group"),
+        ("period=4,groups=site:2", "2 to 64 ranks in a group, or sites:E"),
+        ("period=4,groups=sites", "sites:E, as in groups=4:8"),
+        ("period=4,groups=2:4", "an E of at least 1 and below the period (4), as after that all exchange"),
+        ("period=4,groups=2:0", "an E of at least 1"),
+        ("period=4,groups=2:-1", "an E of at least 1"),
+        ("period=4,groups=2:1.5", "an E of at least 1"),
+        (
+            "period=4,groups=2:2,topology=ring",
+            "groups of them average by messages of their own; the nearest is schedule=bsp,topology=direct",
+        ),
+        ("staleness=2,groups=2:2", "a period too"),
         ("period=4,outer=nestrov:1:0.9", "did you mean nesterov"),
         ("period=4,outer=average:2", "average, nesterov:RATE:MOMENTUM"),
         ("period=4,outer=nesterov", "nesterov:0.7:0.9"),
@@ -179,6 +200,8 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
     with pytest.raises(InvalidArgumentError, match=r"gloo.*nearest is schedule=bsp,topology=ring,codec=bf16"):
         parsed("schedule=bsp,codec=int8", backend="nccl")
     assert parsed("local-sgd", backend="nccl") == f"{ROUNDS},period=16,outer=average"
+    with pytest.raises(InvalidArgumentError, match=r"nearest is .*ring,codec=none,period=8,outer=average\.$"):
+        parsed("groups=2:4,period=8", backend="nccl")
     with pytest.raises(InvalidArgumentError, match=r"nearest is .*codec=bf16,period=4,outer=average"):
         parsed("codec=int8,period=4", backend="nccl")
     with pytest.raises(InvalidArgumentError, match="nearest is schedule=wfbp,topology=ring,codec=none"):
@@ -281,6 +304,18 @@ def test_of_a_delay_is_told_what_happens_meanwhile_and_when_a_round_counts() -> 
     assert delayed.schedule == f"{prompt.schedule}, while the next round is computed"
     assert delayed.period.startswith(prompt.period)
     assert delayed.period.endswith("hears of the others' part of it a round later, when the round counts")
+
+
+def test_of_groups_is_told_who_averages_when_and_as_what() -> None:
+    plain, groups, sites = (
+        explained(parse_sync("sync", f"period=16,codec=int4{more}")).period
+        for more in ("", ",groups=2:5", ",groups=sites:5")
+    )
+    assert groups.removeprefix(plain) == (
+        "; within a round groups of at most 2 ranks, others each time, average their parameters after each 5 "
+        "batches, 3 times in a whole one, as they are, whatever the codec is"
+    )
+    assert "the ranks of each site average" in sites
 
 
 def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are() -> None:

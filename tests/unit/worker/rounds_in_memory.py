@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker.delayed_round import make_delayed_round
-from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.group.waits import GenerationBrokenError, TensorFuture
+from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.round_work import make_round
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.delayed_steps import DelayedSteps
@@ -103,14 +104,29 @@ class MemorySync:
 
 
 class Seat:
-    """A rank in a group; `on_check` is called between its local steps with the number of the check."""
+    """A rank in a group; `on_check` is called between its local steps with the number of the check.
+
+    With a `mesh` ranks may average in groups, each on a node of its own.
+    """
 
     def __init__(
-        self, rank: int, on_check: Callable[[int], None] = lambda number: None, generation: int = 1
+        self,
+        rank: int,
+        on_check: Callable[[int], None] = lambda number: None,
+        generation: int = 1,
+        mesh: Mesh | None = None,
+        world_size: int = 1,
     ) -> None:
-        self.rank, self.generation = rank, generation
+        self.rank, self.generation, self.mesh, self.world_size = rank, generation, mesh, world_size
+        self.node_ids = [f"node-{rank + 1}" for rank in range(world_size)]
         self.checks: list[int | None] = []
         self._on_check = on_check
+
+    def result(self, future: TensorFuture) -> Tensor:
+        found = future.wait()
+        if isinstance(found, str):
+            raise RuntimeError(found)
+        return found
 
     def check(self, step: int | None = None) -> None:
         self.checks.append(step)
@@ -141,14 +157,21 @@ def commit(training: Training) -> None:
     training.state.step = training.steps_at_once(training.state.step).stop
 
 
-def train(members: list[Training], shares: Sequence[int], rounds: int) -> list[float]:
+def train(
+    members: list[Training], shares: Sequence[int], rounds: int, meshes: Sequence[Mesh | None] = ()
+) -> list[float]:
     """So many rounds of all of them; their losses. All have the same bits after each."""
     losses = []
+    seats = [
+        Seat(rank, mesh=mesh, world_size=len(members))
+        for rank, mesh in enumerate(meshes or [None] * len(members))
+    ]
     with ThreadPoolExecutor(len(members)) as pool:
         for _ in range(rounds):
             memory = Memory(len(members))
             made = [
-                pool.submit(make, member, memory, Seat(rank), shares) for rank, member in enumerate(members)
+                pool.submit(make, member, memory, seat, shares)
+                for member, seat in zip(members, seats, strict=True)
             ]
             losses.append({one.result(LIMIT_S) for one in made})
             for member in members:

@@ -10,6 +10,7 @@ from peerloom.kit.sync_method import NONE
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
 from peerloom.kit.sync_model.buckets import buckets_of, divided_by_size
 from peerloom.kit.sync_model.event_queue import Interval
+from peerloom.kit.sync_model.group_rounds import GroupTopology
 from peerloom.kit.sync_model.low_rank_plan import low_rank_plans
 from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology, topology_of
 from peerloom.kit.sync_model.scheme import SyncScheme
@@ -20,11 +21,14 @@ from peerloom.kit.sync_model.sync_setting import SyncSetting
 # the next one's. When a backward pass begins, each layer has waited for its sums, and the links are idle:
 # so the second step is as all later ones.
 _STEPS_BY_LAYER = 2
+_ALL_BYTES = 1 << 62  # all layers' values leave together
 
 
 @dataclass(frozen=True)
 class StepPrediction:
     """A step's seconds, the sum of its three parts; all that a period takes is spread over its steps.
+
+    So are averages within groups, none of which computing hides.
 
     `sent_bytes` leave the busiest rank (or server) a step. `timeline` is of one exchange's step, from its
     beginning.
@@ -51,16 +55,36 @@ def predict(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | No
     stages = [stage for bucket in plan.buckets for stage in bucket.stages]
     codec_s = fsum(stage.seconds for stage in stages if isinstance(stage, CodecWork))
     compute_s, period = setting.compute_s, scheme.period
-    hidden_s = period * compute_s if scheme.is_delayed else 0.0
+    grouped_s, grouped_bytes = _groups(scheme, setting)
+    hidden_s = period * compute_s + grouped_s if scheme.is_delayed else 0.0
     added_s = max(0.0, end_s - begin_s - compute_s - hidden_s)
+    sent_bytes = _busiest_bytes([one for one in stages if isinstance(one, MessageRound)])
     return StepPrediction(
-        step_s=compute_s + added_s / period,
+        step_s=compute_s + (added_s + grouped_s) / period,
         compute_s=compute_s,
-        exposed_s=max(0.0, added_s - codec_s) / period,
+        exposed_s=(max(0.0, added_s - codec_s) + grouped_s) / period,
         compression_s=min(codec_s, added_s) / period,
-        sent_bytes=_busiest_bytes([one for one in stages if isinstance(one, MessageRound)]) / period,
+        sent_bytes=(sent_bytes + grouped_bytes) / period,
         timeline=_window(steps.log, begin_s, end_s),
     )
+
+
+def _groups(scheme: SyncScheme, setting: SyncSetting) -> tuple[float, float]:
+    """Seconds that groups average in a period, and the bytes that leave a rank for it.
+
+    Both as in the mean of the occasions that differ.
+    """
+    groups, network = scheme.groups, setting.network_of(scheme.topology)
+    if groups is None:
+        return 0.0, 0.0
+    plain = SyncScheme(scheme.topology, after_backward=True, merge_bytes=_ALL_BYTES)
+    turns = range(groups.turns(network.ranks))
+    divided = (
+        groups.divide(range(network.ranks), network.node_names, scheme.sites, occasion) for occasion in turns
+    )
+    each = [predict(plain, setting, GroupTopology(network, one)) for one in divided]
+    times = groups.occasions(scheme.period) / len(turns)
+    return times * fsum(one.exposed_s for one in each), times * fsum(one.sent_bytes for one in each)
 
 
 def _check(scheme: SyncScheme, setting: SyncSetting) -> None:

@@ -11,6 +11,7 @@ from peerloom.kit.codec_sizes import (
     is_worth_factoring,
     square_side,
 )
+from peerloom.kit.rank_groups import RankGroups
 from peerloom.kit.sync_method import (
     BSP,
     CUT,
@@ -41,9 +42,9 @@ class SyncScheme:
     before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
     network's servers where there are such, or with `server_nodes` each rank on these. `period` is the steps
     from one exchange to the next; beyond 1 it is of parameters, after the last, and with `is_delayed` the
-    next period's steps are computed meanwhile. `low_rank` is the RANK of powersgd; layers of fewer than
-    `codec_from` bytes travel as they are. `sites` are those of topology hierarchy. Raises
-    InvalidArgumentError.
+    next period's steps are computed meanwhile. `groups` average their parameters within a period, as they
+    are. `low_rank` is the RANK of powersgd; layers of fewer than `codec_from` bytes travel as they are.
+    `sites` are those of topology hierarchy, and of groups. Raises InvalidArgumentError.
     """
 
     topology: str = RING
@@ -61,6 +62,7 @@ class SyncScheme:
     codec_from: int = 0
     server_nodes: tuple[str, ...] = ()
     is_delayed: bool = False
+    groups: RankGroups | None = None
 
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
@@ -130,4 +132,5 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         codec_from=method.codec_from,
         server_nodes=method.server_nodes,
         is_delayed=method.rounds is not None and method.rounds.delay > 0,
+        groups=method.groups,
     )

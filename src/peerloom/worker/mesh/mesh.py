@@ -5,6 +5,7 @@ before its exchange has begun waits. One thread waits for all connections: it ta
 the kernel did not take at once, and completes the exchanges' futures.
 """
 
+import itertools
 import os
 import threading
 import time
@@ -22,6 +23,7 @@ from peerloom.worker.mesh.mesh_link import MeshLink, OutgoingMessage
 from peerloom.worker.mesh.open_exchange import OpenExchange, content_of
 
 DEADLINE_LOOK_S = 0.5  # limits are seconds
+FIRST_BESIDE = 1 << 63  # of the numbers that another thread may take meanwhile
 _DONE = torch.empty(0)
 
 
@@ -40,7 +42,7 @@ class Mesh:
         self._open: dict[int, OpenExchange] = {}
         self._early = EarlyMessages()
         self._lost: dict[int, str] = {}
-        self._sequence = 0
+        self._numbers = itertools.count(1), itertools.count(FIRST_BESIDE)
         self._reason = ""
         self._is_closed = False
         self._changed: set[MeshLink] = set()  # that the thread has to look at
@@ -70,11 +72,9 @@ class Mesh:
             link.free()
         raise RuntimeError(failure)
 
-    def next_sequence(self) -> int:
-        """The number of an exchange; all ranks take them in the same order."""
-        with self._lock:
-            self._sequence += 1
-            return self._sequence
+    def next_sequence(self, is_beside: bool = False) -> int:
+        """The number of an exchange; all ranks take them in the same order, and those beside in another."""
+        return next(self._numbers[is_beside])
 
     def begin(
         self,

@@ -30,6 +30,11 @@ class SyncTraffic:
     bytes: int = 0
     exposed_s: float = 0.0
 
+    def add(self, other: "SyncTraffic") -> None:
+        """Counts what another communication has cost, too."""
+        self.bytes += other.bytes
+        self.exposed_s += other.exposed_s
+
 
 class Collectives(Protocol):
     """Makes waits for collectives end with their group, at once; knows who owns the node of each rank."""

@@ -29,26 +29,34 @@ class RowExchange:
 
 
 class DirectExchange:
-    """Exchanges among all ranks of a group, whose bytes are added to `traffic`."""
+    """Exchanges among all ranks of a group, whose bytes are added to `traffic`.
 
-    def __init__(self, collectives: Collectives, traffic: SyncTraffic) -> None:
+    With `members` it is among these ranks alone, of which this is one, by their places, and beside what all
+    exchange meanwhile: as many exchanges have to begin in each such part of the group. Needs a mesh then.
+    """
+
+    def __init__(
+        self, collectives: Collectives, traffic: SyncTraffic, members: Sequence[int] | None = None
+    ) -> None:
         self._collectives = collectives
         self._traffic = traffic
+        self._is_beside = members is not None
+        self._members = range(collectives.world_size) if members is None else tuple(members)
 
     @property
     def rank(self) -> int:
         """Which of the parts is this rank's."""
-        return self._collectives.rank
+        return self._members.index(self._collectives.rank)
 
     @property
     def ranks(self) -> int:
         """How many parts there are."""
-        return self._collectives.world_size
+        return len(self._members)
 
     @property
     def nodes(self) -> Sequence[str]:
         """The node of each rank."""
-        return self._collectives.node_ids
+        return [self._collectives.node_ids[rank] for rank in self._members]
 
     def begin(self, sent: torch.Tensor) -> RowExchange:
         """Sends the n-th of equal parts of a flat tensor to rank n."""
@@ -60,7 +68,7 @@ class DirectExchange:
         received[self.rank] = rows[self.rank]
         outgoing, incoming = self._of_others(rows), self._of_others(received)
         self._traffic.bytes += sum(row.nbytes for row in outgoing.values())
-        done = mesh.begin(mesh.next_sequence(), outgoing, {0: incoming})
+        done = mesh.begin(mesh.next_sequence(self._is_beside), outgoing, {0: incoming})
         return RowExchange(rows, received, sent.device, done)
 
     def begin_to_all(self, own: torch.Tensor) -> RowExchange:
@@ -78,10 +86,11 @@ class DirectExchange:
         assert mesh is not None, "the group was formed with a mesh"
         rows = sent.cpu().contiguous()
         results = torch.empty_like(rows)
-        outgoing = {owner: rows[i] for i, owner in enumerate(owners) if owner != rank}
-        incoming = {1: {owner: results[i] for i, owner in enumerate(owners) if owner != rank}}
+        others = {i: self._members[owner] for i, owner in enumerate(owners) if owner != rank}
+        outgoing = {owner: rows[i] for i, owner in others.items()}
+        incoming = {1: {owner: results[i] for i, owner in others.items()}}
         self._traffic.bytes += sum(row.nbytes for row in outgoing.values())
-        sequence, thens = mesh.next_sequence(), []
+        sequence, thens = mesh.next_sequence(self._is_beside), []
         if rank in owners:
             own, came = owners.index(rank), rows.new_empty(self.ranks, rows.shape[1])
             came[rank] = rows[own]
@@ -104,7 +113,7 @@ class DirectExchange:
         return exchange.received.to(exchange.device)
 
     def _of_others(self, rows: torch.Tensor) -> dict[int, torch.Tensor]:
-        return {rank: rows[rank] for rank in range(self.ranks) if rank != self.rank}
+        return {rank: rows[i] for i, rank in enumerate(self._members) if i != self.rank}
 
     def _begin_collective(self, sent: torch.Tensor) -> RowExchange:
         received = torch.empty_like(sent)

@@ -1,0 +1,68 @@
+"""Averages of local parameters within groups of ranks, while a round is under way."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from peerloom.kit.sync_method import SyncMethod
+from peerloom.worker.sync import Collectives, SyncTraffic
+from peerloom.worker.sync.codecs.casting import wide
+from peerloom.worker.sync.direct import DirectExchange
+
+
+class GroupMeans:
+    """Those of one round, or none where the method has no groups.
+
+    `counts` are the ranks' samples in the round, by which they weigh; who has none isn't in a group. The same
+    weights in the exchange that ends the round make the mean of all what it would have been without groups,
+    but for what members learn from each other. `traffic` has what it costs.
+    """
+
+    def __init__(self, collectives: Collectives, method: SyncMethod, counts: Sequence[int]) -> None:
+        self.traffic = SyncTraffic()
+        self._collectives, self._method, self._counts = collectives, method, counts
+
+    def after(self, step: int, steps: range, parameters: Sequence[Tensor]) -> None:
+        """Averages the `parameters` where the method says so after the job's `step`, in the round of `steps`.
+
+        Raises what `Collectives.result` does.
+        """
+        groups = self._method.groups
+        occasion = groups.occasion(step, steps) if groups is not None else None
+        if groups is None or occasion is None or self._collectives.world_size == 1:
+            return
+        taking_part = [rank for rank, samples in enumerate(self._counts) if samples]
+        divided = groups.divide(taking_part, self._collectives.node_ids, self._method.sites, occasion)
+        own = self._collectives.rank
+        self._average(next((members for members in divided if own in members), (own,)), parameters)
+
+    def _average(self, members: tuple[int, ...], parameters: Sequence[Tensor]) -> None:
+        """Who is by itself counts its exchanges too, as those of the others."""
+        begun_s = time.perf_counter()
+        exchange = DirectExchange(self._collectives, self.traffic, members)
+        weight = 1.0
+        if len(members) > 1:
+            weight = self._counts[self._collectives.rank] / sum(self._counts[rank] for rank in members)
+        with torch.no_grad():
+            for alike in _by_type(parameters):
+                mean = _sum(exchange, wide(torch.cat([each.flatten() for each in alike])) * weight)
+                parts = torch.split(mean, [each.numel() for each in alike])
+                for parameter, values in zip(alike, parts, strict=True):
+                    parameter.copy_(values.view_as(parameter))
+        self.traffic.exposed_s += time.perf_counter() - begun_s
+
+
+def _sum(exchange: DirectExchange, values: Tensor) -> Tensor:
+    """Of all members' flat `values`: each adds up a part."""
+    rows = pad(values, (0, -len(values) % exchange.ranks)).view(exchange.ranks, -1)
+    under_way = exchange.begin_by_owners(rows, range(exchange.ranks), lambda came: came.sum(0))
+    return exchange.rows(under_way).flatten()[: len(values)]
+
+
+def _by_type(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Those of one precision together, in the order of their first."""
+    for kind in dict.fromkeys(parameter.dtype for parameter in parameters):
+        yield [parameter for parameter in parameters if parameter.dtype == kind]
