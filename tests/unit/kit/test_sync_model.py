@@ -6,36 +6,19 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from predicted_settings import ALL, BSP, MEGABYTE, layers, network, step
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.kit.rank_groups import RankGroups
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import DIRECT, DOUBLING, FP16, HIERARCHY, SERVERS, SyncMethod
-from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork, Trunk
+from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.buckets import GradientBucket, buckets_of
 from peerloom.kit.sync_model.layer_times import LayerTimes, even_layers
 from peerloom.kit.sync_model.message_rounds import MessageRound, topology_of
-from peerloom.kit.sync_model.prediction import StepPrediction, predict
+from peerloom.kit.sync_model.prediction import predict
 from peerloom.kit.sync_model.scheme import SyncScheme, scheme_of
 from peerloom.kit.sync_model.step_simulation import BucketPlan, StepPlan, simulate
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
-
-ALL = 2**40
-MEGABYTE = 250_000  # values
-BSP = SyncScheme(after_backward=True, merge_bytes=ALL)
-
-
-def network(ranks: int = 4, delay_s: float = 0.0, servers: int = 0) -> SyncNetwork:
-    """8 Mbit/s, so that a megabyte takes a second."""
-    return SyncNetwork.uniform(ranks, 8e6, delay_s, servers=servers)
-
-
-def layers(*megabytes: float, forward_s: float = 0.0, backward_s: float = 0.0) -> tuple[LayerTimes, ...]:
-    return tuple(LayerTimes("", int(size * MEGABYTE), forward_s, backward_s) for size in megabytes)
-
-
-def step(scheme: SyncScheme, net: SyncNetwork, *megabytes: float, backward_s: float = 0.0) -> StepPrediction:
-    return predict(scheme, SyncSetting(net, layers(*megabytes, backward_s=backward_s)))
 
 
 def test_a_ring_takes_two_rounds_less_than_twice_the_ranks() -> None:
@@ -323,59 +306,6 @@ def test_small_layers_travel_as_they_are_beside_the_encoded_ones() -> None:
     assert found.exposed_s == pytest.approx(0.9 - 0.4, abs=0.4)
     assert predict(replace(BSP, codec="fp16", codec_from=2_000_000), setting).sent_bytes == 1_400_000
     assert predict(replace(BSP, codec="fp16", codec_from=1), setting).sent_bytes == 700_000
-
-
-def test_a_period_spreads_one_exchange_over_its_steps() -> None:
-    """Two steps of 2 s compute, then 6 s of ring: 5 s a step, and half the bytes."""
-    found = predict(SyncScheme(period=2, merge_bytes=ALL), SyncSetting(network(), layers(4, backward_s=2)))
-    assert (found.step_s, found.exposed_s, found.sent_bytes) == (pytest.approx(5), pytest.approx(3), 3e6)
-
-
-@pytest.mark.parametrize(("backward_s", "step_s"), [(2, 3), (3, 3), (4, 4)])
-def test_a_delay_hides_an_exchange_behind_the_next_period_s_steps(backward_s: float, step_s: float) -> None:
-    """6 s of ring beside two steps, whatever these take: only what is longer than both is waited for."""
-    scheme = SyncScheme(period=2, merge_bytes=ALL, is_delayed=True)
-    found = predict(scheme, SyncSetting(network(), layers(4, backward_s=backward_s)))
-    assert (found.step_s, found.exposed_s) == (pytest.approx(step_s), pytest.approx(step_s - backward_s))
-
-
-def test_groups_average_by_two_messages_each_and_that_spreads_over_the_period() -> None:
-    """4 ranks in pairs, 4 MB: each gives 2 MB and gets 2, twice, with 10 ms a trip; three times in 4 steps.
-
-    The exchange of all is the ring's 6 s, once in 4 steps.
-    """
-    net = replace(network(delay_s=0.01), library_waits=False)
-    scheme = SyncScheme(period=4, merge_bytes=ALL, topology=DIRECT, groups=RankGroups(2, 1))
-    found = predict(scheme, SyncSetting(net, layers(4, backward_s=1)))
-    assert found.step_s == pytest.approx(1 + (2 * 3.01 + 3 * 2 * 2.01) / 4)
-    assert found.sent_bytes == pytest.approx((6e6 + 3 * 4e6) / 4)
-    assert found.exposed_s == pytest.approx(found.step_s - 1)
-
-
-def test_groups_of_a_site_leave_its_way_to_the_others_alone() -> None:
-    """Two sites of two at 80 Mbit/s inside share 8 Mbit/s to the other one: by site 4 MB take 0.4 s.
-
-    Groups that cross it share it. Of two occasions one has pairs of neighbours, who are at one site; in the
-    other each site sends 2 + 2 MB at once, twice.
-    """
-    fast, slow = AccessLink(8e7, 8e7), AccessLink(8e6, 8e6)
-    trunks = (Trunk((0, 1), slow), Trunk((2, 3), slow))
-    net = SyncNetwork((fast,) * 4, ((0.0,) * 4,) * 4, nodes=("a", "a", "b", "b"), trunks=trunks)
-    setting = SyncSetting(net, layers(4, backward_s=1))
-    alone = SyncScheme(period=2, merge_bytes=ALL, topology=DIRECT)
-    [without, by_site, mixed] = (
-        predict(replace(alone, groups=groups), setting).exposed_s * 2
-        for groups in (None, RankGroups(0, 1), RankGroups(2, 1))
-    )
-    assert by_site - without == pytest.approx(0.4)
-    assert mixed - without == pytest.approx((0.4 + 8) / 2)
-
-
-def test_a_delay_hides_an_exchange_behind_averages_of_groups_too() -> None:
-    """6 s of ring beside four steps of 1 s and three averages of 4 s: nothing of it is waited for."""
-    scheme = SyncScheme(period=4, merge_bytes=ALL, topology=DIRECT, groups=RankGroups(2, 1), is_delayed=True)
-    found = predict(scheme, SyncSetting(network(), layers(4, backward_s=1)))
-    assert found.step_s == pytest.approx(1 + 3 * 4 / 4)
 
 
 def test_contention_slows_computing_while_links_are_busy() -> None:
