@@ -1,0 +1,100 @@
+"""The cells in which auto chooses: networks, numbers of workers, and models that suit them."""
+
+from dataclasses import dataclass
+
+SMALL_PARAMETERS = 10_000  # one bucket, whatever the schedule is: only topologies differ
+BYTES, MOST_STEP_MS = 4, 1500
+# The same in each cell, to be held against a choice.
+RING, DIRECT, SERVERS = (
+    f"schedule=wfbp,topology={topology},codec=none" for topology in ("ring", "direct", "ps")
+)
+ALWAYS = (RING, DIRECT, SERVERS)
+
+
+@dataclass(frozen=True)
+class ChoiceModel:
+    """Equal layers, and how long a batch is computed."""
+
+    name: str
+    parameters: int
+    layers: int
+    compute_ms: float
+
+
+@dataclass(frozen=True)
+class ChoiceNetwork:
+    """The links' (rate in Mbit/s, delay in ms, one way to the middle), in turn; ranks take them in turn."""
+
+    name: str
+    links: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class ChoiceCell:
+    """A model on so many workers over a network."""
+
+    network: ChoiceNetwork
+    workers: int
+    model: ChoiceModel
+
+    @property
+    def title(self) -> str:
+        return f"{self.model.name}, {self.workers} workers, {self.network.name}"
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """As the testbed's hosts have them."""
+        own = (self.network.links[rank % len(self.network.links)] for rank in range(self.workers))
+        return tuple((f"{rate:g}Mbps", f"{1000 * delay_ms:g}us") for rate, delay_ms in own)
+
+    @property
+    def bound_ms(self) -> float:
+        """No step is much shorter: computing or an exchange's bytes by the slowest link, and two trips."""
+        sent_bits = 8 * 2 * (self.workers - 1) / self.workers * BYTES * self.model.parameters
+        slowest = min(rate for rate, _ in self.network.links)
+        trip_ms = 2 * max(delay for _, delay in self.network.links)
+        return max(self.model.compute_ms, sent_bits / slowest / 1e3) + 2 * trip_ms
+
+
+WIDE = ChoiceModel("wide layers (600,000, 20 ms)", 600_000, 2, 20)
+MODELS = (
+    ChoiceModel("digits (6,000 parameters, 2 ms)", 6_000, 2, 2),
+    ChoiceModel("convolutions (100,000, 30 ms)", 100_000, 4, 30),
+    WIDE,
+    ChoiceModel("transformer (1.4 million, 130 ms)", 1_400_000, 12, 130),
+)
+NETWORKS = (
+    ChoiceNetwork("1 Gbit/s, 0.05 ms", ((1000, 0.05),)),
+    *(
+        ChoiceNetwork(f"{rate} Mbit/s, {delay} ms", ((rate, delay),))
+        for rate in (5, 50, 500)
+        for delay in (1, 20, 80)
+    ),
+    ChoiceNetwork("200, 50, 20 Mbit/s, 1, 10, 40 ms", ((200, 1), (50, 10), (20, 40))),
+    ChoiceNetwork("100 and 10 Mbit/s, 1 and 5 ms", ((100, 1), (100, 1), (100, 1), (10, 5))),
+)
+WORKERS = (2, 4, 8)
+CELLS = tuple(
+    cell
+    for network in NETWORKS
+    for workers in WORKERS
+    for model in MODELS
+    if workers == 4 or model is not WIDE
+    if (cell := ChoiceCell(network, workers, model)).bound_ms <= MOST_STEP_MS
+)
+
+
+def ways_of(cell: ChoiceCell) -> tuple[str, ...]:
+    """The exact methods that differ there."""
+    ways = ALWAYS if cell.workers == 2 else (*ALWAYS, "topology=doubling")
+    if cell.model.parameters <= SMALL_PARAMETERS:
+        return ways
+    return (
+        *ways,
+        "bsp-a2a",
+        "schedule=merged:262144",
+        "schedule=bsp,topology=direct",
+        "schedule=cut:131072,topology=direct",
+        "schedule=cut:524288,topology=direct",
+        "schedule=cut:131072,topology=ps",
+    )

@@ -1,0 +1,56 @@
+"""What the benchmark of auto's choice makes of measured steps, by hand."""
+
+import pytest
+
+from benchmarks.choice import Chosen, figures
+from benchmarks.choice_cells import CELLS, DIRECT, NETWORKS, RING, SERVERS, ChoiceCell, ChoiceModel, ways_of
+from peerloom.kit.sync_grammar import parse_sync
+
+MODEL = ChoiceModel("a model", 1_000_000, 4, 100)
+
+
+def chosen(method: str, predicted_ms: float | None, **times: list[float]) -> Chosen:
+    by_method = {RING: times["ring"], DIRECT: times["direct"], SERVERS: times["servers"]}
+    return Chosen(ChoiceCell(NETWORKS[0], 4, MODEL), method, predicted_ms, by_method)
+
+
+def test_auto_is_held_against_the_fastest_and_against_one_method_everywhere() -> None:
+    """Direct is 2 % above the fastest in one cell, and the fastest in the other; rings are 50 % above it."""
+    found = [
+        chosen(DIRECT, 91.8, ring=[150.0], direct=[100.0, 102.0, 104.0], servers=[100.0, 90.0, 110.0]),
+        chosen(DIRECT, None, ring=[300.0], direct=[200.0], servers=[400.0]),
+    ]
+    named = {one.name: one for one in figures(found, 60)}
+    shown = {name.partition(":")[0]: one.value for name, one in named.items() if "everywhere" in name}
+    assert shown == {
+        f"a step by {RING} everywhere, above the fastest method's": 50.0,
+        f"a step by {DIRECT} everywhere, above the fastest method's": 2.0,
+        f"a step by {SERVERS} everywhere, above the fastest method's": 100.0,
+    }
+    first, worst = list(named.values())[:2]
+    assert (first.samples, worst.value) == ([2.0, 0.0], 2.0)
+    assert all("2 of 60 cells" in name for name in list(named)[:5])
+    [error] = [one for name, one in named.items() if name.startswith("error")]
+    assert (error.samples, error.name) == ([10.0], "error of the predicted step: 1 of 60 cells")
+
+
+def test_a_method_that_some_cells_lack_is_held_against_none() -> None:
+    without = chosen(DIRECT, None, ring=[1.0], direct=[1.0], servers=[1.0])
+    del without.times[RING]
+    assert not any(f"{RING} everywhere" in one.name for one in figures([without], 1))
+
+
+def test_cells_are_many_and_their_ways_can_be_parsed() -> None:
+    assert len(CELLS) == len({cell.title for cell in CELLS}) >= 60
+    for cell in CELLS:
+        methods = [str(parse_sync("sync", way)) for way in ways_of(cell)]
+        assert len(set(methods)) == len(methods)
+        assert {RING, DIRECT, SERVERS} <= set(methods)
+
+
+def test_a_bound_is_what_no_exact_step_falls_much_below() -> None:
+    """1 million parameters, 4 workers, 1 Gbit/s: 2 * 3/4 of 4 MB take 48 ms, beside 100 of computing."""
+    cell = ChoiceCell(NETWORKS[0], 4, MODEL)
+    assert cell.links == (("1000Mbps", "50us"),) * 4
+    assert cell.bound_ms == pytest.approx(100 + 2 * 2 * 0.05)
+    assert ChoiceCell(NETWORKS[4], 4, MODEL).bound_ms == pytest.approx(960 + 2 * 2 * 1)
