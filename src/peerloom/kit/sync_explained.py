@@ -20,9 +20,10 @@ _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 class SyncExplanation:
     """`method` with all its pairs; `bytes_per_parameter` that a message has in a step with single-precision
     gradients (of powersgd in a square matrix of a million values), and `bytes_ratio`, the same as a part of
-    what codec=none takes. A round has `batches`; `period`
-    and `outer` are empty where that is one, whose gradients travel. `clients` and `stale` are of federated
-    rounds, and else empty, and so is `late_gradients` without a staleness or a backup."""
+    what codec=none takes. A round has `batches`, and before its end `averages` within groups, of parameters
+    as they are; `period` and `outer` are empty where that is one, whose gradients travel. `clients` and
+    `stale` are of federated rounds, and else empty, and so is `late_gradients` without a staleness or a
+    backup."""
 
     method: str
     schedule: str
@@ -34,6 +35,7 @@ class SyncExplanation:
     stale: str
     late_gradients: str
     batches: int
+    averages: int
     bytes_per_parameter: float
     bytes_ratio: float
     small_messages: str
@@ -64,6 +66,7 @@ def explained(method: SyncMethod) -> SyncExplanation:
         late_gradients=_late(method.stale) if method.stale is not None else "",
         outer=_outer(method.rounds) if method.rounds is not None else "",
         batches=method.batches,
+        averages=method.groups.occasions(method.batches) if method.groups is not None else 0,
         bytes_per_parameter=each,
         bytes_ratio=each / VALUE_BYTES,
         small_messages=_small_messages(method),

@@ -48,6 +48,8 @@ def test_a_way_to_synchronise_is_explained_with_its_bytes_and_promises() -> None
     assert "lossy" in shown
     assert "period" not in shown
     assert "once a round, so 0.125 a batch" in run("sync", "explain", "diloco").stdout
+    groups = run("sync", "explain", "period=32,groups=2:8").stdout
+    assert "once a round, and 4 in each average within groups, so 0.5 a batch" in groups
     assert json.loads(run("sync", "explain", "bsp-a2a", "-o", "json").stdout)["is_exact"] is True
 
 

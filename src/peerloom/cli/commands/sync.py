@@ -145,7 +145,13 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
     if parsed.federated is not None:
         size += "; once a round"
     elif found.period:
-        size += f"; once a round, so {found.bytes_per_parameter / found.batches:.3g} a batch"
+        of_round = found.bytes_per_parameter + found.averages * VALUE_BYTES
+        size += (
+            f"; once a round, and {VALUE_BYTES} in each average within groups"
+            if found.averages
+            else "; once a round"
+        )
+        size += f", so {of_round / found.batches:.3g} a batch"
     print_fields(
         [
             ("method", found.method),
