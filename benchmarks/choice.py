@@ -111,19 +111,20 @@ def figures(found: list[Chosen], of_cells: int) -> list[Measurement]:
 def _measured(testbed: Testbed, cell: ChoiceCell) -> Chosen:
     times: Times = {}
     for method in ways_of(cell):
-        times.setdefault(str(parse_sync("sync", method)), []).append(_job_ms(testbed, cell, method))
+        times.setdefault(str(parse_sync("sync", method)), []).append(cell_job_ms(testbed, cell, method))
     told = _auto(testbed, cell)
     found = Chosen(cell, told["method"], told["predicted_ms"], times)
     if found.method not in times:
-        times[found.method] = [_job_ms(testbed, cell, found.method)]
+        times[found.method] = [cell_job_ms(testbed, cell, found.method)]
     if (best := found.best) != found.method:
         for _ in range(AGAIN):
             for method in (best, found.method):
-                times[method].append(_job_ms(testbed, cell, method))
+                times[method].append(cell_job_ms(testbed, cell, method))
     return found
 
 
-def _job_ms(testbed: Testbed, cell: ChoiceCell, method: str) -> float:
+def cell_job_ms(testbed: Testbed, cell: ChoiceCell, method: str) -> float:
+    """The milliseconds a step by a method."""
     commits = round(min(MOST_COMMITS, max(LEAST_COMMITS, TARGET_MS / cell.bound_ms)))
     settings = {**_settings(cell), "sync": method}
     arguments = _arguments(cell, WARM_UP + commits)
