@@ -66,7 +66,8 @@ def run(quick: bool) -> list[Measurement]:
     for cell in cells[: 1 if quick else None]:
         if time.monotonic() > until_s:
             break
-        with tempfile.TemporaryDirectory() as folder, Testbed(wan_plan(cell.links), Path(folder)) as testbed:
+        plan = wan_plan(cell.links, slots=cell.network.slots)
+        with tempfile.TemporaryDirectory() as folder, Testbed(plan, Path(folder)) as testbed:
             found.append(_measured(testbed, cell))
         told = found[-1]
         times = {one: round(told.step_ms(one), 2) for one in sorted(told.times, key=told.step_ms)}
@@ -144,9 +145,8 @@ def _auto(testbed: Testbed, cell: ChoiceCell) -> dict[str, Any]:
 
 
 def _settings(cell: ChoiceCell) -> Mapping[str, object]:
-    workers = len(cell.links)
-    everybody = {"requests": workers, "min_workers": workers, "max_workers": workers}
-    return {**everybody, "batch_size": workers, "equal_shares": True}
+    everybody = {"requests": len(cell.links), "min_workers": cell.workers, "max_workers": cell.workers}
+    return {**everybody, "batch_size": cell.workers, "equal_shares": True}
 
 
 def _arguments(cell: ChoiceCell, steps: int) -> dict[str, str]:
@@ -155,5 +155,5 @@ def _arguments(cell: ChoiceCell, steps: int) -> dict[str, str]:
         "parameters": str(cell.model.parameters),
         "layers": str(cell.model.layers),
         "sample_ms": str(cell.model.compute_ms),
-        "samples": str(len(cell.links) * steps),
+        "samples": str(cell.workers * steps),
     }

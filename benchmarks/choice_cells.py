@@ -23,10 +23,11 @@ class ChoiceModel:
 
 @dataclass(frozen=True)
 class ChoiceNetwork:
-    """The links' (rate in Mbit/s, delay in ms, one way to the middle), in turn; ranks take them in turn."""
+    """Links (rate in Mbit/s, delay in ms, one way to the middle), which hosts of `slots` take in turn."""
 
     name: str
     links: tuple[tuple[float, float], ...]
+    slots: int = 1
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,15 @@ class ChoiceCell:
     @property
     def links(self) -> tuple[tuple[str, str], ...]:
         """As the testbed's hosts have them."""
-        own = (self.network.links[rank % len(self.network.links)] for rank in range(self.workers))
+        hosts = self.workers // self.network.slots
+        own = (self.network.links[host % len(self.network.links)] for host in range(hosts))
         return tuple((f"{rate:g}Mbps", f"{1000 * delay_ms:g}us") for rate, delay_ms in own)
 
     @property
     def bound_ms(self) -> float:
         """No step is much shorter: computing or an exchange's bytes by the slowest link, and two trips."""
-        sent_bits = 8 * 2 * (self.workers - 1) / self.workers * BYTES * self.model.parameters
+        hosts = self.workers // self.network.slots
+        sent_bits = 8 * 2 * (hosts - 1) / hosts * BYTES * self.model.parameters
         slowest = min(rate for rate, _ in self.network.links)
         trip_ms = 2 * max(delay for _, delay in self.network.links)
         return max(self.model.compute_ms, sent_bits / slowest / 1e3) + 2 * trip_ms
@@ -72,6 +75,8 @@ NETWORKS = (
     ),
     ChoiceNetwork("200, 50, 20 Mbit/s, 1, 10, 40 ms", ((200, 1), (50, 10), (20, 40))),
     ChoiceNetwork("100 and 10 Mbit/s, 1 and 5 ms", ((100, 1), (100, 1), (100, 1), (10, 5))),
+    ChoiceNetwork("two a host, 50 Mbit/s, 1 ms", ((50, 1),), slots=2),
+    ChoiceNetwork("two a host, 50 Mbit/s, 20 ms", ((50, 20),), slots=2),
 )
 WORKERS = (2, 4, 8)
 CELLS = tuple(
@@ -79,14 +84,16 @@ CELLS = tuple(
     for network in NETWORKS
     for workers in WORKERS
     for model in MODELS
-    if workers == 4 or model is not WIDE
+    if workers > 2 * (network.slots - 1) and (workers == 4 or model is not WIDE)
     if (cell := ChoiceCell(network, workers, model)).bound_ms <= MOST_STEP_MS
 )
 
 
 def ways_of(cell: ChoiceCell) -> tuple[str, ...]:
     """The exact methods that differ there."""
-    ways = ALWAYS if cell.workers == 2 else (*ALWAYS, "topology=doubling")
+    ways: tuple[str, ...] = ALWAYS if cell.workers == 2 else (*ALWAYS, "topology=doubling")
+    if cell.network.slots > 1:
+        ways += ("topology=hierarchy",)
     if cell.model.parameters <= SMALL_PARAMETERS:
         return ways
     return (

@@ -100,11 +100,16 @@ def profile(quick: bool) -> str:
 
 
 def wan_plan(
-    links: Sequence[tuple[str, str]], settings: Mapping[str, Mapping[str, object]] = WITHOUT_CHECKPOINTS
+    links: Sequence[tuple[str, str]],
+    settings: Mapping[str, Mapping[str, object]] = WITHOUT_CHECKPOINTS,
+    slots: int = 1,
 ) -> Plan:
-    """Hosts behind ns-3's medium wan, each with its link's rate and delay; `settings` are by service."""
+    """Hosts of so many `slots` behind ns-3's medium wan, each with its link's rate and delay.
+
+    `settings` are by service.
+    """
     hosts = [
-        {"name": f"host-{node}", "node": node, "link": {"rate": rate, "delay": delay}}
+        {"name": f"host-{node}", "node": node, "slots": slots, "link": {"rate": rate, "delay": delay}}
         for node, (rate, delay) in enumerate(links, 1)
     ]
     content = {
