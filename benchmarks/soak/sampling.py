@@ -1,6 +1,8 @@
 """What the system's processes hold: memory, descriptors and threads of each life; and each service's disk.
 
-Threads are those beside the pools, which keep what they once needed and have a size.
+Threads are those beside the pools, which keep what they once needed and have a size. Descriptors are those
+beside connections, of which there may be one to each other part: how many there are to one address is told by
+itself.
 """
 
 import os
@@ -14,6 +16,7 @@ import psutil
 
 from benchmarks.chaos.system import COORDINATORS, Parts
 from benchmarks.repeating import Repeating
+from benchmarks.soak.connections import connections
 from benchmarks.soak.growth import Reading
 from peerloom.kit.thread_pools import POOLS
 
@@ -33,6 +36,7 @@ class Sampler(Repeating):
         self._began_s = time.monotonic()
         self._read: dict[str, dict[Life, list[Reading]]] = {what: defaultdict(list) for what in HELD}
         self.disk: dict[str, list[Reading]] = defaultdict(list)
+        self.most_connections: dict[str, int] = defaultdict(int)  # of a process to one address, by kind
 
     def lives(self, what: str) -> Mapping[str, list[list[Reading]]]:
         """What was read of each kind of service: of each of its lives all readings."""
@@ -54,13 +58,15 @@ class Sampler(Repeating):
         try:
             with process.oneshot():
                 life = (kind, process.pid, process.create_time())
+                connected = connections(process.pid)
                 held = (
                     process.memory_info().rss / MEGABYTE,
-                    process.num_fds(),
+                    process.num_fds() - connected.total(),
                     threads_beside_pools(process.pid),
                 )
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return  # it has just ended
+        self.most_connections[kind] = max(self.most_connections[kind], *connected.values(), 0)
         for what, value in zip(HELD, held, strict=True):
             self._read[what][life].append(Reading(at_s, float(value)))
 

@@ -10,8 +10,8 @@ from benchmarks.soak.growth import Reading, growth
 from benchmarks.soak.questions import Heard
 from benchmarks.soak.sampling import HELD, Sampler
 
-# Whoever starts meets all others by and by, and has a connection to each in the end: under faults that took
-# up to ten minutes. A short run has less of it.
+# Whoever starts meets all others by and by, and keeps what it needs for each: under faults that took up to
+# ten minutes. A short run has less of it.
 WARM_UP_S, WARM_UP_PART = 600.0, 0.3
 
 
@@ -25,12 +25,12 @@ class Bound:
 
 
 # An hour's growth of one process: what a year of it would take is what these are chosen by, and 8 hours tell.
-# A connection stays for five minutes after its last use: readings of descriptors that lie closer together
-# are not independent of each other. Disk is that of all agents together, or the trainer's: a log of an hour;
+# A job's pipes are there as long as it is: readings of descriptors that lie closer together than a minute are
+# not independent of each other. Disk is that of all agents together, or the trainer's: a log of an hour;
 # a job adds a checkpoint each second, and frees them at once.
 BOUNDS = {
     "memory": Bound("MB", 20.0, 10.0),
-    "descriptors": Bound("descriptors", 5.0, 300.0),
+    "descriptors": Bound("descriptors", 5.0, 60.0),
     "threads": Bound("threads", 2.0, 10.0),
     "disk": Bound("MB", 20.0, 60.0),
     "answers": Bound("ms", 20.0, 60.0),
@@ -57,6 +57,8 @@ def summary(
         failed, answered = questions.failed[what], len(questions.took.get(what, ()))
         share = 100 * failed / (failed + answered)
         counted.append(_exact(f"questions to {what} without answer within their patience", "%", share))
+    for kind, most in sorted(sampler.most_connections.items()):
+        counted.append(_exact(f"most connections of the {kind} to one address at once", "connections", most))
     warm_up_s = min(WARM_UP_S, 60 * minutes * WARM_UP_PART)
     disk = {kind: [readings] for kind, readings in sampler.disk.items()}
     answers = {what: [readings] for what, readings in questions.took.items()}
