@@ -31,13 +31,15 @@ class RankGroups:
     def __str__(self) -> str:
         return f"groups={self.size or BY_SITE}:{self.every}"
 
-    def occasion(self, step: int, steps: range) -> int | None:
+    def occasion(self, step: int, steps: range, period: int) -> int | None:
         """Which averaging follows the job's `step` in the round of its `steps`, from 0; None: there is none.
 
-        The last step is followed by the exchange of all.
+        The last step is followed by the exchange of all. Those of whole rounds of `period` before count too.
         """
         made = step - steps.start + 1
-        return made // self.every - 1 if made % self.every == 0 and made < len(steps) else None
+        if made % self.every or made == len(steps):
+            return None
+        return steps.start // period * self.occasions(period) + made // self.every - 1
 
     def occasions(self, period: int) -> int:
         """How many there are in a round of `period` batches."""

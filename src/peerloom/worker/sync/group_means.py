@@ -30,12 +30,14 @@ class GroupMeans:
 
         Raises what `Collectives.result` does.
         """
-        groups = self._method.groups
-        occasion = groups.occasion(step, steps) if groups is not None else None
-        if groups is None or occasion is None or self._collectives.world_size == 1:
+        rounds = self._method.rounds
+        if rounds is None or rounds.groups is None or self._collectives.world_size == 1:
+            return
+        occasion = rounds.groups.occasion(step, steps, rounds.period)
+        if occasion is None:
             return
         taking_part = [rank for rank, samples in enumerate(self._counts) if samples]
-        divided = groups.divide(taking_part, self._collectives.node_ids, self._method.sites, occasion)
+        divided = rounds.groups.divide(taking_part, self._collectives.node_ids, self._method.sites, occasion)
         own = self._collectives.rank
         self._average(next((members for members in divided if own in members), (own,)), parameters)
 
