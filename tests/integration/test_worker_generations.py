@@ -25,6 +25,8 @@ from peerloom.worker.run import TrainingWorker, run_worker
 SPEC = JobSpec(task="digits", epochs=1000, batch_size=64, learning_rate=0.1, seed=1)
 pytestmark = pytest.mark.timeout(90)
 
+DIGEST = "d" * 64
+
 
 class RestartedTrainer(TrainerServiceServicer):
     """Announces a generation whose others never come; `others` more at once; then one that it is alone in."""
@@ -97,18 +99,18 @@ def configure(generation: int, world_size: int, first_step: int = 0) -> WorkerSe
 
 
 class ForeignTrainer(TrainerServiceServicer):
-    """Prepares a worker for a task with code that nobody asked the node for."""
+    """Prepares a worker for a task, by default with code that nobody asked the node for."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: JobSpec | None = None) -> None:
         self.failed = WorkerFailed()
+        self._spec = spec or JobSpec(task="evil:Task", code_digest="c" * 64)
 
     async def WorkerSession(  # noqa: N802  # the schema's name
         self, request_iterator: AsyncIterator[WorkerSessionRequest], context: Any
     ) -> AsyncIterator[WorkerSessionResponse]:
         heard = aiter(request_iterator)
         assert (await anext(heard)).HasField("hello")
-        spec = JobSpec(task="evil:Task", code_digest="c" * 64)
-        yield WorkerSessionResponse(prepare=PrepareWorker(spec=spec, beat_interval_s=60.0))
+        yield WorkerSessionResponse(prepare=PrepareWorker(spec=self._spec, beat_interval_s=60.0))
         async for request in heard:
             if request.HasField("failed"):
                 self.failed = request.failed
@@ -128,23 +130,39 @@ class QuietAgent(AgentCommands):
 
 async def test_a_worker_refuses_what_its_node_did_not_agree_to(monkeypatch: pytest.MonkeyPatch) -> None:
     """It fetches no code, and tells the trainer why it ends."""
+    trainer = ForeignTrainer()
+    await fail_under(trainer, monkeypatch)
+    assert trainer.failed.is_permanent
+    assert trainer.failed.reason == (
+        "This worker does only what it was started for: the trainer wants task 'evil:Task', but the node "
+        "agreed to 'digits' when it was asked for work."
+    )
+
+
+async def test_who_is_cut_off_from_its_agent_is_lost_and_its_job_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The parameters to begin with lie with an agent that stays away; another node's isn't."""
+    monkeypatch.setattr("peerloom.worker.agent_artifacts.PATIENCE_S", 0.0)
+    trainer = ForeignTrainer(JobSpec(task="digits", initial_model_digest=DIGEST))
+    await fail_under(trainer, monkeypatch)
+    assert trainer.failed == WorkerFailed(), "what it says would end the job, or forbid this node"
+
+
+async def fail_under(trainer: ForeignTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The life of a worker that can't go on."""
     monkeypatch.setattr("peerloom.worker.run.signal.signal", lambda *_: None)  # not the main thread
-    server, trainer = aio.server(), ForeignTrainer()
+    server = aio.server()
     add_TrainerServiceServicer_to_server(trainer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    work = Work(f"127.0.0.1:{port}", "digits")
+    work = Work(f"127.0.0.1:{port}", "digits", initial_model_digest=DIGEST)
     assignment = Assignment("worker-1", "job-1", work, "127.0.0.1:1", 0, "cpu", 0, "", 1, "", "5" * 64)
     try:
         async with asyncio.timeout(60):
             assert await asyncio.to_thread(run_worker, assignment, QuietAgent()) == 1
     finally:
         await server.stop(None)
-    assert trainer.failed.is_permanent
-    assert trainer.failed.reason == (
-        "This worker does only what it was started for: the trainer wants task 'evil:Task', but the node "
-        "agreed to 'digits' when it was asked for work."
-    )
 
 
 @pytest.mark.parametrize("others", [0, 2])

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from peerloom.errors import PeerloomError
+from peerloom.errors import DeadlineError, PeerloomError, UnavailableError
 from peerloom.v1.trainer_pb2 import WorkerFailed
 
 # Of torch's allocators for processors, which raise a bare RuntimeError: on Linux, and elsewhere. Then of the
@@ -17,6 +17,11 @@ _WORDS = (
 )
 # Of the system, also where a library that isn't Python passes its words on.
 _FULL_WORDS = ("No space left on device", "Disk quota exceeded")
+
+
+# Somebody is away, the worker's own agent as a rule: no fault of the job's nor of the slot's. The worker ends
+# as if it had died, so that others go on, and its node may be asked again.
+CUT_OFF = (UnavailableError, DeadlineError)
 
 
 class UnfitSlotError(Exception):

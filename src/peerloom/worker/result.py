@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from peerloom.kit.logs import get_logger
 from peerloom.v1.artifact_pb2 import Artifact, ArtifactKind
 from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec, WorkerFinished
-from peerloom.worker.agent_artifacts import store_artifact
+from peerloom.worker.agent_artifacts import PATIENCE_S, store_artifact
 from peerloom.worker.assignment import Assignment
 from peerloom.worker.batches import call_model
 from peerloom.worker.task import Samples, Task, load_batch
@@ -45,7 +45,7 @@ def _store_model(training: Training, spec: JobSpec, assignment: Assignment) -> A
 def store_model(assignment: Assignment, spec: JobSpec, path: Path) -> Artifact:
     """Gives the model's file to the agent. Raises what `store_artifact` raises."""
     name = f"{spec.task.rpartition(':')[2].lower()}.safetensors"
-    return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name)
+    return store_artifact(assignment, path, ArtifactKind.ARTIFACT_KIND_MODEL, name, PATIENCE_S)
 
 
 def training_gflops(task: Task, train: Samples, model: torch.nn.Module, compute_s_per_sample: float) -> float:

@@ -32,7 +32,7 @@ from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
 from peerloom.worker.beginning import TaskBeginning, check_first_step, method_of, refuse_plain, take_device
 from peerloom.worker.checkpoint_writer import CheckpointWriter, refuse_checkpoint
-from peerloom.worker.failures import failure_of
+from peerloom.worker.failures import CUT_OFF, failure_of
 from peerloom.worker.federated.federated_training import FederatedTraining
 from peerloom.worker.generation_spans import FirstStep, generation_span
 from peerloom.worker.group.process_group import Group
@@ -62,6 +62,8 @@ def run_worker(assignment: Assignment, agent: AgentCommands) -> int:
     agent.listen(worker.ask_to_leave, worker.ask_to_stay)
     try:
         return worker.run()
+    except CUT_OFF as error:
+        _log.error("worker_cut_off", reason=error.message)
     except Exception as error:
         if not isinstance(error, PeerloomError):
             traceback.print_exc()
