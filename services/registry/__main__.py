@@ -12,6 +12,7 @@ from peerloom.kit.database import Database, SqlThread, connect_database
 from peerloom.kit.dialing import Dialer
 from peerloom.kit.logs import configure_logs
 from peerloom.kit.runtime import Runtime
+from peerloom.kit.same_system import note_name, refuse_another_name
 from peerloom.kit.server import Endpoint, Server, run
 from peerloom.kit.standby import serve_with_lease
 from peerloom.kit.state_folder import make_private
@@ -53,6 +54,7 @@ async def main() -> None:
         clock,
         MIGRATIONS,
         lambda shared: serve(config, server, database, replace(runtime, clock=shared), own),
+        partial(refuse_another_name, database, config.system),
     )
 
 
@@ -69,6 +71,7 @@ async def serve(
     """
     limits = RegistryLimits(config.timing(), config.service_lease_s, config.retention())
     with SqlThread(database) as sql:
+        await sql.run(partial(note_name, database, config.system))
         core = await load_core(Store(database), sql.run, limits, runtime.clock)
         servicer = RegistryServicer(core, runtime.dialer, runtime.chance)
         server.add_servicer(add_RegistryServiceServicer_to_server, servicer)

@@ -1,5 +1,6 @@
 """What the registry can be told, and what each choice costs."""
 
+import re
 from dataclasses import dataclass
 
 from peerloom.errors import ConfigurationError, nearest
@@ -10,6 +11,7 @@ from peerloom.services.registry.membership.node_retention import RetentionLimits
 
 MAX_RETENTION_DAYS = 36_500.0
 MAX_CERTIFICATE_HOURS = 8_760.0
+_SYSTEM = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,125}[a-z0-9])?")
 PRESETS = {
     "local": Timing(1.0, 4.0, 10.0, 5.0),
     "lan": Timing(1.0, 5.0, 15.0, 10.0),
@@ -24,6 +26,11 @@ class RegistryConfig:
     listen: str = knob("127.0.0.1:7400", "host:port; port 0 takes a free one")
     state: str = knob(".peerloom", "folder for the database")
     database: str = knob("", "SQLAlchemy URL; empty: registry.sqlite in the state folder")
+    system: str = knob(
+        "",
+        "name of the system that the database belongs to, e.g. lab-a; with another one than whoever was here "
+        "first this registry refuses to start. Empty: a database without a name",
+    )
     preset: str = knob(
         "local",
         "local, lan or wan: how patient to be; a slower network needs a later one of these, "
@@ -93,6 +100,11 @@ class RegistryConfig:
         """Raises ConfigurationError for anything that can't be used, before anything starts."""
         self.timing()
         self.retention()
+        if self.system and not _SYSTEM.fullmatch(self.system):
+            raise ConfigurationError(
+                f"system is {self.system[:80]!r}, but must be at most 127 characters of a-z, 0-9, '.', '_', "
+                "'-' and '/', and begin and end with a letter or digit, as in lab-a."
+            )
         if not 0 < self.certificate_hours <= MAX_CERTIFICATE_HOURS:
             raise ConfigurationError(
                 f"certificate_hours is {self.certificate_hours:g}, but must be above 0, and at most "

@@ -67,6 +67,13 @@ def test_each_service_takes_what_it_is_told(way: str) -> None:
         assert config.state.startswith("/var/lib/peerloom/"), "below the volume, which isn't the user's own"
 
 
+def test_a_release_gives_its_database_a_name_so_that_another_one_is_refused() -> None:
+    name = f"{RELEASE}-registry"
+    assert settings(pods(render())[name]).system == f"{NAMESPACE}/{RELEASE}"
+    moved = render({"registry": {"settings": {"system": "before"}}})
+    assert settings(pods(moved)[name]).system == "before"
+
+
 @each_way
 def test_others_are_told_the_pod_s_own_address(way: str) -> None:
     for name, pod in pods(render(WAYS[way])).items():

@@ -226,6 +226,39 @@ async def test_a_leader_that_learns_of_its_registry_later_is_told_from_a_strange
     assert "is in use by another system" in stranger.log()
 
 
+@pytest.mark.parametrize(("name", "told"), [("lab-b", "is of the system 'lab-b'"), ("", "without a name")])
+async def test_a_registry_of_another_system_does_not_stand_by_on_this_database(
+    start_service: StartService, url: str, name: str, told: str
+) -> None:
+    """By mistake: it would lead with the other system's nodes once that one is gone."""
+    leader = start_service("registry", "--database", url, "--system", "lab-a")
+    stranger = start_service("registry", "--database", url, *(("--system", name) if name else ()))
+    assert await asyncio.to_thread(stranger.process.wait, LIMIT_S) == 2
+    assert told in stranger.log()
+    assert "is that of the system 'lab-a'" in stranger.log()
+    assert "--system lab-a if it belongs there" in stranger.log()
+    own = start_service("registry", "--database", url, "--system", "lab-a")
+    await becomes(leader.address, SERVING)
+    assert await status_of(own.address) == NOT_SERVING
+
+
+async def test_a_registry_of_another_system_does_not_lead_on_what_was_left(
+    start_service: StartService, url: str
+) -> None:
+    """The first leader with a name gives it to a database that has none, and who comes later is held to it."""
+    unnamed = start_service("registry", "--database", url)
+    await becomes(unnamed.address, SERVING)
+    unnamed.kill()
+    named = start_service("registry", "--database", url, "--system", "lab-a")
+    await becomes(named.address, SERVING)
+    named.kill()
+    stranger = start_service("registry", "--database", url, "--system", "lab-b")
+    assert await asyncio.to_thread(stranger.process.wait, LIMIT_S) == 2
+    assert "is that of the system 'lab-a', and this registry is of the system 'lab-b'" in stranger.log()
+    again = start_service("registry", "--database", url, "--system", "lab-a")
+    await becomes(again.address, SERVING)
+
+
 def wait_until_led(url: str, service: str) -> None:
     """Until a process of the service has the lease."""
     database, deadline_s = connect_database(url, service), time.monotonic() + LIMIT_S

@@ -1,4 +1,7 @@
-"""A service's database belongs to one system: the leader notes whose registry it knows, standbys compare."""
+"""A service's database belongs to one system: the leader notes whose registry it knows, standbys compare.
+
+A registry, which others know their system by, is told its system's name instead, and compares that.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -79,6 +82,47 @@ async def refuse_another_system(directory: Directory, database: Database) -> Non
             reason="ANOTHER_SYSTEM",
             metadata={"database_of": found, "registry": own},
         )
+
+
+async def refuse_another_name(database: Database, name: str) -> None:
+    """Returns once it is known that whoever leads here as a registry bears the system's `name`, too.
+
+    "" is none, and where nobody noted one that will do for ever. Raises FailedPreconditionError
+    (ANOTHER_SYSTEM).
+    """
+
+    def read() -> str:
+        with database.read() as connection:
+            return system_of(connection, database.service)
+
+    with SqlThread(database) as sql:
+        found = await _until_answered(lambda: sql.run(read))
+        while name and not found:  # who leads bears none, or has just begun
+            await asyncio.sleep(ASK_AGAIN_S)
+            found = await _until_answered(lambda: sql.run(read))
+    _check_name(database, found, name)
+
+
+def note_name(database: Database, name: str) -> None:
+    """Notes the name of the system that leads here, unless it is there. Raises as `refuse_another_name`."""
+    with database.write() as connection:
+        found = system_of(connection, database.service)
+        _check_name(database, found, name)
+        if found != name:
+            note_system(connection, database.service, name)
+
+
+def _check_name(database: Database, found: str, name: str) -> None:
+    if found in ("", name):
+        return
+    own = f"is of the system {name!r}" if name else "is of a system without a name"
+    raise FailedPreconditionError(
+        f"the {database.service}'s database {database.engine.url.render_as_string()} is that of the system "
+        f"{found!r}, and this {database.service} {own}. Give it a database of its own with --database, or "
+        f"--system {found} if it belongs there.",
+        reason="ANOTHER_SYSTEM",
+        metadata={"database_of": found, "system": name},
+    )
 
 
 async def _until_answered(ask: Callable[[], Awaitable[T]]) -> T:

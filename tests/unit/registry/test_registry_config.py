@@ -39,6 +39,17 @@ def test_a_timing_that_cannot_work_is_refused(arguments: list[str], told: str) -
         load(*arguments).timing()
 
 
+@pytest.mark.parametrize("name", ["lab-a", "default/peerloom", "a", "0.1_x", "a" * 127])
+def test_a_system_may_have_a_name(name: str) -> None:
+    load("--system", name).check()
+
+
+@pytest.mark.parametrize("name", ["Lab", "a b", "-a", "a/", "a" * 128, "a\n"])
+def test_a_name_that_would_not_be_told_from_others_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="as in lab-a"):
+        load("--system", name).check()
+
+
 def test_the_database_lies_in_the_state_folder_unless_told_otherwise() -> None:
     assert load("--state", "/srv/x").database_url() == "sqlite:////srv/x/registry.sqlite"
     assert load("--database", "postgresql://db/x").database_url() == "postgresql://db/x"
