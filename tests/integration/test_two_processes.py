@@ -245,7 +245,7 @@ async def test_a_registry_of_another_system_does_not_stand_by_on_this_database(
 async def test_a_registry_of_another_system_does_not_lead_on_what_was_left(
     start_service: StartService, url: str
 ) -> None:
-    """The first leader with a name gives it to a database that has none, and who comes later is held to it."""
+    """The first leader with a name gives it to a database that has none; who comes later is held to it."""
     unnamed = start_service("registry", "--database", url)
     await becomes(unnamed.address, SERVING)
     unnamed.kill()

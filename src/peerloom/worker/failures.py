@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from peerloom.errors import DeadlineError, PeerloomError, UnavailableError
+from peerloom.errors import DeadlineError, PeerloomError, ResourceExhaustedError, UnavailableError
 from peerloom.v1.trainer_pb2 import WorkerFailed
 
 # Of torch's allocators for processors, which raise a bare RuntimeError: on Linux, and elsewhere. Then of the
@@ -15,8 +15,9 @@ _WORDS = (
     "Cannot allocate memory",
     "can't start new thread",
 )
-# Of the system, also where a library that isn't Python passes its words on.
-_FULL_WORDS = ("No space left on device", "Disk quota exceeded")
+# Of the system, also where a library that isn't Python passes its words on. The last is of a sandbox, which
+# lets no file grow beyond what its node keeps.
+_FULL_WORDS = ("No space left on device", "Disk quota exceeded", "File too large")
 
 
 # Somebody is away, the worker's own agent as a rule: no fault of the job's nor of the slot's. The worker ends
@@ -32,7 +33,7 @@ def failure_of(error: Exception) -> WorkerFailed:
     """What a worker that can't go on tells the trainer. Another slot may have the room it lacks."""
     if why := why_unfit(error):
         return WorkerFailed(reason=why)
-    if isinstance(error, UnfitSlotError):
+    if isinstance(error, UnfitSlotError | ResourceExhaustedError):  # the latter: its agent has no room, say
         return WorkerFailed(reason=str(error))
     if isinstance(error, PeerloomError):
         return WorkerFailed(reason=error.message, is_permanent=True)

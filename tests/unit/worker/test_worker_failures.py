@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from peerloom.errors import NotFoundError
+from peerloom.errors import NotFoundError, ResourceExhaustedError
 from peerloom.worker.failures import failure_of, why_unfit
 
 MUCH = 1 << 60
@@ -54,6 +54,12 @@ def test_a_full_disk_is_its_nodes_too() -> None:
     failed = failure_of(raised.value)
     assert failed.reason.startswith("its disk has too little room for this job: [Errno 28]")
     assert not failed.is_permanent
+
+
+def test_so_is_an_agent_without_room_for_an_artifact() -> None:
+    said = "25,200 bytes don't fit: the artifact limit of 2,000,000 bytes leaves 9,107."
+    failed = failure_of(ResourceExhaustedError(said))
+    assert (failed.reason, failed.is_permanent) == (said, False)
 
 
 def test_other_errors_are_not() -> None:
