@@ -223,12 +223,20 @@ def _liar(node: str) -> ModelScript:
 
 
 def test_a_second_opinion_that_differs_is_told_and_most_are_believed() -> None:
+    """Whoever is asked first, which is left to chance, lies from then on."""
+    asked: list[str] = []
+
+    def answer_of(question: Question) -> np.ndarray:
+        asked.append(question.node)
+        lies = question.node == asked[0]
+        return np.eye(10)[[5 if lies else 3] * len(question.inputs)]
+
     with opened() as system, system.client() as client:
         model = trained(client)
         client.infer(model, INPUTS, nodes=3)  # so that all hold it: only those give second opinions
-        (first,) = client.infer(model, INPUTS, "remote").nodes
-        system.script_model("digits", _liar(first))
+        system.script_model("digits", ModelScript(answer_of))
         answer = client.infer(model, INPUTS, "remote", second_opinion="wait", hedge=False)
+        first = asked[0]
         assert answer.labels == ("3", "3")
         assert answer.deviating == (first,)
         assert {*answer.nodes, *answer.confirmed_by} == {"node1", "node2", "node3"} - {first}
