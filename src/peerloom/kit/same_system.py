@@ -105,10 +105,11 @@ async def refuse_another_name(database: Database, name: str) -> None:
 
 def note_name(database: Database, name: str) -> None:
     """Notes the name of the system that leads here, unless it is there. Raises as `refuse_another_name`."""
-    with database.write() as connection:
+    with database.read() as connection:
         found = system_of(connection, database.service)
-        _check_name(database, found, name)
-        if found != name:
+    _check_name(database, found, name)
+    if found != name:
+        with database.write() as connection:  # nobody else writes: who calls this leads
             note_system(connection, database.service, name)
 
 

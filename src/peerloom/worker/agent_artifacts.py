@@ -6,6 +6,7 @@ it. All functions raise UnavailableError or DeadlineError for one that stays awa
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
@@ -13,6 +14,7 @@ from typing import TypeVar
 from peerloom.artifacts.transfer import digest_of, get_file, put_file
 from peerloom.errors import UnavailableError
 from peerloom.kit.backoff import Backoff
+from peerloom.kit.channel import open_channel
 from peerloom.kit.clock import SystemClock
 from peerloom.kit.dialing import ArtifactPeer, Dialer
 from peerloom.kit.logs import get_logger
@@ -83,10 +85,11 @@ async def _by_agent(
     assignment: Assignment, ask: Callable[[ArtifactPeer], Awaitable[T]], patience_s: float
 ) -> T:
     """What the agent answers, asked again while it can't be reached, but no longer than it is waited for."""
+    dialer = Dialer(own_identity(assignment), partial(open_channel, retries=False))  # each try connects anew
     backoff, until_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), _clock.monotonic_s() + patience_s
     while True:
         try:
-            async with Dialer(own_identity(assignment)).artifacts(assignment.agent_address) as agent:
+            async with dialer.artifacts(assignment.agent_address) as agent:
                 return await ask(agent)
         except UnavailableError as error:
             pause_s = backoff.next_pause_s()
