@@ -1,6 +1,7 @@
 """A worker leaves a generation that can't be formed any more as soon as the trainer announces the next."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -103,6 +104,7 @@ class ForeignTrainer(TrainerServiceServicer):
 
     def __init__(self, spec: JobSpec | None = None) -> None:
         self.failed = WorkerFailed()
+        self.ends = asyncio.Event()  # also for a worker that doesn't say that it failed
         self._spec = spec or JobSpec(task="evil:Task", code_digest="c" * 64)
 
     async def WorkerSession(  # noqa: N802  # the schema's name
@@ -111,11 +113,16 @@ class ForeignTrainer(TrainerServiceServicer):
         heard = aiter(request_iterator)
         assert (await anext(heard)).HasField("hello")
         yield WorkerSessionResponse(prepare=PrepareWorker(spec=self._spec, beat_interval_s=60.0))
+        listening = asyncio.create_task(self._listen(heard))
+        await self.ends.wait()
+        listening.cancel()
+        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+
+    async def _listen(self, heard: AsyncIterator[WorkerSessionRequest]) -> None:
         async for request in heard:
             if request.HasField("failed"):
                 self.failed = request.failed
-                break
-        yield WorkerSessionResponse(end=EndWorker(reason="the test is over"))
+                self.ends.set()
 
 
 class QuietAgent(AgentCommands):
@@ -149,10 +156,15 @@ async def test_who_is_cut_off_from_its_agent_is_lost_and_its_job_goes_on(
     assert trainer.failed == WorkerFailed(), "what it says would end the job, or forbid this node"
 
 
+def sessions() -> set[threading.Thread]:
+    """Those of this process's workers."""
+    return {thread for thread in threading.enumerate() if thread.name == "session"}
+
+
 async def fail_under(trainer: ForeignTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The life of a worker that can't go on."""
     monkeypatch.setattr("peerloom.worker.run.signal.signal", lambda *_: None)  # not the main thread
-    server = aio.server()
+    server, others = aio.server(), sessions()
     add_TrainerServiceServicer_to_server(trainer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -161,6 +173,9 @@ async def fail_under(trainer: ForeignTrainer, monkeypatch: pytest.MonkeyPatch) -
     try:
         async with asyncio.timeout(60):
             assert await asyncio.to_thread(run_worker, assignment, QuietAgent()) == 1
+            trainer.ends.set()
+            for session in sessions() - others:  # it would look for its trainer beside all other tests
+                await asyncio.to_thread(session.join, 30)
     finally:
         await server.stop(None)
 
