@@ -85,7 +85,8 @@ async def _by_agent(
     assignment: Assignment, ask: Callable[[ArtifactPeer], Awaitable[T]], patience_s: float
 ) -> T:
     """What the agent answers, asked again while it can't be reached, but no longer than it is waited for."""
-    dialer = Dialer(own_identity(assignment), partial(open_channel, retries=False))  # each try connects anew
+    # Who waits connects anew with each try; who doesn't has gRPC's own.
+    dialer = Dialer(own_identity(assignment), partial(open_channel, retries=not patience_s))
     backoff, until_s = Backoff(_FIRST_PAUSE_S, _LONGEST_PAUSE_S), _clock.monotonic_s() + patience_s
     while True:
         try:
