@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.local_rounds import MAX_PERIOD, MAX_RATE, LocalRounds
+from peerloom.kit.whole_numbers import as_whole
 
 FEDERATED = "federated"
 FED_AVG, FED_PROX, FED_ADAM = "fedavg", "fedprox", "fedadam"
@@ -168,10 +169,10 @@ class _Pairs:
         return self.whole_of(form, self.given[key], most) if key in self.given else default
 
     def whole_of(self, form: str, number: str, most: int) -> int:
-        is_whole = number.isascii() and number.isdecimal() and len(number) <= len(str(most))
-        if not is_whole or not 1 <= int(number) <= most:
+        value = as_whole(number, len(str(most)))
+        if not 1 <= value <= most:
             raise self.refused(f"{form} with a whole number from 1 to {most:,}")
-        return int(number)
+        return value
 
     def number(self, key: str, above: float, most: float, default: float) -> float:
         if key not in self.given:

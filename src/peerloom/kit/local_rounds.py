@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.rank_groups import RankGroups, groups_of
+from peerloom.kit.whole_numbers import as_whole
 
 AVERAGE, NESTEROV, ADAM = "average", "nesterov", "adam"
 PERIOD_CHOICES = {"H": "each rank makes H steps by itself, then the ranks' changes are exchanged"}
@@ -72,8 +73,7 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
                 limit = f"a period too, as in period=32: {key} says {says} a round of local steps"
                 raise InvalidArgumentError.of_field(field, text, limit)
         return None
-    period = given["period"]
-    number = int(period) if period.isascii() and period.isdecimal() and len(period) <= 9 else 0
+    number = as_whole(given["period"])
     if not 1 <= number <= MAX_PERIOD:
         limit = f"a period of 1 to {MAX_PERIOD:,} batches, a whole number, as in period=16"
         raise InvalidArgumentError.of_field(field, text, limit)

@@ -11,6 +11,7 @@ from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.plan_model.pipeline_order import ONE_F_ONE_B, PIPELINE_ORDERS
 from peerloom.kit.stage_ranks import StageRanks
 from peerloom.kit.sync_method import BF16, INT8, NONE
+from peerloom.kit.whole_numbers import as_whole
 
 DATA, PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "data",
@@ -215,7 +216,7 @@ def _hint(word: str, known: tuple[str, ...]) -> str:
 
 
 def _number(field: str, text: str, what: str, number: str, least: int, most: int) -> int:
-    value = int(number) if number.isascii() and number.isdecimal() and len(number) <= 9 else -1
+    value = as_whole(number)
     if not least <= value <= most:
         limit = f"{what} with a whole number from {least} to {most:,}"
         raise InvalidArgumentError.of_field(field, text, limit)

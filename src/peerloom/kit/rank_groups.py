@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.sync_sites import Sites, site_of_each
+from peerloom.kit.whole_numbers import as_whole
 
 BY_SITE = "sites"
 GROUPS_CHOICES = {
@@ -68,8 +69,8 @@ def groups_of(field: str, text: str, given: str, period: int) -> RankGroups:
     Raises InvalidArgumentError with the limit that was passed.
     """
     name, colon, number = given.partition(":")
-    size = 0 if name == BY_SITE else _whole(name)
-    every = _whole(number)
+    size = 0 if name == BY_SITE else as_whole(name)
+    every = as_whole(number)
     if not colon or (name != BY_SITE and not LEAST_SIZE <= size <= MOST_SIZE):
         limit = f"groups=G:E with {LEAST_SIZE} to {MOST_SIZE} ranks in a group, or {BY_SITE}:E"
         raise InvalidArgumentError.of_field(field, text, f"{limit}, as in groups=4:8")
@@ -77,10 +78,6 @@ def groups_of(field: str, text: str, given: str, period: int) -> RankGroups:
         limit = f"groups={name}:E with an E of at least 1 and below the period ({period}), as after that all"
         raise InvalidArgumentError.of_field(field, text, f"{limit} exchange")
     return RankGroups(size, every)
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else -1
 
 
 def _turns(ranks: int, size: int) -> int:

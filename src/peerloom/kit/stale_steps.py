@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.whole_numbers import as_whole
 
 SSP, ASP = "ssp", "asp"
 ANY, MERGE, WEIGHTED = "any", "merge", "weighted"
@@ -112,11 +113,11 @@ def stale_of(field: str, text: str, given: Mapping[str, str]) -> StaleSteps | No
 def _bound(field: str, text: str, value: str) -> int | None:
     if value == ANY:
         return None
-    is_whole = value.isascii() and value.isdecimal() and len(value) <= len(str(MAX_STALENESS))
-    if not is_whole or int(value) > MAX_STALENESS:
+    bound = as_whole(value, len(str(MAX_STALENESS)))
+    if not 0 <= bound <= MAX_STALENESS:
         limit = f"a staleness of 0 to {MAX_STALENESS:,} steps, a whole number, or {ANY}"
         raise InvalidArgumentError.of_field(field, text, limit)
-    return int(value)
+    return bound
 
 
 def _backup(field: str, text: str, value: str) -> float:
