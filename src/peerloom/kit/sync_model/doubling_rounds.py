@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from peerloom.kit.doubling_partners import doubling_place, round_count
 from peerloom.kit.sync_model.access_links import SyncNetwork
-from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageBytes, MessageRound
-from peerloom.kit.sync_model.shared_ways import TrunkLoads
+from peerloom.kit.sync_model.message_rounds import MessageBytes, MessageRound
+from peerloom.kit.sync_model.shared_ways import TrunkLoads, directions_of
 
 
 class DoublingTopology:
@@ -19,7 +19,7 @@ class DoublingTopology:
     def __init__(self, network: SyncNetwork, message_bytes: MessageBytes) -> None:
         self._network = network
         self._message_bytes = message_bytes
-        self.links: tuple[str, ...] = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
+        self.links = directions_of(network)
         places = [doubling_place(rank, network.ranks) for rank in range(network.ranks)]
         given = [(rank, place.gives_to) for rank, place in enumerate(places) if place.gives_to is not None]
         swaps = [

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
-from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageRound
-from peerloom.kit.sync_model.shared_ways import TrunkLoads, trunk_links
+from peerloom.kit.sync_model.message_rounds import MessageRound
+from peerloom.kit.sync_model.shared_ways import RoleLinks, TrunkLoads
 
 
 class GroupTopology:
@@ -21,10 +21,8 @@ class GroupTopology:
         for rank, link in enumerate(network.links):
             roles.setdefault((link, size_of.get(rank, 1)), rank)
         self._roles = tuple(roles)
-        directions = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
-        own = tuple(f"rank {rank} {one}" for rank in roles.values() for one in directions)
-        self._first_trunk = len(own)
-        self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
+        self._role_links = RoleLinks(network, [f"rank {rank}" for rank in roles.values()])
+        self.links = self._role_links.names
         ways_by_size: dict[int, list[tuple[int, int]]] = {}
         for group in groups:
             ways = ways_by_size.setdefault(len(group), [])
@@ -40,16 +38,18 @@ class GroupTopology:
         busy = [
             one
             for size, trunks in self._trunks.items()
-            for one in trunks.busy(_part_bytes(values, size), self._first_trunk)
+            for one in trunks.busy(_part_bytes(values, size), self._role_links.first_trunk)
         ]
-        for place, (link, size) in enumerate(self._roles):
-            up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
-            part_bytes = _part_bytes(values, size)
+        taken_s, sent = list[tuple[float, float]](), list[int]()
+        for link, size in self._roles:
+            others, part_bytes = size - 1, _part_bytes(values, size)
             sending_s = self._network.overhead_s + part_bytes * 8 / link.up_bits_per_s
-            busy += [(up, (size - 1) * sending_s), (down, (size - 1) * part_bytes * 8 / link.down_bits_per_s)]
-        sent = tuple((size - 1) * _part_bytes(values, size) for _, size in self._roles)
+            taken_s.append((others * sending_s, others * part_bytes * 8 / link.down_bits_per_s))
+            sent.append(others * part_bytes)
+        busy += self._role_links.busy(taken_s)
         loads = tuple(one for one in busy if one[1])
-        return tuple(MessageRound(name, loads, self._delay_s, sent) for name in ("group push", "group pull"))
+        names = ("group push", "group pull")
+        return tuple(MessageRound(name, loads, self._delay_s, tuple(sent)) for name in names)
 
 
 def _part_bytes(values: int, size: int) -> int:

@@ -10,12 +10,11 @@ from typing import Protocol
 from peerloom.kit.sync_method import DIRECT, DOUBLING, HIERARCHY, RING
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.scheme import SyncScheme
-from peerloom.kit.sync_model.shared_ways import TrunkLoads, trunk_links
+from peerloom.kit.sync_model.shared_ways import RoleLinks, TrunkLoads, directions_of
 from peerloom.kit.sync_servers import server_ranks
 from peerloom.kit.sync_sites import leaders_of
 
 MessageBytes = Callable[[int], int]
-SENDS, RECEIVES = "sends", "receives"
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class RingTopology:
     def __init__(self, network: SyncNetwork, message_bytes: MessageBytes) -> None:
         self._network = network
         self._message_bytes = message_bytes
-        self.links: tuple[str, ...] = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
+        self.links = directions_of(network)
         ranks = range(network.ranks)
         self._trunks = TrunkLoads(network, ((rank, (rank + 1) % network.ranks) for rank in ranks))
 
@@ -128,11 +127,8 @@ class OwnersTopology:
         for name, role in self._named_roles():
             firsts.setdefault(role, name)
         self._roles = tuple(firsts)
-        directions = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
-        names = firsts.values() if len(firsts) > 1 else [""]
-        own = tuple(f"{name} {one}".strip() for name in names for one in directions)
-        self._first_trunk = len(own)
-        self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
+        self._role_links = RoleLinks(network, list(firsts.values()) if len(firsts) > 1 else [""])
+        self.links = self._role_links.names
         ranks = range(network.ranks)
         self._pushed = TrunkLoads(network, ((rank, owner) for rank in ranks for owner in owners))
         self._pulled = TrunkLoads(network, ((owner, rank) for rank in ranks for owner in owners))
@@ -156,11 +152,11 @@ class OwnersTopology:
         delay_s: float,
         trunks: TrunkLoads,
     ) -> MessageRound:
-        busy = trunks.busy(part_bytes, self._first_trunk)
-        for place, (role, (sent, received)) in enumerate(zip(self._roles, counts, strict=True)):
-            up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
+        taken_s = list[tuple[float, float]]()
+        for role, (sent, received) in zip(self._roles, counts, strict=True):
             sending_s = sent * (self._network.overhead_s + part_bytes * 8 / role.link.up_bits_per_s)
-            busy += [(up, sending_s), (down, received * part_bytes * 8 / role.link.down_bits_per_s)]
+            taken_s.append((sending_s, received * part_bytes * 8 / role.link.down_bits_per_s))
+        busy = trunks.busy(part_bytes, self._role_links.first_trunk) + self._role_links.busy(taken_s)
         sent_bytes = tuple(sent * part_bytes for sent, _ in counts)
         return MessageRound(name, tuple(one for one in busy if one[1]), delay_s, sent_bytes)
 

@@ -1,21 +1,46 @@
-"""What crosses the ways that the ranks of a site share to all others, and how long it takes there."""
+"""Links that messages keep busy: those of ranks that are alike, and the ways that a site's ranks share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from peerloom.kit.sync_model.access_links import SyncNetwork
 
+SENDS, RECEIVES = "sends", "receives"
 
-def trunk_links(network: SyncNetwork, sends: str, receives: str) -> tuple[str, ...]:
-    """The names of the trunks' links: two each, or one where both directions take turns."""
-    directions = (sends, receives) if network.is_full_duplex else (sends,)
-    return tuple(f"site {number} {one}" for number in range(len(network.trunks)) for one in directions)
+
+def directions_of(network: SyncNetwork) -> tuple[str, ...]:
+    """The names of a link's directions; one where both take turns."""
+    return (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
+
+
+class RoleLinks:
+    """The links of roles, each of ranks that are simulated as one, and after them those of the trunks.
+
+    `names` has them by number: two a role or a trunk, or one where both directions take turns.
+    """
+
+    def __init__(self, network: SyncNetwork, roles: Sequence[str]) -> None:
+        self._directions = directions_of(network)
+        trunks = [f"site {number}" for number in range(len(network.trunks))]
+        self.names = tuple(f"{one} {way}".strip() for one in (*roles, *trunks) for way in self._directions)
+        self.first_trunk = len(roles) * len(self._directions)
+
+    def busy(self, taken_s: Sequence[tuple[float, float]]) -> list[tuple[int, float]]:
+        """How long (s) each link is busy where each role sends and receives so long."""
+        each = len(self._directions)
+        return [
+            link
+            for role, (sends_s, receives_s) in enumerate(taken_s)
+            for link in ((each * role, sends_s), (each * role + each - 1, receives_s))
+        ]
 
 
 class TrunkLoads:
     """The trunks while one message goes each of these `ways`, from a rank to a rank; all are as long."""
 
     def __init__(self, network: SyncNetwork, ways: Iterable[tuple[int, int]]) -> None:
-        self._links_s = _seconds_a_byte(network, ways) if network.trunks else []  # by link, as `trunk_links`
+        self._links_s = (
+            _seconds_a_byte(network, ways) if network.trunks else []
+        )  # by link, as `RoleLinks` has them
 
     def busy(self, message_bytes: int, first: int) -> list[tuple[int, float]]:
         """How long (s) each trunk's link is busy, where it is; the first has the number `first`."""

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
-from peerloom.kit.sync_model.message_rounds import RECEIVES, SENDS, MessageBytes, MessageRound
-from peerloom.kit.sync_model.shared_ways import TrunkLoads, trunk_links
+from peerloom.kit.sync_model.message_rounds import MessageBytes, MessageRound
+from peerloom.kit.sync_model.shared_ways import RoleLinks, TrunkLoads
 
 
 class SiteTopology:
@@ -24,10 +24,8 @@ class SiteTopology:
             members = sum(one == rank for one in leaders) - 1 if leader == rank else 0
             roles.setdefault((network.links[rank], leader == rank, members), rank)
         self._roles = tuple(roles)
-        directions = (SENDS, RECEIVES) if network.is_full_duplex else (SENDS,)
-        own = tuple(f"rank {rank} {one}" for rank in roles.values() for one in directions)
-        self._first_trunk = len(own)
-        self.links = (*own, *trunk_links(network, SENDS, RECEIVES))
+        self._role_links = RoleLinks(network, [f"rank {rank}" for rank in roles.values()])
+        self.links = self._role_links.names
         inside = [(rank, leader) for rank, leader in enumerate(leaders) if rank != leader]
         between = [(one, other) for one in set(leaders) for other in set(leaders)]
         ways = (inside, between, between, [(leader, rank) for rank, leader in inside])
@@ -44,7 +42,7 @@ class SiteTopology:
         down = [(members * whole, 0) if leads else (0, whole) for _, leads, members in self._roles]
         names, loads = ("up", "push", "pull", "down"), (up, across, across, down)
         shared = (
-            trunks.busy(length, self._first_trunk)
+            trunks.busy(length, self._role_links.first_trunk)
             for trunks, length in zip(self._trunks, (plain, part, part, whole), strict=True)
         )
         named = zip(names, loads, self._delays_s, shared, strict=True)
@@ -57,12 +55,12 @@ class SiteTopology:
         delay_s: float,
         shared: Sequence[tuple[int, float]],
     ) -> MessageRound:
-        busy = list(shared)
-        for place, ((link, _, _), (sent, received)) in enumerate(zip(self._roles, loads, strict=True)):
-            up, down = (2 * place, 2 * place + 1) if self._network.is_full_duplex else (place, place)
+        taken_s = list[tuple[float, float]]()
+        for (link, _, _), (sent, received) in zip(self._roles, loads, strict=True):
             overhead_s = self._network.overhead_s if sent else 0.0
-            busy += [(up, overhead_s + sent * 8 / link.up_bits_per_s)]
-            busy += [(down, received * 8 / link.down_bits_per_s)]
+            sending_s = overhead_s + sent * 8 / link.up_bits_per_s
+            taken_s.append((sending_s, received * 8 / link.down_bits_per_s))
+        busy = [*shared, *self._role_links.busy(taken_s)]
         return MessageRound(
             name, tuple(one for one in busy if one[1]), delay_s, tuple(sent for sent, _ in loads)
         )
