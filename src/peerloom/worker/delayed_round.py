@@ -6,10 +6,9 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 
 from peerloom.worker.group.process_group import Group
-from peerloom.worker.round_work import division, walk_round
+from peerloom.worker.round_work import division, samples_of_ranks, walk_round
 from peerloom.worker.sync import Synchroniser, SyncTraffic
 from peerloom.worker.sync.delayed_steps import DelayedSteps, RoundAhead
-from peerloom.worker.sync.group_means import GroupMeans
 from peerloom.worker.training import Training
 
 
@@ -40,18 +39,15 @@ def make_delayed_round(
     def computed(wanted: range, behind: RoundAhead | None) -> RoundAhead:
         nonlocal trained
         divided = division(training, wanted, shares)
-        counts = [sum(rank) for rank in zip(*divided, strict=True)]
-        means = GroupMeans(group, training.sync, counts)
+        counts = samples_of_ranks(divided)
         trained += counts[group.rank]
-        ahead = local_steps.compute(
+        return local_steps.compute(
             wanted,
             group.generation,
             counts,
             behind,
-            lambda: walk_round(training, local_steps, group, means, wanted, divided, steps.start),
+            lambda: walk_round(training, local_steps, group, grouped, wanted, divided, steps.start),
         )
-        grouped.add(means.traffic)
-        return ahead
 
     now = local_steps.computed(steps, group.generation) or computed(steps, None)
     exposed_before_s = sync.traffic.exposed_s

@@ -10,7 +10,7 @@ from peerloom.worker.batches import call_model
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.schedule import Schedule, samples_of, split_batch
 from peerloom.worker.step_share import StepShare
-from peerloom.worker.sync import Synchroniser
+from peerloom.worker.sync import Synchroniser, SyncTraffic
 from peerloom.worker.sync.group_means import GroupMeans
 from peerloom.worker.sync.local_steps import LocalSteps, trained
 from peerloom.worker.training import Training
@@ -32,13 +32,11 @@ def make_round(
     changed is undone then.
     """
     divided = division(training, steps, shares)
-    counts = [sum(rank) for rank in zip(*divided, strict=True)]
-    means = GroupMeans(group, training.sync, counts)
+    counts = samples_of_ranks(divided)
     with local_steps.round(steps):
-        own = walk_round(training, local_steps, group, means, steps, divided, steps.start)
+        own = walk_round(training, local_steps, group, sync.traffic, steps, divided, steps.start)
         mean = local_steps.exchange(sync, own, counts, group.rank)
         group.check()
-    sync.traffic.add(means.traffic)
     return mean, counts
 
 
@@ -46,15 +44,16 @@ def walk_round(
     training: Training,
     local_steps: LocalSteps,
     group: Group,
-    means: GroupMeans,
+    traffic: SyncTraffic,
     steps: range,
     divided: Sequence[Sequence[int]],
     committed: int,
 ) -> float:
     """This rank's local steps of a round, and its part of the mean loss; `committed` steps of the job count.
 
-    Raises as `make_round` does.
+    What averages within groups cost is added to `traffic`. Raises as `make_round` does.
     """
+    means = GroupMeans(group, traffic, training.sync, samples_of_ranks(divided))
     forward, parameters = partial(call_model, training.state.model), trained(training.state.model)
     loss_sum = torch.zeros((), device=training.device)
     share_of = {share.step: share for share in shares_of(training, steps, divided, group.rank)}
@@ -98,6 +97,11 @@ def division(training: Training, steps: range, shares: Sequence[int]) -> list[li
     """How many samples each rank takes in each of the steps."""
     bounds = map(training.schedule.bounds, steps)
     return [split_batch(end - first, shares, training.least_samples) for first, end in bounds]
+
+
+def samples_of_ranks(divided: Sequence[Sequence[int]]) -> list[int]:
+    """How many samples each rank takes in all of the steps."""
+    return [sum(rank) for rank in zip(*divided, strict=True)]
 
 
 def shares_of(

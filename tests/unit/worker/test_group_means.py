@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.mesh.mesh import Mesh
+from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.group_means import GroupMeans
 
 Meshes = Callable[[int], list[Mesh]]
@@ -46,16 +48,18 @@ def meshes() -> Iterator[Meshes]:
 
 def averaged(
     meshes: list[Mesh], sync: str, counts: Sequence[int], values: list[list[Tensor]], step: int
-) -> list[GroupMeans]:
-    """What the ranks' `values` become after a step of a round of four, in place."""
-    steps = range(4)
-    means = [
-        GroupMeans(Seat(rank, mesh=mesh, world_size=len(meshes)), parse_sync("sync", sync), counts)  # type: ignore[arg-type]  # its twin in memory
-        for rank, mesh in enumerate(meshes)
-    ]
+) -> list[SyncTraffic]:
+    """What the ranks' `values` become after a step of a round of four, in place; what that cost each."""
+    costs = [SyncTraffic() for _ in meshes]
+
+    def average(rank: int) -> None:
+        group: Any = Seat(rank, mesh=meshes[rank], world_size=len(meshes))  # its twin in memory
+        means = GroupMeans(group, costs[rank], parse_sync("sync", sync), counts)
+        means.after(step, range(4), values[rank])
+
     with ThreadPoolExecutor(len(meshes)) as pool:
-        list(pool.map(lambda pair: pair[0].after(step, steps, pair[1]), zip(means, values, strict=True)))
-    return means
+        list(pool.map(average, range(len(meshes))))
+    return costs
 
 
 def test_members_have_their_weighted_mean_and_others_what_they_had(meshes: Meshes) -> None:
@@ -67,7 +71,7 @@ def test_members_have_their_weighted_mean_and_others_what_they_had(meshes: Meshe
     assert torch.equal(values[2][0], expected)
     assert torch.equal(values[1][0], torch.full((2, 2), 9.0))
     # Of four values each member sends two to the other, and gives back two sums.
-    assert [one.traffic.bytes for one in made] == [16, 0, 16]
+    assert [one.bytes for one in made] == [16, 0, 16]
 
 
 def test_each_precision_travels_by_itself_and_comes_back_as_it_was(meshes: Meshes) -> None:

@@ -42,11 +42,7 @@ class DirectExchange:
         self._traffic = traffic
         self._is_beside = members is not None
         self._members = range(collectives.world_size) if members is None else tuple(members)
-
-    @property
-    def rank(self) -> int:
-        """Which of the parts is this rank's."""
-        return self._members.index(self._collectives.rank)
+        self.rank = self._members.index(collectives.rank)  # which of the parts is this rank's
 
     @property
     def ranks(self) -> int:

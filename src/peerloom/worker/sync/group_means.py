@@ -14,15 +14,17 @@ from peerloom.worker.sync.direct import DirectExchange
 
 
 class GroupMeans:
-    """Those of one round, or none where the method has no groups.
+    """Those of one round, or none where the method has no groups; what they cost is added to `traffic`.
 
     `counts` are the ranks' samples in the round, by which they weigh; who has none isn't in a group. The same
     weights in the exchange that ends the round make the mean of all what it would have been without groups,
-    but for what members learn from each other. `traffic` has what it costs.
+    but for what members learn from each other.
     """
 
-    def __init__(self, collectives: Collectives, method: SyncMethod, counts: Sequence[int]) -> None:
-        self.traffic = SyncTraffic()
+    def __init__(
+        self, collectives: Collectives, traffic: SyncTraffic, method: SyncMethod, counts: Sequence[int]
+    ) -> None:
+        self._traffic = traffic
         self._collectives, self._method, self._counts = collectives, method, counts
 
     def after(self, step: int, steps: range, parameters: Sequence[Tensor]) -> None:
@@ -44,7 +46,7 @@ class GroupMeans:
     def _average(self, members: tuple[int, ...], parameters: Sequence[Tensor]) -> None:
         """Who is by itself counts its exchanges too, as those of the others."""
         begun_s = time.perf_counter()
-        exchange = DirectExchange(self._collectives, self.traffic, members)
+        exchange = DirectExchange(self._collectives, self._traffic, members)
         weight = 1.0
         if len(members) > 1:
             weight = self._counts[self._collectives.rank] / sum(self._counts[rank] for rank in members)
@@ -54,7 +56,7 @@ class GroupMeans:
                 parts = torch.split(mean, [each.numel() for each in alike])
                 for parameter, values in zip(alike, parts, strict=True):
                     parameter.copy_(values.view_as(parameter))
-        self.traffic.exposed_s += time.perf_counter() - begun_s
+        self._traffic.exposed_s += time.perf_counter() - begun_s
 
 
 def _sum(exchange: DirectExchange, values: Tensor) -> Tensor:
