@@ -91,26 +91,26 @@ async def refuse_another_name(database: Database, name: str) -> None:
     (ANOTHER_SYSTEM).
     """
 
-    def read() -> str:
-        with database.read() as connection:
-            return system_of(connection, database.service)
-
     with SqlThread(database) as sql:
-        found = await _until_answered(lambda: sql.run(read))
+        found = await _until_answered(lambda: sql.run(_noted, database))
         while name and not found:  # who leads bears none, or has just begun
             await asyncio.sleep(ASK_AGAIN_S)
-            found = await _until_answered(lambda: sql.run(read))
+            found = await _until_answered(lambda: sql.run(_noted, database))
     _check_name(database, found, name)
 
 
 def note_name(database: Database, name: str) -> None:
     """Notes the name of the system that leads here, unless it is there. Raises as `refuse_another_name`."""
-    with database.read() as connection:
-        found = system_of(connection, database.service)
+    found = _noted(database)
     _check_name(database, found, name)
     if found != name:
         with database.write() as connection:  # nobody else writes: who calls this leads
             note_system(connection, database.service, name)
+
+
+def _noted(database: Database) -> str:
+    with database.read() as connection:
+        return system_of(connection, database.service)
 
 
 def _check_name(database: Database, found: str, name: str) -> None:

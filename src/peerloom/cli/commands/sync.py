@@ -142,15 +142,12 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
     size = f"{found.bytes_per_parameter:.3g} for {VALUE_BYTES}: {found.bytes_ratio:.3g} of codec=none"
     if parsed.low_rank:
         size += ", in a square matrix of a million"
-    if parsed.federated is not None:
+    if found.period:
         size += "; once a round"
-    elif found.period:
+    if found.averages:
+        size += f", and {VALUE_BYTES} in each average within groups"
+    if found.period and parsed.federated is None:
         of_round = found.bytes_per_parameter + found.averages * VALUE_BYTES
-        size += (
-            f"; once a round, and {VALUE_BYTES} in each average within groups"
-            if found.averages
-            else "; once a round"
-        )
         size += f", so {of_round / found.batches:.3g} a batch"
     print_fields(
         [
