@@ -10,8 +10,6 @@ for all cells. Computing is emulated (see `sync`).
 import json
 import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,12 +19,12 @@ from typing import Any
 
 from benchmarks.choice_cells import ALWAYS, CELLS, ChoiceCell, ways_of
 from benchmarks.intervals import figure_of
-from benchmarks.measure import ROOT, Goal, Measurement, measurement
-from benchmarks.sync import testbed_job_ms, wan_plan
+from benchmarks.measure import Goal, Measurement, measurement
+from benchmarks.sync import testbed_job_ms, told_in, wan_plan
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.testbed import Testbed
 
-LOOK_S, LIMIT_S = 36.0, 300.0  # a second change may follow the first after 30 s
+LOOK_S = 36.0  # a second change may follow the first after 30 s
 TARGET_MS, LEAST_COMMITS, MOST_COMMITS, WARM_UP = 2000, 6, 80, 2
 AGAIN = 2  # times that the chosen one and the fastest run once more, in turn, where they differ
 MOST_STEPS = 4000
@@ -135,12 +133,7 @@ def cell_job_ms(testbed: Testbed, cell: ChoiceCell, method: str) -> float:
 def _auto(testbed: Testbed, cell: ChoiceCell) -> dict[str, Any]:
     steps = min(MOST_STEPS, round(2 * 1000 * LOOK_S / cell.bound_ms))
     asked = {"settings": _settings(cell), "arguments": _arguments(cell, steps), "look_s": LOOK_S}
-    command = [sys.executable, "-m", "benchmarks.choice_job", json.dumps(asked)]
-    process = testbed.popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    told, _ = process.communicate(timeout=LIMIT_S)
-    if process.returncode:
-        raise SystemExit(f"auto's job in {cell.title} ended with status {process.returncode}")
-    found: dict[str, Any] = json.loads(told)
+    found: dict[str, Any] = json.loads(told_in(testbed, "choice_job", asked))
     return found
 
 

@@ -43,16 +43,20 @@ class ChoiceCell:
         return f"{self.model.name}, {self.workers} workers, {self.network.name}"
 
     @property
-    def links(self) -> tuple[tuple[str, str], ...]:
-        """As the testbed's hosts have them."""
+    def of_hosts(self) -> tuple[tuple[float, float], ...]:
+        """Each host's link, in Mbit/s and ms."""
         hosts = self.workers // self.network.slots
-        own = (self.network.links[host % len(self.network.links)] for host in range(hosts))
-        return tuple((f"{rate:g}Mbps", f"{1000 * delay_ms:g}us") for rate, delay_ms in own)
+        return tuple(self.network.links[host % len(self.network.links)] for host in range(hosts))
+
+    @property
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """The same as a testbed's plan says it."""
+        return tuple((f"{rate:g}Mbps", f"{1000 * delay_ms:g}us") for rate, delay_ms in self.of_hosts)
 
     @property
     def bound_ms(self) -> float:
         """No step is much shorter: computing or an exchange's bytes by the slowest link, and two trips."""
-        hosts = self.workers // self.network.slots
+        hosts = len(self.of_hosts)
         sent_bits = 8 * 2 * (hosts - 1) / hosts * BYTES * self.model.parameters
         slowest = min(rate for rate, _ in self.network.links)
         trip_ms = 2 * max(delay for _, delay in self.network.links)

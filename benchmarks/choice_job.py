@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.committed import stamp_s
 from peerloom.client.client import Client
-from peerloom.client.types import SyncInUse
+from peerloom.client.types import StepCommitted, SyncInUse
 
 
 def main() -> None:
@@ -27,7 +27,8 @@ def chosen_by(client: Client, asked: dict[str, Any]) -> SyncInUse:
     began_s: float | None = None
     for event in job.watch():
         now_s = stamp_s(event)
-        began_s = began_s or (now_s if type(event).__name__ == "StepCommitted" else None)
+        if began_s is None and isinstance(event, StepCommitted):
+            began_s = now_s
         if began_s is not None and now_s - began_s > asked["look_s"]:
             break
     found = job.status()

@@ -113,10 +113,9 @@ def speed_up(cell: ChoiceCell, step_ms: float) -> float:
 
 def predicted_ms(cell: ChoiceCell, method: str) -> float:
     """By the model, from what the links and the layers are said to be."""
-    links = [(1e6 * rate, delay_ms / 1e3) for rate, delay_ms in cell.network.links * cell.workers]
     network = SyncNetwork.of_access(
-        [AccessLink(rate, rate) for rate, _ in links[: cell.workers]],
-        [delay_s for _, delay_s in links[: cell.workers]],
+        [AccessLink(1e6 * rate, 1e6 * rate) for rate, _ in cell.of_hosts],
+        [delay_ms / 1e3 for _, delay_ms in cell.of_hosts],
     )
     layers = even_layers(cell.model.parameters, cell.model.compute_ms / 1e3, cell.model.layers)
     return 1e3 * predict(scheme_of(parse_sync("sync", method)), SyncSetting(network, layers)).step_s

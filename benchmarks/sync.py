@@ -188,12 +188,17 @@ def _rival_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
 
 def testbed_job_ms(testbed: Testbed, asked: dict[str, object]) -> float:
     """The milliseconds a batch of a job (`emulated_job`) on the testbed's hosts."""
-    command = [sys.executable, "-m", "benchmarks.emulated_job", json.dumps(asked)]
+    return float(told_in(testbed, "emulated_job", asked))
+
+
+def told_in(testbed: Testbed, program: str, asked: dict[str, object]) -> bytes:
+    """What a program of the benchmarks prints of a job that it asks for from inside the testbed."""
+    command = [sys.executable, "-m", f"benchmarks.{program}", json.dumps(asked)]
     process = testbed.popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    told, _ = process.communicate(timeout=_LIMIT_S)
+    told: bytes = process.communicate(timeout=_LIMIT_S)[0]
     if process.returncode:
         raise SystemExit(f"the job {asked} ended with status {process.returncode}")
-    return float(told)
+    return told
 
 
 def testbed_script_ms(testbed: Testbed, script: str, asked: dict[str, object]) -> float:
