@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -180,6 +181,24 @@ def train(
             assert len({member.state.parameters_digest() for member in members}) == 1
     assert all(len(one) == 1 for one in losses), "all tell the same"
     return [loss for [loss] in losses]
+
+
+def check_break_undoes(check: int, sync: str, rounds: int) -> None:
+    """A round after the first breaks at a `check` of its own: it changed nothing, and goes on as undisturbed.
+
+    It needs so many `rounds` more to show.
+    """
+    undisturbed, broken = begin(Paced(0.9), sync), begin(Paced(0.9), sync)
+    for training in (undisturbed, broken):
+        train([training], [1], rounds=1)
+    before = weights(broken)
+    with pytest.raises(GenerationBrokenError):
+        make(broken, Memory(1), Seat(0, broken_at(check)), [1])
+    assert torch.equal(weights(broken), before)
+    broken.state.updater.clear()
+    for training in (undisturbed, broken):
+        train([training], [1], rounds)
+    assert torch.equal(weights(broken), weights(undisturbed))
 
 
 def plain_steps(task: Task, batches: int, batch: int = BATCH) -> Training:

@@ -9,7 +9,7 @@ from rounds_in_memory import (
     Seat,
     Slope,
     begin,
-    broken_at,
+    check_break_undoes,
     commit,
     make,
     plain_steps,
@@ -19,7 +19,6 @@ from rounds_in_memory import (
 from torch import nn
 
 from peerloom.kit.sync_grammar import parse_sync
-from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.sync.local_steps import LocalSteps
 from peerloom.worker.training import Training
 
@@ -82,17 +81,7 @@ def test_the_running_mean_is_that_of_the_committed_rounds() -> None:
 @pytest.mark.parametrize("check", [1, 3, 4, 5])
 def test_what_breaks_undoes_both_rounds_and_they_are_made_again(check: int) -> None:
     """Before the next round's first step, before its third, at its end, and before the commit."""
-    undisturbed, broken = begin(Paced(0.9), "period=3,delay=1"), begin(Paced(0.9), "period=3,delay=1")
-    for training in (undisturbed, broken):
-        train([training], [1], rounds=1)
-    before = weights(broken)
-    with pytest.raises(GenerationBrokenError):
-        make(broken, Memory(1), Seat(0, broken_at(check)), [1])
-    assert torch.equal(weights(broken), before)
-    broken.state.updater.clear()
-    for training in (undisturbed, broken):
-        train([training], [1], rounds=2)
-    assert torch.equal(weights(broken), weights(undisturbed))
+    check_break_undoes(check, "period=3,delay=1", rounds=2)
 
 
 def test_another_generation_computes_again_what_was_ahead() -> None:

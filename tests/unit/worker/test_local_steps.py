@@ -11,7 +11,7 @@ from rounds_in_memory import (
     Seat,
     Slope,
     begin,
-    broken_at,
+    check_break_undoes,
     make,
     own_step,
     plain_steps,
@@ -24,7 +24,6 @@ from peerloom.errors import DataLossError
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.v1.trainer_pb2 import StepProgress
-from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.round_work import each_step
 from peerloom.worker.task import Task
 
@@ -100,17 +99,7 @@ def test_what_the_task_s_optimiser_leaves_alone_stays_as_it_is() -> None:
 @pytest.mark.parametrize("check", [1, 3, 4, 5])
 def test_a_round_that_breaks_changes_nothing_and_is_made_again(check: int) -> None:
     """Before its first step, before its third, before the exchange, and before its commit."""
-    undisturbed, broken = begin(Paced(0.9), "period=3"), begin(Paced(0.9), "period=3")
-    for training in (undisturbed, broken):
-        train([training], [1], rounds=1)
-    before = weights(broken)
-    with pytest.raises(GenerationBrokenError):
-        make(broken, Memory(1), Seat(0, broken_at(check)), [1])
-    assert torch.equal(weights(broken), before)
-    broken.state.updater.clear()
-    for training in (undisturbed, broken):
-        train([training], [1], rounds=1)
-    assert torch.equal(weights(broken), weights(undisturbed))
+    check_break_undoes(check, "period=3", rounds=1)
 
 
 def test_between_two_local_steps_a_rank_looks_whether_to_leave() -> None:
