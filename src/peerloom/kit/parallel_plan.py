@@ -1,4 +1,4 @@
-"""How a model spreads over a job's workers: `data`, `pipeline=K` or `sharded=K`. Pure, of what a user wrote.
+"""How a model spreads over a job's workers: `data`, `pipeline=K`, `tensor=K` or `sharded=K`. Pure.
 
 Or a job leaves it to the trainer, `auto`, which takes one of these by what the workers tell.
 """
@@ -13,9 +13,10 @@ from peerloom.kit.stage_ranks import StageRanks
 from peerloom.kit.sync_method import BF16, INT8, NONE
 from peerloom.kit.whole_numbers import as_whole
 
-DATA, PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
+DATA, PIPELINE, TENSOR, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "data",
     "pipeline",
+    "tensor",
     "sharded",
     "widths",
     "micro_batches",
@@ -24,8 +25,9 @@ DATA, PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW = (
     "shadow",
 )
 AUTO, _SLASH = "auto", "/"
-_KEYS = (PIPELINE, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
+_KEYS = (PIPELINE, TENSOR, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
 _KEYS_OF_SHARDED = (SHARDED, SHADOW)
+_KEYS_BETWEEN_STAGES = (WIDTHS, ORDER, ACTIVATIONS)
 ON, OFF = "on", "off"
 ACTIVATION_CODECS = (NONE, BF16, INT8)
 # There are as many workers at most as stages may be.
@@ -36,7 +38,9 @@ MICRO_BATCHES_A_WORKER = 4
 
 @dataclass(frozen=True)
 class ParallelPlan:
-    """`stages` of consecutive layers, on a worker each; 1: each worker holds the whole model.
+    """`stages` of consecutive layers, on a worker each; 1: each worker has to do with all layers.
+
+    With `pieces` above 1 each layer of a stage is cut in so many, which as many workers compute together.
 
     `starts` are the layers, from 0, at which all but the first stage begin; empty: chosen by cost. A batch is
     computed in `micro_batches` parts, as equal as whole samples allow, in an `order` of PIPELINE_ORDERS;
@@ -55,21 +59,29 @@ class ParallelPlan:
     shadow: bool = True
     widths: tuple[int, ...] = ()
     is_sharded: bool = False
+    pieces: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Of the model's state: what one worker holds, or several the same."""
+        return self.stages * self.pieces
 
     @property
     def ranks(self) -> StageRanks:
-        """Who of a pipeline's workers has which stage."""
-        return StageRanks(self.widths or (1,) * self.stages)
+        """Who of a pipeline's workers has which part."""
+        return StageRanks(self.widths or (1,) * self.parts, self.pieces)
 
     @property
     def is_divided(self) -> bool:
         """Whether workers hold parts of the model."""
-        return self.stages > 1
+        return self.parts > 1
 
     @property
     def kind(self) -> str:
         """The word for how the model is spread."""
-        return DATA if not self.is_divided else SHARDED if self.is_sharded else PIPELINE
+        if self.stages > 1:
+            return SHARDED if self.is_sharded else PIPELINE
+        return TENSOR if self.is_divided else DATA
 
     def computes(self, rank: int, micro_batch: int) -> bool:
         """Whether a rank has to do with a micro-batch; the workers of shards take turns at them."""
@@ -78,8 +90,8 @@ class ParallelPlan:
         return self.ranks.has_turn(rank, micro_batch)
 
     def losers(self) -> Sequence[int]:
-        """The ranks that compute losses, each of its own micro-batches."""
-        return range(self.stages) if self.is_sharded else self.ranks.of_stage(self.stages - 1)
+        """The ranks whose losses count, each of its own micro-batches."""
+        return range(self.stages) if self.is_sharded else self.ranks.of_stage(self.parts - self.pieces)
 
     def __str__(self) -> str:
         if not self.is_divided:
@@ -93,15 +105,19 @@ class ParallelPlan:
         order = f",{ORDER}={self.order}" if self.order != ONE_F_ONE_B else ""
         activations = f",{ACTIVATIONS}={self.activations}" if self.activations != NONE else ""
         shadow = "" if self.shadow else f",{SHADOW}={OFF}"
-        how += f"{colon}{widths},{MICRO_BATCHES}={self.micro_batches}"
-        return f"{PIPELINE}={how}{order}{activations}{shadow}"
+        more = f"{MICRO_BATCHES}={self.micro_batches}{order}{activations}{shadow}"
+        pieces = f"{TENSOR}={self.pieces}"
+        if self.stages == 1:
+            return f"{pieces},{more}"
+        return f"{PIPELINE}={how}{colon}{widths}" + (f",{pieces}" if self.pieces > 1 else "") + f",{more}"
 
 
 def parse_plan(field: str, text: str) -> ParallelPlan:
     """The plan that `text` names: "", "data", or "pipeline=K" or "pipeline=S:S:…" and more of its pairs.
 
-    These are "widths=2/1", "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off".
-    "pipeline=5:" begins the second of two stages at layer 5. "sharded=" takes the same numbers, and "shadow".
+    These are "tensor=K", "widths=2/1", "micro_batches=M", "order=gpipe", "activations=int8" and "shadow=off".
+    "pipeline=5:" begins the second of two stages at layer 5. "sharded=" takes the same numbers, and "shadow";
+    "tensor=K" alone "micro_batches" and "shadow".
     Raises InvalidArgumentError with the limit that was passed, or the nearest word.
     """
     if len(text) > MAX_PLAN_CHARACTERS:
@@ -114,19 +130,24 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         key, equals, value = pair.partition("=")
         if key not in _KEYS or not equals or key in given:
             hint = _hint(key, (DATA, AUTO, *_KEYS))
-            more = f"{', '.join(_KEYS[2:-1])} or {_KEYS[-1]}"
-            kinds = f"{DATA}, {AUTO}, {SHARDED}=K, or {PIPELINE}=K"
+            more = f"{', '.join(_KEYS[3:-1])} or {_KEYS[-1]}"
+            kinds = f"{DATA}, {AUTO}, {SHARDED}=K, {TENSOR}=K, or {PIPELINE}=K"
             limit = f"{kinds} and perhaps {more}, with a value, each once{hint}"
             raise InvalidArgumentError.of_field(field, text, limit)
         given[key] = value
     if SHARDED in given:
         return _sharded(field, text, given)
-    if PIPELINE not in given:
-        limit = f"{PIPELINE}=K or {SHARDED}=K too: {', '.join(given)} would say how it runs"
+    if PIPELINE not in given and TENSOR not in given:
+        limit = f"{PIPELINE}=K, {TENSOR}=K or {SHARDED}=K too: {', '.join(given)} would say how it runs"
         raise InvalidArgumentError.of_field(field, text, limit)
-    stages, starts = _stages(field, text, PIPELINE, given)
+    pieces = _pieces(field, text, given)
+    stages, starts = _stages(field, text, PIPELINE, given) if PIPELINE in given else (1, ())
+    if stages * pieces > MAX_STAGES:
+        limit = f"at most {MAX_STAGES} workers in all stages, not {stages * pieces}"
+        raise InvalidArgumentError.of_field(field, text, limit)
     widths = _widths(field, text, given[WIDTHS], stages) if WIDTHS in given else ()
-    usual = str(MICRO_BATCHES_A_WORKER * (sum(widths) or stages))
+    # Within layers all compute at once: there is nothing to fill with more micro-batches.
+    usual = str(MICRO_BATCHES_A_WORKER * (sum(widths) or stages) if stages > 1 else 1)
     number = given.get(MICRO_BATCHES, usual)
     micro_batches = _number(field, text, MICRO_BATCHES, number, 1, MAX_MICRO_BATCHES)
     if widths and max(widths) > micro_batches:
@@ -143,7 +164,21 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
         _word(field, text, ACTIVATIONS, given.get(ACTIVATIONS, NONE), ACTIVATION_CODECS),
         _word(field, text, SHADOW, given.get(SHADOW, ON), (ON, OFF)) == ON,
         widths,
+        pieces=pieces,
     )
+
+
+def _pieces(field: str, text: str, given: Mapping[str, str]) -> int:
+    if TENSOR not in given:
+        return 1
+    between = [key for key in _KEYS_BETWEEN_STAGES if key in given]
+    if PIPELINE not in given and between:
+        limit = f"without {between[0]}, or {PIPELINE}=K too: within layers there are no stages to go through"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    if WIDTHS in given:
+        limit = f"without {WIDTHS}: the workers of a stage have a piece of its layers each, and take no turns"
+        raise InvalidArgumentError.of_field(field, text, limit)
+    return _number(field, text, TENSOR, given[TENSOR], 2, MAX_STAGES)
 
 
 def _sharded(field: str, text: str, given: Mapping[str, str]) -> ParallelPlan:

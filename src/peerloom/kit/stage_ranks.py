@@ -2,6 +2,9 @@
 
 The workers of a stage have consecutive ranks, those of the first stage the first ones. They take turns at the
 micro-batches of a batch: worker j of w, from 0, computes each micro-batch m with m mod w = j.
+
+Where layers are cut in pieces a stage is what a worker holds: neighbouring stages, a team, have the pieces of
+the same layers, and compute the same micro-batches together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,9 +16,13 @@ from peerloom.kit.plan_model.pipeline_order import PipelinePass, held_micro_batc
 
 @dataclass(frozen=True)
 class StageRanks:
-    """`widths` are the numbers of workers of the stages, from the first one; stages and ranks are from 0."""
+    """`widths` are the numbers of workers of the stages, from the first one; stages and ranks are from 0.
+
+    Of `pieces` above 1 there are as many stages in each team, of one worker each.
+    """
 
     widths: tuple[int, ...]
+    pieces: int = 1
 
     @property
     def stages(self) -> int:
@@ -45,6 +52,23 @@ class StageRanks:
         """The stage of each rank."""
         return tuple(stage for stage, width in enumerate(self.widths) for _ in range(width))
 
+    def piece_of(self, stage: int) -> int:
+        """Which piece of its layers a stage has, from 0."""
+        return stage % self.pieces
+
+    def team_of(self, stage: int) -> range:
+        """The stages that have pieces of the same layers; their workers have the same numbers as ranks."""
+        first = stage - self.piece_of(stage)
+        return range(first, first + self.pieces)
+
+    def is_first(self, stage: int) -> bool:
+        """Whether it takes the inputs."""
+        return stage < self.pieces
+
+    def is_last(self, stage: int) -> bool:
+        """Whether its outputs are the model's."""
+        return stage >= self.stages - self.pieces
+
     def turn_of(self, rank: int) -> int:
         """Which of its stage's workers a rank is."""
         return rank - self.of_stage(self.stage_of(rank))[0]
@@ -66,7 +90,7 @@ class StageRanks:
         """Of how many micro-batches at most a rank holds activations at once. Raises as `passes_of`."""
         stage = self.stage_of(rank)
         width, turn = self.widths[stage], self.turn_of(rank)
-        ahead = held_micro_batches(order, self.of_stage(stage)[0], self.workers, micro_batches)
+        ahead = held_micro_batches(order, *self._place_in_order(stage), micro_batches)
         # The stage goes over the batch with a window of as many micro-batches as it is ahead.
         firsts = range(min(width, micro_batches - ahead + 1))
         return max(len(range(first + (turn - first) % width, first + ahead, width)) for first in firsts)
@@ -83,10 +107,13 @@ class StageRanks:
         that each has one to compute. Raises as `pipeline_order.passes_of`.
         """
         stage = self.stage_of(rank)
-        first = self.of_stage(stage)[0]
-        for _, micro_batch, kind in passes_of(order, first, self.workers, micro_batches):
+        for _, micro_batch, kind in passes_of(order, *self._place_in_order(stage), micro_batches):
             if self.has_turn(rank, micro_batch):
                 yield PipelinePass(stage, micro_batch, kind)
+
+    def _place_in_order(self, stage: int) -> tuple[int, int]:
+        """Which of how many stages it would be if each worker, or each team, were one."""
+        return self.of_stage(stage)[0] // self.pieces, self.workers // self.pieces
 
 
 def shares_of_stages(worker_shares: Sequence[int], ranks: StageRanks) -> list[int]:

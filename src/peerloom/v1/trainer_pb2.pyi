@@ -483,7 +483,7 @@ Global___HeldState: _TypeAlias = HeldState  # noqa: Y015
 
 @_typing.final
 class ModelStage(_message.Message):
-    """Consecutive layers of a model, which one worker of a pipeline holds."""
+    """Consecutive layers of a model, which one worker of a pipeline holds, or its piece of each."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -495,6 +495,9 @@ class ModelStage(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     WORKERS_FIELD_NUMBER: _builtins.int
     TURN_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    PIECE_FIELD_NUMBER: _builtins.int
+    EXCHANGE_S_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The stage, from 0; that of rank 0 takes the inputs."""
     first_layer: _builtins.int
@@ -511,6 +514,14 @@ class ModelStage(_message.Message):
     """Workers that hold it, and take turns at a batch's micro-batches; 0: of a worker that knows of one only."""
     turn: _builtins.int
     """Which of them this one is, from 0: it computes each micro-batch whose number modulo `workers` is this."""
+    pieces: _builtins.int
+    """Pieces that its layers are cut in, each with another worker; 0 or 1: they are whole."""
+    piece: _builtins.int
+    """Which of them this is, from 0."""
+    exchange_s: _builtins.float
+    """Seconds of each step that exchanges between the pieces are predicted to take, of what such an exchange took
+    when the generation began; 0: not known.
+    """
     def __init__(
         self,
         *,
@@ -522,10 +533,13 @@ class ModelStage(_message.Message):
         parameters: _builtins.int = ...,
         workers: _builtins.int = ...,
         turn: _builtins.int = ...,
+        pieces: _builtins.int = ...,
+        piece: _builtins.int = ...,
+        exchange_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "turn", b"turn", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "exchange_s", b"exchange_s", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "piece", b"piece", "pieces", b"pieces", "turn", b"turn", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

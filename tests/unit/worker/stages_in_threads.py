@@ -18,6 +18,7 @@ from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageTensor
 from peerloom.worker.plan.stage_message import TensorForm, decoded, encoded
+from peerloom.worker.plan.tensor_cuts import TensorCut
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.alone import Alone
@@ -182,19 +183,29 @@ class Pipeline:
 
     def work(self, function: Callable[[PipelineTraining, QueueLinks], T]) -> list[T]:
         lines = Lines(len(self.trainings))
+
+        def begin(training: PipelineTraining, links: QueueLinks) -> T:
+            if training.piece is not None:
+                training.piece.connect(links)
+            return function(training, links)
+
         with ThreadPoolExecutor(len(self.trainings)) as pool:
             begun = [
-                pool.submit(function, training, QueueLinks(lines, rank))
+                pool.submit(begin, training, QueueLinks(lines, rank))
                 for rank, training in enumerate(self.trainings)
             ]
             return [each.result(LIMIT_S) for each in begun]
 
     def parameters(self) -> dict[str, Tensor]:
-        return {
-            name: tensor.detach()
-            for training in self.trainings
-            for name, tensor in training.stage_model.state_dict().items()
-        }
+        """Those of the whole, of which workers may have pieces."""
+        parts: dict[str, list[Tensor]] = {}
+        cuts: dict[str, TensorCut] = {}
+        for training in self.trainings:
+            own, cut = training.pieces.given(training.stage_model.state_dict(), str)
+            cuts |= cut
+            for name, tensor in own.items():
+                parts.setdefault(name, []).append(tensor.detach())
+        return {name: cuts[name].whole(each) if name in cuts else each[-1] for name, each in parts.items()}
 
 
 def in_one_piece(task: Task, steps: int, training: Training | None = None) -> tuple[Training, list[float]]:

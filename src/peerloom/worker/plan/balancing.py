@@ -41,6 +41,8 @@ def stage_starts(
     train. `why_single` says why a model is a single layer. Raises InvalidArgumentError for more stages than
     that allows, and for starts beyond the layers.
     """
+    if plan.stages == 1:
+        return (0,)
     if len(layers) == 1:
         limit = f"data: the model can't be cut ({why_single})"
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
@@ -54,7 +56,8 @@ def stage_starts(
         )
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
     cost = _sums(units, [layer.cost for layer in layers])
-    shares, stages = list(shares) or plan.ranks.widths, plan.stages
+    stages = plan.stages
+    shares = list(shares) or plan.widths or (1,) * stages
 
     def dearness(stage: int, first: int, end: int) -> float:
         return (cost[end] - cost[first]) / shares[stage]

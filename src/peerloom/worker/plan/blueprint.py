@@ -67,15 +67,17 @@ class PipelineBlueprint:
         return found[0]
 
     def bounds(self, stage: int) -> tuple[int, int]:
-        """First and one past the last layer of a stage."""
-        return self.starts[stage], ends_of(self.starts, len(self.layers))[stage]
+        """First and one past the last layer of a stage; those that have pieces of the same layers have one."""
+        place = stage // self.plan.pieces
+        return self.starts[place], ends_of(self.starts, len(self.layers))[place]
 
     def names(self, stage: int) -> frozenset[str]:
-        """What a stage holds of the model's state."""
-        return frozenset(name for name, owner in self.owners.items() if owner == stage)
+        """What a stage holds of the model's state, or of what it holds a piece."""
+        place = stage // self.plan.pieces
+        return frozenset(name for name, owner in self.owners.items() if owner == place)
 
     def parameters(self, stage: int) -> int:
-        """Numbers that are trained in a stage."""
+        """Numbers that are trained in a stage's layers."""
         first, end = self.bounds(stage)
         return sum(layer.parameters for layer in self.layers[first:end])
 

@@ -1,6 +1,7 @@
 """What a worker keeps of a job whose model is divided: task, data, blueprint, and its stage of a generation.
 
-In a pipeline the stage is what it computes; of a model in shards, what it holds.
+In a pipeline the stage is what it computes; of a model in shards, what it holds. Where layers are cut it has a
+piece of each of its stage's.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,9 @@ from peerloom.kit.parallel_plan import ParallelPlan, parse_plan
 from peerloom.v1.trainer_pb2 import HeldState, JobSpec, ModelStage
 from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data, without_values
 from peerloom.worker.plan.chain import chain_of
+from peerloom.worker.plan.model_piece import ModelPiece, cut_alike
 from peerloom.worker.plan.own_past import OwnPast
+from peerloom.worker.plan.piece_survey import PieceSurvey, survey_pieces
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
 from peerloom.worker.plan.slot_memory import free_bytes, give_back_large, is_tight, used_bytes
@@ -24,7 +27,7 @@ from peerloom.worker.plan.stage_model import StageModel, moved_layers, without_m
 from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
 from peerloom.worker.plan.tensor_file import read_tensors
 from peerloom.worker.plan.undrawn_model import Undrawn
-from peerloom.worker.plan.whole_state import part_of
+from peerloom.worker.plan.whole_state import WHOLE, StatePieces, part_of
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.speed import slot_gflops
 from peerloom.worker.task import Task
@@ -63,7 +66,7 @@ class PipelineTraining:
         self.device = device
         self.seed: int = spec.seed
         # A stage's time would say as much of its layers as of the slot.
-        is_fixed = bool(self.plan.starts)
+        is_fixed = bool(self.plan.starts) or self.plan.pieces > 1
         self.speed_gflops = 0.0 if is_fixed or self.plan.is_sharded else gflops_of(device)
         self.free_bytes, self.used_bytes = (0, 0) if is_fixed else (free_bytes(device), used_bytes())
         self._learning_rate: float = spec.learning_rate
@@ -71,6 +74,8 @@ class PipelineTraining:
         self.train, self.test = indexed_data(task)
         self._even: PipelineBlueprint = draw(task, self.train, self.plan, spec.learning_rate)
         self.blueprint = self._even
+        self._survey = survey_pieces(task, self.train, self.plan) if self.plan.pieces > 1 else PieceSurvey({})
+        self.piece: ModelPiece | None = None
         self.least_samples = self.blueprint.least_samples
         if self.least_samples > 1:
             _log.warning("normalised_by_micro_batch", micro_batches=self.plan.micro_batches)
@@ -100,7 +105,8 @@ class PipelineTraining:
         """
         self.own_past, self.shadows = None, {}
         try:
-            self.blueprint = self._even.cut_at(starts) if starts else self._even.cut(shares, rooms)
+            of_layers = starts[:: self.plan.pieces]
+            self.blueprint = self._even.cut_at(of_layers) if starts else self._even.cut(shares, rooms)
         except InvalidArgumentError as error:  # the same on all workers
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even
@@ -109,17 +115,26 @@ class PipelineTraining:
             give_back_large()
         names = self.blueprint.names(stage)
         comes = bool(starts) or checkpoint is not None or initial is not None
+        ranks = self.plan.ranks
+        self.piece = ModelPiece(self._survey.cuts, ranks, stage) if ranks.pieces > 1 else None
         self.stage, self.stage_model = stage, self._build(stage, names, comes)
+        if self.piece is not None:
+            self.piece.hold(self.stage_model)
         total = self.schedule.total_batches
         updater = updater_of(self.task, self.stage_model, self._learning_rate, total)
         groups = [group["params"] for group in updater.state()[0]["groups"]]
         check_groups(self.blueprint, groups, stage, self.task)
         self.state = TrainingState(self.stage_model, updater)
         if checkpoint is not None:
-            self.state.take(part_of(checkpoint, names))
+            self.state.take(part_of(checkpoint, names, self.pieces))
         elif initial is not None:
             self._load(initial, names)
         self.state.reopen_epoch(self.schedule.steps_per_epoch)
+
+    @property
+    def pieces(self) -> StatePieces:
+        """Of the model's tensors that are cut, those here."""
+        return WHOLE if self.piece is None else self.piece.state
 
     def stay(self, step: int) -> None:
         """Goes on with its own stage from a step of `held`."""
@@ -134,7 +149,10 @@ class PipelineTraining:
     def empty_shadow(self, stage: int) -> Shadow:
         """A shadow of a stage's state, which lacks the state itself."""
         names = self.blueprint.names(stage)
-        whole = with_empty_tensors(without_values(self.task), names)
+        formed = without_values(self.task)
+        if self.piece is not None:
+            formed = cut_alike(formed, self.plan.ranks, stage)
+        whole = with_empty_tensors(formed, names)
         model = StageModel(whole, names, [], [])
         updater = updater_of(self.task, model, self._learning_rate, self.schedule.total_batches)
         return Shadow(stage, model, updater)
@@ -157,7 +175,9 @@ class PipelineTraining:
             end_layer=end,
             first_name=layers[first].name[:_LONGEST_NAME],
             last_name=layers[end - 1].name[:_LONGEST_NAME],
-            parameters=self.blueprint.parameters(self.stage),
+            parameters=sum(each.numel() for each in self.stage_model.parameters() if each.requires_grad),
+            piece=self.plan.ranks.piece_of(self.stage),
+            pieces=self.plan.pieces,
             workers=self.plan.ranks.widths[self.stage],
             turn=self.plan.ranks.turn_of(rank),
         )
@@ -190,13 +210,16 @@ class PipelineTraining:
         undrawn = self._undrawn()
         if undrawn and (undrawn.can_be_drawn or (comes and undrawn.is_all_state)):
             without_memory(undrawn.model, names)
+            takers = {} if self.piece is None else self.piece.cut(undrawn.model)
             if not comes:
-                undrawn.draw(self.seed, names)
+                undrawn.draw(self.seed, names, takers)
             return undrawn.model
         # It is all here for a moment: nobody else knows in which order it is drawn.
         torch.manual_seed(self.seed)
         whole = self.task.model()
         without_memory(whole, names)
+        if self.piece is not None:
+            self.piece.cut_whole(whole)
         return whole
 
     def _undrawn(self) -> Undrawn | None:
@@ -208,7 +231,7 @@ class PipelineTraining:
 
     def _load(self, path: Path, names: frozenset[str]) -> None:
         try:
-            self.stage_model.load_state_dict(read_tensors(path, names.__contains__))
+            self.stage_model.load_state_dict(read_tensors(path, names.__contains__, self.pieces.of))
         except (OSError, KeyError, ValueError, TypeError, OverflowError, RuntimeError) as error:
             raise DataLossError(f"the initial model doesn't fit the task's model: {error}") from error
 

@@ -1,5 +1,7 @@
 """What a step changes a stage by, as bytes: its gradients, and its buffers as they are after the step."""
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
@@ -18,12 +20,15 @@ _NO_SPARSE = "a stage's shadow takes dense ones. Train with shadow=off in the pl
 class ChangeLayout:
     """How the changes of a stage's `model` lie in bytes, alike on all workers that have such a stage.
 
-    First a byte for each parameter that is trained, whether it has a gradient, then these, then buffers.
+    First a byte for each parameter that is trained, whether it has a gradient, then these, then buffers;
+    without what is called as one of `left_out`.
     """
 
-    def __init__(self, model: StageModel) -> None:
+    def __init__(self, model: StageModel, left_out: Collection[str] = ()) -> None:
         self._model = model
-        self._parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        self._parameters = [
+            (name, p) for name, p in model.named_parameters() if p.requires_grad and name not in left_out
+        ]
         parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         buffers = {name: t for name, t in model.state_dict().items() if name not in parameters}
         self.buffers = tuple(sorted(buffers))
@@ -46,10 +51,10 @@ class ChangeLayout:
         return content
 
     def unpack(self, content: Tensor) -> None:
-        """Puts a change into the model: gradients, which use the same memory, and buffers."""
+        """Puts a change into the model: gradients, which use the same memory where they can, and buffers."""
         gradients = gradients_in(content, self._gradients)
         for (_, parameter), gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
         state = self._model.state_dict()
         for place in self._kept:
             state[place.name].copy_(place.of(content))

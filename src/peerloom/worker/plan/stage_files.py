@@ -17,7 +17,14 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.description import origin_of
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageLinks
-from peerloom.worker.plan.whole_state import COUNTERS, gather_text, joined, text_tensor, write_whole
+from peerloom.worker.plan.whole_state import (
+    COUNTERS,
+    gather_text,
+    joined,
+    name_in,
+    text_tensor,
+    write_whole,
+)
 
 _log = get_logger()
 
@@ -34,8 +41,10 @@ def write_checkpoint(training: PipelineTraining, links: StageLinks, path: Path, 
     if told:
         whole = joined([json.loads(text) for text in told], training.blueprint.groups)
         added[COUNTERS] = text_tensor(json.dumps(whole))
-    own = tensors if training.plan.ranks.gives_part(links.rank, writer) else {}
-    write_whole(links, path, own, {}, added, writer)
+    own, cuts = training.pieces.given(tensors, name_in)
+    if not training.plan.ranks.gives_part(links.rank, writer):
+        own = {}
+    write_whole(links, path, own, {}, added, writer, cuts)
 
 
 def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, path: Path) -> str:
@@ -46,9 +55,10 @@ def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, pa
     origin = origin_of(
         training.task, spec.task, dict(spec.task_arguments), training.train, training.stage_model.whole
     )
-    gives = training.plan.ranks.gives_part(links.rank, 0)
-    own = training.stage_model.state_dict() if gives else {}
-    write_whole(links, path, own, origin.to_metadata(), {})
+    own, cuts = training.pieces.given(training.stage_model.state_dict(), str)
+    if not training.plan.ranks.gives_part(links.rank, 0):
+        own = {}
+    write_whole(links, path, own, origin.to_metadata(), {}, cuts=cuts)
     digest = bytes(32)
     if links.rank == 0:
         with path.open("rb") as file:

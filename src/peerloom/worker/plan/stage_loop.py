@@ -102,7 +102,7 @@ def evaluate_stage(
 def _scores(training: PipelineTraining, links: StageLinks, check: Callable[[], None]) -> float:
     task, test, total, ranks = training.task, training.test, 0.0, training.plan.ranks
     stage = ranks.stage_of(links.rank)
-    is_first, is_last = stage == 0, stage == ranks.stages - 1
+    is_first, is_last = ranks.is_first(stage), ranks.is_last(stage)
     for number, indices in enumerate(torch.split(torch.arange(len(test)), EVALUATION_BATCH)):
         check()
         if ranks.rank_of(stage, number) != links.rank:
@@ -111,13 +111,13 @@ def _scores(training: PipelineTraining, links: StageLinks, check: Callable[[], N
         entered = (
             pair[0]
             if is_first
-            else links.receive(ranks.rank_of(stage - 1, number)).tensor.to(training.device)
+            else links.receive(ranks.rank_of(stage - ranks.pieces, number)).tensor.to(training.device)
         )
         left = training.stage_model(entered)
         if is_last:
             total += float(sample_scores(task, left, pair[1]).double().sum())
         else:
-            links.send(ranks.rank_of(stage + 1, number), one_tensor(left, training))
+            links.send(ranks.rank_of(stage + ranks.pieces, number), one_tensor(left, training))
             links.flush(SENT_AHEAD)
     links.flush()
     return total

@@ -36,7 +36,7 @@ def compute_stage(
     `sizes` are those of the batch's micro-batches. What it sends may still be on its way. Raises what
     `StageLinks.receive` and `check` do.
     """
-    passes = _StagePasses(training, links, _parts(training, links, sizes))
+    passes = _StagePasses(training, links, _parts(training, sizes))
     for one in training.plan.ranks.passes_of(training.plan.order, links.rank, len(sizes)):
         check()
         if one.kind is PassKind.FORWARD:
@@ -55,7 +55,7 @@ class _StagePasses:
         self._training, self._links, self._parts = training, links, parts
         self._ranks = training.plan.ranks
         self._stage = self._ranks.stage_of(links.rank)
-        self._is_last = self._stage == self._ranks.stages - 1
+        self._is_first, self._is_last = self._ranks.is_first(self._stage), self._ranks.is_last(self._stage)
         self._batch = sum(parts.sizes)
         self._under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out
         self._weights: dict[int, Callable[[], None]] = {}  # what is left of backward passes
@@ -72,7 +72,7 @@ class _StagePasses:
         if self._is_last:
             self._losses.append(left.detach())
         else:
-            after, codec = self._ranks.rank_of(self._stage + 1, number), self._training.plan.activations
+            after, codec = self._ranks.rank_of(self._stage + self._ranks.pieces, number), self._training.plan.activations
             self._links.send(after, left, wants_gradient=left.requires_grad, codec=codec)
         self._under_way[number] = (entered, left)
 
@@ -81,12 +81,12 @@ class _StagePasses:
         if self._is_last:
             self._go_back(number, entered, left, torch.full_like(left, 1 / self._batch))
         elif left.requires_grad:
-            came = self._links.receive(self._ranks.rank_of(self._stage + 1, number))
+            came = self._links.receive(self._ranks.rank_of(self._stage + self._ranks.pieces, number))
             self._go_back(number, entered, left, came.tensor.to(self._training.device))
-        if self._stage and entered.requires_grad:
+        if not self._is_first and entered.requires_grad:
             # Of a tensor that the layers didn't use the gradient is nothing.
             gradient = torch.zeros_like(entered) if entered.grad is None else entered.grad
-            before, codec = self._ranks.rank_of(self._stage - 1, number), self._training.plan.activations
+            before, codec = self._ranks.rank_of(self._stage - self._ranks.pieces, number), self._training.plan.activations
             self._links.send(before, gradient, codec=codec)
 
     def weights(self, number: int) -> None:
@@ -100,10 +100,10 @@ class _StagePasses:
             torch.autograd.backward([left], [gradient])
 
     def _entering(self, number: int) -> Tensor:
-        if self._stage == 0:
+        if self._is_first:
             inputs: Tensor = self._parts.inputs[number]
             return inputs
-        came = self._links.receive(self._ranks.rank_of(self._stage - 1, number))
+        came = self._links.receive(self._ranks.rank_of(self._stage - self._ranks.pieces, number))
         entered = came.tensor.to(self._training.device)
         return entered.requires_grad_() if came.wants_gradient else entered
 
@@ -123,18 +123,18 @@ class _StagePasses:
         return one_tensor(left, training)
 
 
-def _parts(training: PipelineTraining, links: StageLinks, sizes: list[int]) -> _Parts:
+def _parts(training: PipelineTraining, sizes: list[int]) -> _Parts:
     # The first stage and the last load the same batch with the same chance, the others none.
     indices = training.batch_of(training.state.step)
     seed = seed_of(training.seed, training.state.step, 0)
-    stage = training.plan.ranks.stage_of(links.rank)
-    if stage not in (0, training.plan.stages - 1):
+    ranks = training.plan.ranks
+    is_first, is_last = ranks.is_first(training.stage), ranks.is_last(training.stage)
+    if not (is_first or is_last):
         return _Parts(sizes, [], [])
     seed_torch(training.device, seed)
     inputs, targets = load_batch(training.task, training.train, indices, training.device)
-    if stage == 0:
-        return _Parts(sizes, divided(inputs, sizes), [])
-    return _Parts(sizes, [], divided(targets, sizes))
+    entering = divided(inputs, sizes) if is_first else []
+    return _Parts(sizes, entering, divided(targets, sizes) if is_last else [])
 
 
 def one_tensor(left: Nest, training: PipelineTraining) -> Tensor:

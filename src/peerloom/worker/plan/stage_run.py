@@ -74,6 +74,8 @@ def run_stage(
         with group.failures():
             take_over(training, states, config.state_sources, config.first_step)
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
+    if training.piece is not None:
+        training.piece.connect(links)
     if config.shadow_holders or training.plan.ranks.is_wide:
         training.begin_past()
     shadowing = None
@@ -132,4 +134,5 @@ def _finish(
 def _gflops(training: PipelineTraining) -> float:
     first, end = training.blueprint.bounds(training.stage)
     seconds = training.figures.compute_s_per_sample
-    return PASSES * sum(training.blueprint.flops[first:end]) / seconds / 1e9 if seconds > 0 else 0.0
+    operations = PASSES * sum(training.blueprint.flops[first:end]) / training.plan.pieces
+    return operations / seconds / 1e9 if seconds > 0 else 0.0

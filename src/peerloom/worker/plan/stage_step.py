@@ -66,13 +66,17 @@ def make_step(
         check_buffers(buffers, training.stage_model, str(training.plan))
     if len(companions) > 1:
         add_up(training.stage_model, links, companions)
+    elsewhere: frozenset[str] = frozenset()
+    if training.piece is not None:
+        training.piece.agree()
+        elsewhere = training.piece.counted_elsewhere
     check_all_used(training.task, training.stage_model)
     computed_s = time.perf_counter() - began_s - (links.traffic.exposed_s - waited_s)
     figures: list[float] = []
     if shadowing is not None:
         shadowing.before_commit()
         figures = shadowing.figures(time.perf_counter() - began_s)
-    rows = links.gather([state.updater.squares(), loss_sum, keeps, leaves, departs, *figures])
+    rows = links.gather([state.updater.squares(elsewhere), loss_sum, keeps, leaves, departs, *figures])
     check()
     # From here on this stage has made the step. One that dies before it has leaves the others ahead of it:
     # all go back to a step that they have together.

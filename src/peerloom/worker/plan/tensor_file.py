@@ -39,8 +39,12 @@ def in_file_order(entries: Iterable[TensorEntry]) -> list[TensorEntry]:
     return sorted(entries, key=lambda entry: (-TENSOR_TYPES[entry.dtype].itemsize, entry.dtype, entry.name))
 
 
-def read_tensors(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, Tensor]:
-    """The tensors of a file by whose names they are wanted.
+def read_tensors(
+    path: Path,
+    is_wanted: Callable[[str], bool],
+    taken: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor,
+) -> dict[str, Tensor]:
+    """The tensors of a file by whose names they are wanted, or what is `taken` of each.
 
     The library maps the whole file, which counts as memory of this process where that is limited. Raises
     OSError, KeyError, RecursionError, TypeError and ValueError for what is no such file.
@@ -49,7 +53,7 @@ def read_tensors(path: Path, is_wanted: Callable[[str], bool]) -> dict[str, Tens
         header, start = read_header(file)
         size_bytes = path.stat().st_size - start
         return {
-            name: _read(file, start, size_bytes, told)
+            name: taken(name, _read(file, start, size_bytes, told))
             for name, told in header.items()
             if name != "__metadata__" and is_wanted(name)
         }

@@ -7,6 +7,7 @@ a stage's parameters, and of others, one at a time, only what draws, into memory
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,19 +15,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 _INIT = "torch.nn.init"
-_SETTLED = (
-    "constant_",
-    "ones_",
-    "zeros_",
-    "fill_",
-    "zero_",
-    "mul_",
-    "add_",
-    "sub_",
-    "div_",
-    "clamp_",
-    "erfinv_",
-)
+_CHANGES = ("mul_", "add_", "sub_", "div_", "clamp_", "erfinv_")
+_SETTLED = ("constant_", "ones_", "zeros_", "fill_", "zero_", *_CHANGES)
 _FILLS = ("uniform_", "normal_", *_SETTLED)
 _DRAWS = (
     *("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson"),
@@ -55,6 +45,14 @@ class _Fill:
     def draws(self) -> bool:
         return self.function.__name__ not in _SETTLED
 
+    @property
+    def changes(self) -> bool:
+        """Whether what was there before matters."""
+        return self.function.__name__ in _CHANGES
+
+    def into(self, parameter: Tensor) -> None:
+        self.function(parameter, *self.arguments, **self.options)
+
 
 class Undrawn:
     """The `model` that a constructor gives, with its parameters as their memory was.
@@ -75,20 +73,35 @@ class Undrawn:
         """Whether the model's state has all its tensors: no buffer is made by its constructor alone."""
         return not any(module._non_persistent_buffers_set for module in self.model.modules())
 
-    def draw(self, seed: int, names: Collection[str]) -> None:
+    def draw(
+        self,
+        seed: int,
+        names: Collection[str],
+        takers: Mapping[int, Callable[[Tensor], object]] = MappingProxyType({}),
+    ) -> None:
         """Gives the parameters of these names the values that the constructor gives them with this seed.
 
+        Of those whose `id` is among the `takers` only these are given the values, a whole tensor at a time.
         Needs `can_be_drawn`. The others may be gone from the model by now.
         """
         named = self.model.named_parameters(remove_duplicate=False)
         kept = {id(parameter) for name, parameter in named if name in names}
+        last = {id(fill.parameter): number for number, fill in enumerate(self._fills)}
+        settled = {id(fill.parameter): n for n, fill in enumerate(self._fills) if not fill.changes}
+        values: dict[int, Tensor] = {}
         torch.manual_seed(seed)
         with torch.no_grad():
-            for fill in self._fills:
-                if id(fill.parameter) in kept:
-                    fill.function(fill.parameter, *fill.arguments, **fill.options)
+            for number, fill in enumerate(self._fills):
+                key = id(fill.parameter)
+                if key in kept:
+                    fill.into(fill.parameter)
+                elif key in takers and number >= settled.get(key, 0):
+                    # What is filled anew later needs no memory until then.
+                    fill.into(values.setdefault(key, torch.empty_like(fill.parameter)))
+                    if number == last[key]:
+                        takers[key](values.pop(key))
                 elif fill.draws:
-                    fill.function(torch.empty_like(fill.parameter), *fill.arguments, **fill.options)
+                    fill.into(torch.empty_like(fill.parameter))
 
 
 class _Watching(TorchFunctionMode):

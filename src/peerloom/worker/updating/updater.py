@@ -3,7 +3,7 @@
 import json
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -64,9 +64,12 @@ class Updater:
         """The same loss, to be differentiated: its gradients come with fp16's scale, if there is one."""
         return loss if self._scaler is None else self._scaler.scaled(loss)
 
-    def squares(self) -> float:
-        """The sum of the squares of all gradients, where these are to be clipped; else 0."""
-        return 0.0 if self._clip_norm is None else sum_of_squares(gradients_of(self._updated))
+    def squares(self, left_out: Collection[str] = ()) -> float:
+        """The sum of the squares of all gradients but those of `left_out`, if they are clipped; else 0."""
+        if self._clip_norm is None:
+            return 0.0
+        named = [pair for each in self._named for pair in zip(each.names, each.parameters, strict=True)]
+        return sum_of_squares(gradients_of([found for name, found in named if name not in left_out]))
 
     def step(self, norm: float | None = None) -> None:
         """The next parameters of the gradients in `.grad`, which are cleared; and the next learning rate.
