@@ -45,3 +45,78 @@ def equal_to_one_piece(task: Task, plan: str, count: int = 50) -> Pipeline:
 @pytest.mark.parametrize("plan", ["tensor=2", "tensor=3,micro_batches=3", "pipeline=2,tensor=2,micro_batches=4"])
 def test_it_trains_as_one_process_does(plan: str) -> None:
     equal_to_one_piece(Waves(), plan)
+
+
+class Words(Waves):
+    """Windows of eight symbols, each of which is to be said again.
+
+    Of keys' biases the gradients are nothing but rounding, which Adam would make steps of.
+    """
+
+    batch_size = 10
+    learning_rate = 0.3
+
+    def optimiser(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=learning_rate, momentum=0.9)
+
+    def data(self) -> tuple[Split, Split]:
+        inputs = torch.randint(0, 50, (60, 8), generator=torch.Generator().manual_seed(4))
+        return Split(inputs[:40], inputs[:40]), Split(inputs[40:], inputs[40:])
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none").mean(dim=1)
+
+    def metric(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs.argmax(dim=2) == targets).float().mean(dim=1)
+
+
+class Tied(nn.Module):
+    """An embedding whose tensor the last layer has too, gates, and torch's own attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 12, padding_idx=3)
+        self.attention = nn.TransformerEncoderLayer(12, 3, 20, dropout=0.0, batch_first=True)
+        self.gate = nn.Linear(12, 20)
+        self.up = nn.Linear(12, 20, bias=False)
+        self.down = nn.Linear(20, 12)
+        self.head = nn.Linear(12, 50)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x: Tensor = self.attention(self.embedding(tokens))
+        x = x + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+        logits: Tensor = self.head(x)
+        return logits
+
+
+class Seen(nn.Module):
+    """Attention with both kinds of masks, the batch in the second place, and a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 12)
+        self.attention = nn.MultiheadAttention(12, 4, bias=False)
+        self.near = nn.Conv1d(12, 7, 3, padding=1)
+        self.head = nn.Linear(7, 50)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens).transpose(0, 1)
+        later = torch.ones(8, 8, dtype=torch.bool).triu(1)
+        x = x + self.attention(x, x, x, key_padding_mask=tokens.eq(4).logical_and(tokens[:, :1].ne(4)), attn_mask=later)[0]
+        near: Tensor = self.near(x.permute(1, 2, 0))
+        logits: Tensor = self.head(near.transpose(1, 2))
+        return logits
+
+
+def words_of(model: Callable[[], nn.Module]) -> Task:
+    made: Task = type("Modelled", (Words,), {"model": lambda self: model()})()
+    return made
+
+
+@pytest.mark.parametrize(
+    "model", [lambda: Transformer(8, 12, 2, 3), Tied, Seen], ids=["said", "tied", "seen"]
+)
+@pytest.mark.parametrize("plan", ["tensor=2", "tensor=3"])
+def test_models_that_read_train_as_in_one_process(model: Callable[[], nn.Module], plan: str) -> None:
+    equal_to_one_piece(words_of(model), plan, 30)

@@ -17,10 +17,11 @@ from torch import nn
 from peerloom.worker.plan.linear_pairs import is_by_numbers, pairs_in
 from peerloom.worker.plan.tensor_cuts import TensorCut
 
-COLUMNS, COLUMNS_APART, ROWS, VOCABULARY, CHANNELS, ATTENTION = (
+COLUMNS, COLUMNS_APART, ROWS, DIMENSIONS, VOCABULARY, CHANNELS, ATTENTION = (
     "columns",
     "columns apart",
     "rows",
+    "dimensions",
     "vocabulary",
     "channels",
     "attention",
@@ -150,7 +151,7 @@ def _alone(module: nn.Module, pieces: int, shared: Mapping[int, list[nn.Module]]
         dim = 0 if is_tied else 1
         if weight.shape[dim] >= pieces:
             cut = TensorCut(tuple(weight.shape), dim, pieces, weight.shape[dim])
-            return CutLayer(module, VOCABULARY if is_tied else COLUMNS, {"weight": cut})
+            return CutLayer(module, VOCABULARY if is_tied else DIMENSIONS, {"weight": cut})
     if type(module) in _CONVOLUTIONS and module.groups == 1 and module.out_channels >= pieces:
         return CutLayer(module, CHANNELS, _by_outputs(module, pieces, module.out_channels))
     return None

@@ -18,6 +18,7 @@ from peerloom.worker.plan.cut_layers import (
     CHANNELS,
     COLUMNS,
     COLUMNS_APART,
+    DIMENSIONS,
     ROWS,
     VOCABULARY,
     CutLayer,
@@ -151,7 +152,7 @@ def _rows(module: nn.Linear, inputs: Tensor, *, exchange: PieceExchange, layer: 
     return total if module.bias is None else total + module.bias.to(total.dtype)
 
 
-def _embedding(module: nn.Embedding, inputs: Tensor, *, exchange: PieceExchange, layer: CutLayer) -> Tensor:
+def _dimensions(module: nn.Embedding, inputs: Tensor, *, exchange: PieceExchange, layer: CutLayer) -> Tensor:
     padding, by_frequency = module.padding_idx, module.scale_grad_by_freq
     own = functional.embedding(inputs, module.weight, padding, scale_grad_by_freq=by_frequency)
     return _joined(own, exchange, own.dim() - 1, layer.cuts["weight"])
@@ -244,6 +245,7 @@ _FORWARDS: Mapping[str, Callable[..., Any]] = {
     COLUMNS: _columns,
     COLUMNS_APART: _columns_apart,
     ROWS: _rows,
+    DIMENSIONS: _dimensions,
     VOCABULARY: _vocabulary,
     CHANNELS: _channels,
     ATTENTION: _attention,

@@ -12,6 +12,7 @@ from torch.nn import functional
 from peerloom.errors import InvalidArgumentError, NotFoundError
 from peerloom.kit.raw_input import RawInput
 from peerloom.worker.data_roots import inside
+from peerloom.worker.plan.cut_layers import DividedLinears
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.built_in import BUILT_IN
 from peerloom.worker.tasks.numbers import whole
@@ -133,6 +134,11 @@ class Block(nn.Module):
         self.wide = nn.Linear(width, 4 * width)
         self.narrow = nn.Linear(4 * width, width)
 
+    def divided_linears(self) -> list[DividedLinears]:
+        """What plan `tensor` divides together: attention by heads, and the two layers after it."""
+        by_heads = DividedLinears({"projections": 3}, "mixing", heads="heads")
+        return [by_heads, DividedLinears({"wide": 1}, "narrow")]
+
     def forward(self, x: Tensor) -> Tensor:
         return self.step(x, None)[0]
 
@@ -144,14 +150,14 @@ class Block(nn.Module):
         return x, cache
 
     def _attend(self, x: Tensor, cache: _Cache | None) -> tuple[Tensor, _Cache]:
-        n, t, width = x.shape
-        parts = self.projections(x).view(n, t, 3, self.heads, width // self.heads)
+        n, t = x.shape[:2]
+        parts = self.projections(x).view(n, t, 3, self.heads, -1)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4)
         if cache is not None:
             keys, values = torch.cat([cache[0], keys], dim=2), torch.cat([cache[1], values], dim=2)
         seen = torch.ones(t, keys.shape[2], dtype=torch.bool, device=x.device).tril(keys.shape[2] - t)
         attended = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
-        return self.mixing(attended.transpose(1, 2).reshape(n, t, width)), (keys, values)
+        return self.mixing(attended.transpose(1, 2).reshape(n, t, -1)), (keys, values)
 
 
 class Head(nn.Module):
