@@ -17,8 +17,10 @@ from peerloom.services.trainer.generations.pipeline_decisions import (
     StageDivision,
     begin_pipeline,
     by_stage,
+    called,
     decide_pipeline,
     division_of,
+    near_each_other,
 )
 from peerloom.services.trainer.generations.plan_decisions import Planned
 from peerloom.services.trainer.generations.planning import JobPlanner
@@ -156,8 +158,9 @@ class GenerationDriver:
         await self._checkpoints.settle()
         job = self._record.job
         newest = job.checkpoint.step if job.HasField("checkpoint") else None
-        worker_ids = by_stage(begin.worker_ids, former_ranks(job))
         plan = plan_in_use(job)
+        near = near_each_other(job, begin.worker_ids) if plan.pieces > 1 else begin.worker_ids
+        worker_ids = by_stage(near, former_ranks(job))
         ranks = plan.ranks
         # A plan that was chosen says itself where its stages begin.
         division = StageDivision()
@@ -167,7 +170,7 @@ class GenerationDriver:
         if isinstance(states, GoOn) and len(stage_starts(job)) != ranks.stages:
             states = GoBack("a worker was lost before it said which layers its stage has")
         form = begin_pipeline(
-            worker_ids, job.generation, newest, division, states, ranks.stages, plan.is_sharded
+            worker_ids, job.generation, newest, division, states, ranks.stages, called(plan)
         )
         await self._form(form if begin.plan is None else Planned(**vars(form), plan=begin.plan))
 

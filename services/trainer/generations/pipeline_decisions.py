@@ -30,6 +30,7 @@ from peerloom.v1.trainer_pb2 import Job
 from peerloom.worker.shares import stage_shares
 
 _NONE = GoBack("")
+STAGES, SHARDS, PIECES = "stages", "shards", "pieces"
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,10 @@ def division_of(
     """How a model is divided by what workers, in the order of their ranks, told of their slots.
 
     Stages are as large as their slots are fast, and have room. In shards each worker computes all layers, and
-    holds as many as it has room for.
+    holds as many as it has room for. Of layers that are cut in pieces all workers have alike.
     """
+    if plan.pieces > 1:
+        return _EVEN
     nodes = {worker.worker_id: worker.node_id for worker in job.workers}
     lent = {
         answer.node.node_id: int(answer.slot_memory_bytes) for answer in job.answers if answer.accepted_slots
@@ -128,16 +131,16 @@ def begin_pipeline(
     division: StageDivision = _EVEN,
     states: GoOn | GoBack = _NONE,
     stages: int = 0,
-    is_sharded: bool = False,
+    parts_of: str = STAGES,
 ) -> Form:
     """The generation after `generation` of these workers, in the order of their stages.
 
-    There are as many `stages` as workers unless it is told, of a model that `is_sharded` shards. With
-    `states` to go on with the model stays divided as it is, else `division` says how.
+    There are as many `stages` as workers unless it is told; `parts_of` is what they are called. With `states`
+    to go on with the model stays divided as it is, else `division` says how.
     """
     stages, workers = stages or len(worker_ids), len(worker_ids)
     of_workers = f" on {workers} workers" if workers > stages else ""
-    parts_of, by = ("shards", "memory") if is_sharded else ("stages", "speeds")
+    by = "memory" if parts_of == SHARDS else "speeds"
     went_on = f"{stages} {parts_of}{of_workers} {'go on' if generation else 'begin'}"
     if isinstance(states, GoOn):
         return Form(worker_ids, states.step, 0, f"{went_on} {states.reason}", state_sources=states.sources)
@@ -152,6 +155,18 @@ def begin_pipeline(
     reason = f"{went_on} {where}{cut}{why}"
     form = Form(worker_ids, checkpoint_step or 0, 0, reason, stage_shares=shares, stage_rooms=division.rooms)
     return replace(form, from_checkpoint=checkpoint_step is not None)
+
+
+def called(plan: ParallelPlan) -> str:
+    """What a plan's parts are called."""
+    return SHARDS if plan.is_sharded else PIECES if plan.pieces > 1 else STAGES
+
+
+def near_each_other(job: Job, worker_ids: Sequence[str]) -> list[str]:
+    """Workers in an order in which those of one node follow each other, as pieces of the same layers do."""
+    nodes = {worker.worker_id: worker.node_id for worker in job.workers}
+    met = list(dict.fromkeys(nodes[worker_id] for worker_id in worker_ids))
+    return sorted(worker_ids, key=lambda worker_id: met.index(nodes[worker_id]))
 
 
 def by_stage(worker_ids: Sequence[str], former: Mapping[str, int]) -> tuple[str, ...]:

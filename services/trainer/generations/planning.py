@@ -19,6 +19,8 @@ from peerloom.services.trainer.generations import decision_types as g
 from peerloom.services.trainer.generations import plan_decisions as p
 from peerloom.services.trainer.generations.decisions import decide_training
 from peerloom.services.trainer.generations.pipeline_decisions import (
+    SHARDS,
+    STAGES,
     Begin,
     begin_pipeline,
     by_stage,
@@ -263,8 +265,9 @@ class JobPlanner:
         job, worker_ids = self._record.job, known.of(found)
         chosen = self._chosen(found, known)
         step, self._moved_s = _checkpoint_step(job), self._clock.monotonic_s()
-        stages, is_sharded = len(found.plan.stages), found.plan.is_sharded
-        form = begin_pipeline(worker_ids, job.generation, step, stages=stages, is_sharded=is_sharded)
+        parts_of = SHARDS if found.plan.is_sharded else STAGES
+        stages = len(found.plan.stages)
+        form = begin_pipeline(worker_ids, job.generation, step, stages=stages, parts_of=parts_of)
         if not found.plan.is_divided:
             where = "from the beginning" if step is None else f"from the checkpoint of step {step}"
             verb = "go on" if job.generation else "begin"

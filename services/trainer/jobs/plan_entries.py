@@ -34,8 +34,8 @@ def is_divided(job: Job) -> bool:
 
 
 def stages_of(job: Job) -> int:
-    """Parts of the model that are computed one after the other."""
-    return plan_in_use(job).stages
+    """Parts of the model that workers hold, and may wait for one after the other."""
+    return plan_in_use(job).parts
 
 
 def has_shadows(job: Job) -> bool:

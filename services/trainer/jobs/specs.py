@@ -94,6 +94,9 @@ def _complete_plan(spec: JobSpec) -> None:
 def _complete_divided(spec: JobSpec, plan: ParallelPlan) -> None:
     workers = plan.ranks.workers
     what = "shards of the model" if plan.is_sharded else "stages of the pipeline"
+    if plan.pieces > 1:
+        of_stages = f" in each of {plan.stages} stages" if plan.stages > 1 else ""
+        what = f"pieces of the model's layers{of_stages}"
     needed = f"{workers}, the {what}, each of which is one worker"
     if plan.ranks.is_wide:
         needed = f"{workers}, the workers of the pipeline's {plan.stages} stages together"

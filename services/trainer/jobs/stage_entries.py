@@ -49,9 +49,30 @@ def stage_starts(job: Job) -> list[int]:
     told = sorted((w for w in job.workers if w.HasField("stage")), key=lambda worker: worker.generation)
     newest = {worker.stage.number: worker.stage for worker in told}
     stages = [newest[number] for number in sorted(newest)]
-    fits = all(first.end_layer == second.first_layer for first, second in pairwise(stages))
+    fits = all(_follow(first, second) for first, second in pairwise(stages))
     is_all = [stage.number for stage in stages] == list(range(len(stages)))
     return [stage.first_layer for stage in stages] if fits and is_all else []
+
+
+def _follow(first: ModelStage, second: ModelStage) -> bool:
+    """Whether the second one's layers come after those of the first, or it has another piece of them."""
+    if second.piece:
+        return (first.first_layer, first.end_layer) == (second.first_layer, second.end_layer)
+    return first.end_layer == second.first_layer
+
+
+def exchanges_of(stage: ModelStage) -> str:
+    """What to tell of pieces whose exchanges are predicted to take longer than their computing; or "".
+
+    Each worker says about the same of them: the one of the first piece is heard.
+    """
+    if stage.number or stage.exchange_s <= stage.compute_s:
+        return ""
+    return (
+        f"exchanges within layers are predicted to take {stage.exchange_s:.2g} s of each step, beside "
+        f"{stage.compute_s:.2g} s of computing: plan tensor is for workers that are near each other, as on "
+        "one host, and a pipeline exchanges less"
+    )
 
 
 def _worker(job: Job, worker_id: str) -> Worker:

@@ -14,7 +14,7 @@ MAX_LAYER_CHARACTERS, MOST_HELD = 128, 16
 
 def _most_stages(job: Job) -> int:
     # What a worker says may be of the plan before, where the trainer chooses.
-    return MAX_STAGES if is_auto_plan(job.spec.plan) else parse_plan("spec.plan", job.spec.plan).stages
+    return MAX_STAGES if is_auto_plan(job.spec.plan) else parse_plan("spec.plan", job.spec.plan).parts
 
 
 def _widths(job: Job, stage: int) -> Collection[int]:
@@ -56,8 +56,20 @@ def why_not_stage(job: Job, stage: ModelStage) -> str:
     if workers not in _widths(job, stage.number) or stage.turn >= workers:
         held = f"stage {stage.number} as worker {stage.turn} of {workers}"
         return f"it says that it holds {held}, and the job's plan is {job.spec.plan}"
+    if why_not := _why_not_piece(job, stage):
+        return why_not
     if max(len(stage.first_name), len(stage.last_name)) > MAX_LAYER_CHARACTERS:
         return f"its layers' names have more than {MAX_LAYER_CHARACTERS} characters"
+    return ""
+
+
+def _why_not_piece(job: Job, stage: ModelStage) -> str:
+    pieces = 1 if is_auto_plan(job.spec.plan) else parse_plan("spec.plan", job.spec.plan).pieces
+    if (stage.pieces or 1) != pieces or stage.piece != stage.number % pieces:
+        held = f"piece {stage.piece} of {stage.pieces} as stage {stage.number}"
+        return f"it says that it holds {held}, and the job's plan is {job.spec.plan}"
+    if not (0 <= stage.exchange_s < math.inf and 0 <= stage.compute_s < math.inf):
+        return f"its exchanges take {stage.exchange_s} s beside {stage.compute_s} s, but must take 0 or more"
     return ""
 
 

@@ -498,6 +498,7 @@ class ModelStage(_message.Message):
     PIECES_FIELD_NUMBER: _builtins.int
     PIECE_FIELD_NUMBER: _builtins.int
     EXCHANGE_S_FIELD_NUMBER: _builtins.int
+    COMPUTE_S_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The stage, from 0; that of rank 0 takes the inputs."""
     first_layer: _builtins.int
@@ -522,6 +523,8 @@ class ModelStage(_message.Message):
     """Seconds of each step that exchanges between the pieces are predicted to take, of what such an exchange took
     when the generation began; 0: not known.
     """
+    compute_s: _builtins.float
+    """Seconds of computing beside these, by its slot's speed; 0: not known."""
     def __init__(
         self,
         *,
@@ -536,10 +539,11 @@ class ModelStage(_message.Message):
         pieces: _builtins.int = ...,
         piece: _builtins.int = ...,
         exchange_s: _builtins.float = ...,
+        compute_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "exchange_s", b"exchange_s", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "piece", b"piece", "pieces", b"pieces", "turn", b"turn", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "end_layer", b"end_layer", "exchange_s", b"exchange_s", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "piece", b"piece", "pieces", b"pieces", "turn", b"turn", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

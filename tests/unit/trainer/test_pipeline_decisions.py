@@ -165,7 +165,7 @@ def test_stages_are_as_large_as_their_slots_are_fast_and_shards_as_these_have_me
 def test_a_cut_by_speeds_is_told() -> None:
     form = begin_pipeline(("a", "b"), 1, 30, StageDivision((10_000, 2_500)))
     assert form.stage_shares == (10_000, 2_500)
-    shards = begin_pipeline(("a", "b"), 0, None, StageDivision((10_000, 2_500)), is_sharded=True)
+    shards = begin_pipeline(("a", "b"), 0, None, StageDivision((10_000, 2_500)), parts_of="shards")
     assert shards.reason == (
         "2 shards begin from the beginning, with parts of the model by the memory of their slots, 80 : 20"
     )

@@ -4,11 +4,10 @@ Method: they are threads joined by queues, beside the same training in one piece
 """
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
 import torch
-from stages_in_threads import Pipeline, QueueLinks, Sparse, Waves, in_one_piece, training_of
+from stages_in_threads import Pipeline, QueueLinks, Waves, in_one_piece
 from torch import Tensor, nn
 
 from peerloom.worker.plan.pipeline_training import PipelineTraining
@@ -38,11 +37,20 @@ def equal_to_one_piece(task: Task, plan: str, count: int = 50) -> Pipeline:
     pieces = Pipeline(task, plan)
     told = pieces.work(steps(count))
     assert torch.allclose(torch.tensor(told[0]), torch.tensor(losses), rtol=0, atol=1e-5)
+    assert losses[-1] < losses[0]
     check_near(pieces.parameters(), expected.state.model.state_dict())
     return pieces
 
 
-@pytest.mark.parametrize("plan", ["tensor=2", "tensor=3,micro_batches=3", "pipeline=2,tensor=2,micro_batches=4"])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "tensor=2",
+        "tensor=3,micro_batches=3",
+        "pipeline=2,tensor=2,micro_batches=4",
+        "pipeline=2,tensor=2,micro_batches=3,order=zb-h1",
+    ],
+)
 def test_it_trains_as_one_process_does(plan: str) -> None:
     equal_to_one_piece(Waves(), plan)
 
@@ -103,7 +111,12 @@ class Seen(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embedding(tokens).transpose(0, 1)
         later = torch.ones(8, 8, dtype=torch.bool).triu(1)
-        x = x + self.attention(x, x, x, key_padding_mask=tokens.eq(4).logical_and(tokens[:, :1].ne(4)), attn_mask=later)[0]
+        x = (
+            x
+            + self.attention(
+                x, x, x, key_padding_mask=tokens.eq(4).logical_and(tokens[:, :1].ne(4)), attn_mask=later
+            )[0]
+        )
         near: Tensor = self.near(x.permute(1, 2, 0))
         logits: Tensor = self.head(near.transpose(1, 2))
         return logits

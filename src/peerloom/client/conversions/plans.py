@@ -31,8 +31,9 @@ def predicted_of(message: trainer_pb2.PlanPrediction) -> PredictedPlan:
 def stage_of(message: trainer_pb2.ModelStage) -> ModelStage:
     """A ModelStage message as a value."""
     layers = (message.first_layer, message.end_layer, message.first_name, message.last_name)
-    turn = (message.workers or 1, message.turn)
-    return ModelStage(message.number, *layers, message.parameters, *turn)
+    turn, piece = (message.workers or 1, message.turn), (message.pieces or 1, message.piece)
+    exchanges = (message.exchange_s, message.compute_s)
+    return ModelStage(message.number, *layers, message.parameters, *turn, *piece, *exchanges)
 
 
 def shadow_of(message: trainer_pb2.StageShadow) -> StageShadow:

@@ -134,7 +134,9 @@ class ModelStage:
     """Consecutive layers of a model, `first_layer` to `end_layer`, one past the last, that one worker holds.
 
     `number` is from 0; `first_name` and `last_name` are layers, `parameters` the numbers that it trains. Of
-    the stage's `workers`, which take turns at micro-batches, this one is number `turn`, from 0.
+    the stage's `workers`, which take turns at micro-batches, this one is number `turn`, from 0. Where layers
+    are cut in `pieces` it has number `piece` of each, and `exchange_s` are predicted to go by with exchanges
+    of a step, beside `compute_s` of computing; 0: not known.
     """
 
     number: int
@@ -145,12 +147,17 @@ class ModelStage:
     parameters: int
     workers: int = 1
     turn: int = 0
+    pieces: int = 1
+    piece: int = 0
+    exchange_s: float = 0.0
+    compute_s: float = 0.0
 
     def __str__(self) -> str:
         layers = self.end_layer - self.first_layer
         which = f"layer {self.first_name}" if layers == 1 else f"layers {self.first_name} to {self.last_name}"
         turn = f", worker {self.turn + 1} of {self.workers}" if self.workers > 1 else ""
-        return f"{which}, {self.parameters:,} parameters{turn}"
+        piece = f", piece {self.piece + 1} of {self.pieces}" if self.pieces > 1 else ""
+        return f"{which}, {self.parameters:,} parameters{turn}{piece}"
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class PipelineBlueprint:
         return found[0]
 
     def bounds(self, stage: int) -> tuple[int, int]:
-        """First and one past the last layer of a stage; those that have pieces of the same layers have one."""
+        """First and one past the last layer of a stage; those of a team have the same."""
         place = stage // self.plan.pieces
         return self.starts[place], ends_of(self.starts, len(self.layers))[place]
 

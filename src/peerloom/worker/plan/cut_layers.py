@@ -10,7 +10,7 @@ its channels. What is neither is computed by all.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from torch import nn
 
@@ -66,7 +66,8 @@ def cut_layers(model: nn.Module, pieces: int) -> list[CutLayer]:
     Those of several modules stay whole, but for those of embeddings and linear layers.
     """
     taken: dict[nn.Module, CutLayer] = {}
-    shared, paths = _shared(model), Counter(module for _, module in model.named_modules(remove_duplicate=False))
+    paths = Counter(module for _, module in model.named_modules(remove_duplicate=False))
+    shared = _shared(model)
     for module in model.modules():
         for group in _together(module, pieces):
             if all(
@@ -110,7 +111,7 @@ def _together(module: nn.Module, pieces: int) -> Iterator[list[CutLayer]]:
         if _has_plain_heads(module) and module.num_heads >= pieces:
             yield _attention(module, pieces)
     elif type(module) in _WITH_TWO_LINEARS:
-        if module.dropout.p == 0 and is_by_numbers(module.activation):
+        if is_by_numbers(module.dropout) and is_by_numbers(module.activation):
             yield _group(module, DividedLinears({"linear1": 1}, "linear2"), pieces)
     else:
         for entering, leaving in pairs_in(module):
@@ -120,10 +121,11 @@ def _together(module: nn.Module, pieces: int) -> Iterator[list[CutLayer]]:
 def _group(module: nn.Module, told: DividedLinears, pieces: int) -> list[CutLayer]:
     """The cuts of a group; empty where there are fewer units than pieces."""
     leaving = module.get_submodule(told.leaving)
-    entering = {module.get_submodule(name): sections for name, sections in told.entering.items()}
-    if not all(type(each) is nn.Linear for each in (leaving, *entering)):
+    given = {module.get_submodule(name): sections for name, sections in told.entering.items()}
+    entering = {each: sections for each, sections in given.items() if _is_linear(each)}
+    if not _is_linear(leaving) or len(entering) < len(given):
         return []
-    units = getattr(module, told.heads) if told.heads else leaving.in_features
+    units = int(getattr(module, told.heads)) if told.heads else leaving.in_features
     lengths = [leaving.in_features, *(each.out_features // entering[each] for each in entering)]
     if units < pieces or len(set(lengths)) > 1 or lengths[0] % units:
         return []
@@ -144,7 +146,7 @@ def _alone(module: nn.Module, pieces: int, shared: Mapping[int, list[nn.Module]]
     is_tied = len(owners) > 1
     if is_tied and not all(type(each) in (nn.Linear, nn.Embedding) for each in owners):
         return None
-    if type(module) is nn.Linear and module.out_features >= pieces:
+    if _is_linear(module) and module.out_features >= pieces:
         return CutLayer(module, COLUMNS, _by_outputs(module, pieces, module.out_features))
     is_plain = type(module) is nn.Embedding and module.max_norm is None and not module.sparse
     if is_plain and not (is_tied and module.scale_grad_by_freq):
@@ -152,9 +154,19 @@ def _alone(module: nn.Module, pieces: int, shared: Mapping[int, list[nn.Module]]
         if weight.shape[dim] >= pieces:
             cut = TensorCut(tuple(weight.shape), dim, pieces, weight.shape[dim])
             return CutLayer(module, VOCABULARY if is_tied else DIMENSIONS, {"weight": cut})
-    if type(module) in _CONVOLUTIONS and module.groups == 1 and module.out_channels >= pieces:
+    if _is_plain_convolution(module) and module.out_channels >= pieces:
         return CutLayer(module, CHANNELS, _by_outputs(module, pieces, module.out_channels))
     return None
+
+
+def _is_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
+    # A class of the user's may compute something else.
+    return type(module) is nn.Linear
+
+
+def _is_plain_convolution(module: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.Conv3d]:
+    is_own = isinstance(module, _CONVOLUTIONS) and type(module) in _CONVOLUTIONS
+    return is_own and module.groups == 1
 
 
 def _by_outputs(module: nn.Module, pieces: int, units: int, sections: int = 1) -> dict[str, TensorCut]:

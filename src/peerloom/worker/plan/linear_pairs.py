@@ -52,8 +52,9 @@ def pairs_in(module: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
         if is_linear:
             apart[node], within[node] = frozenset({node}), frozenset({node})
         elif (parts := _parts(module, node)) and all(part in apart for part in parts):
-            if len({_width(linears, each) for part in parts for each in apart[part]}) == 1:
-                apart[node] = frozenset().union(*(apart[part] for part in parts))
+            origins = frozenset[fx.Node]().union(*(apart[part] for part in parts))
+            if len({linears[str(each.target)].out_features for each in origins}) == 1:
+                apart[node] = origins
                 within[node] = frozenset({node}).union(*(within[part] for part in parts))
 
 
@@ -68,10 +69,6 @@ def _parts(module: nn.Module, node: fx.Node) -> list[fx.Node]:
     is_plain = node.op in ("call_function", "call_method") and name in _METHODS
     wanted = 2 if name in _BOTH else 1
     return given if is_plain and len(given) == len(node.args) == wanted else []
-
-
-def _width(linears: dict[str, nn.Linear], node: fx.Node) -> int:
-    return linears[str(node.target)].out_features
 
 
 class _OwnTracer(fx.Tracer):

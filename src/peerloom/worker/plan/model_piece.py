@@ -1,4 +1,4 @@
-"""The piece of its stage's layers that a worker has, and how it stays of one mind with those of the others."""
+"""The piece of its stage's layers that a worker has, and how it stays the same training as the others'."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from peerloom.kit.stage_ranks import StageRanks
 from peerloom.worker.plan.cut_layers import cut_layers
 from peerloom.worker.plan.piece_layers import cut_model, exchange_in
-from peerloom.worker.plan.piece_links import PieceLinks
+from peerloom.worker.plan.piece_links import ExchangePace, PieceLinks
 from peerloom.worker.plan.stage_change import ChangeLayout
 from peerloom.worker.plan.stage_links import WorkerLinks
 from peerloom.worker.plan.stage_model import StageModel
@@ -23,6 +23,7 @@ Takers = dict[int, Callable[[Tensor], object]]
 class ModelPiece:
     """That of a `stage`, where the model's state is cut by `cuts`, by name."""
 
+    pace: ExchangePace
     _shared: ChangeLayout
 
     def __init__(self, cuts: Mapping[str, TensorCut], ranks: StageRanks, stage: int) -> None:
@@ -31,8 +32,9 @@ class ModelPiece:
         self._links = PieceLinks(ranks.team_of(stage), self.state.piece)
 
     def connect(self, links: WorkerLinks) -> None:
-        """A generation begins, with these links."""
+        """A generation begins, with these links, whose `pace` is measured: all call it together."""
         self._links.connect(links)
+        self.pace = self._links.pace()
 
     def cut(self, model: nn.Module) -> Takers:
         """Cuts a model, which computes together with the others' from now on.

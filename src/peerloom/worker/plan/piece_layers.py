@@ -94,7 +94,7 @@ class _Spread(torch.autograd.Function):
         return inputs.view_as(inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # one output
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return ctx.exchange.sum(gradient), None
 
 
@@ -106,7 +106,7 @@ class _Summed(torch.autograd.Function):
         return exchange.sum(own)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # one output
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         return gradient, None
 
 
@@ -119,22 +119,22 @@ class _Joined(torch.autograd.Function):
         return exchange.join(own, dim, cut)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]  # one output
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         return gradient.narrow(*ctx.place).contiguous(), None, None, None
 
 
 def _spread(inputs: Tensor, exchange: PieceExchange) -> Tensor:
-    spread: Tensor = _Spread.apply(inputs, exchange)
+    spread: Tensor = _Spread.apply(inputs, exchange)  # type: ignore[no-untyped-call]  # as torch has it
     return spread
 
 
 def _summed(own: Tensor, exchange: PieceExchange) -> Tensor:
-    total: Tensor = _Summed.apply(own, exchange)
+    total: Tensor = _Summed.apply(own, exchange)  # type: ignore[no-untyped-call]  # as torch has it
     return total
 
 
 def _joined(own: Tensor, exchange: PieceExchange, dim: int, cut: TensorCut) -> Tensor:
-    whole: Tensor = _Joined.apply(own, exchange, dim, cut)
+    whole: Tensor = _Joined.apply(own, exchange, dim, cut)  # type: ignore[no-untyped-call]  # as torch has it
     return whole
 
 
@@ -199,16 +199,21 @@ def _attention(
     bias = module.in_proj_bias
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     parts = [
-        functional.linear(each, weight, own).unflatten(-1, (module.num_heads, -1))
+        _heads_of(functional.linear(each, weight, own), module.num_heads)
         for each, weight, own in zip(given, module.in_proj_weight.chunk(3), biases, strict=True)
     ]
-    queries, keys, values = (part.transpose(1, 2) for part in parts)
+    queries, keys, values = parts
     mask = _mask(attn_mask, key_padding_mask, queries, layer.heads[1], exchange.piece)
     mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
     outputs: Tensor = module.out_proj(mixed.transpose(1, 2).flatten(2))
     if query.dim() == 2:
         return outputs.squeeze(0), None
     return (outputs if module.batch_first else outputs.transpose(0, 1)), None
+
+
+def _heads_of(projected: Tensor, heads: int) -> Tensor:
+    """As [n, heads, t, numbers], of [n, t, width]."""
+    return projected.view(*projected.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _batch_first(module: nn.MultiheadAttention, given: Tensor) -> Tensor:
@@ -227,7 +232,7 @@ def _mask(
         found = _added(attention, queries)
         if found.dim() == 3:  # of each sample's heads
             first, end = cut.unit_bounds[piece]
-            found = found.unflatten(0, (-1, cut.units))[:, first:end]
+            found = found.view(-1, cut.units, *found.shape[1:])[:, first:end]
     if padding is not None:
         more = _added(padding if padding.dim() == 2 else padding.unsqueeze(0), queries)[:, None, None, :]
         found = more if found is None else found + more

@@ -6,6 +6,8 @@ of a large tensor each worker adds up a part, and gives that to the others.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -14,6 +16,15 @@ from peerloom.worker.plan.stage_links import WorkerLinks
 from peerloom.worker.plan.tensor_cuts import TensorCut
 
 _SMALL_BYTES = 1 << 16
+_PROBES, _PROBE_BYTES = 3, 1 << 18
+
+
+@dataclass(frozen=True)
+class ExchangePace:
+    """An exchange takes `delay_s`, and each byte that a worker sends `byte_s` more."""
+
+    delay_s: float
+    byte_s: float
 
 
 class PieceLinks:
@@ -49,6 +60,19 @@ class PieceLinks:
         shapes = [(*own.shape[:dim], length, *own.shape[dim + 1 :]) for length in lengths]
         pieces = [each.view(shape) for each, shape in zip(came, shapes, strict=True)]
         return torch.cat(pieces, dim).to(own.device)
+
+    def pace(self) -> ExchangePace:
+        """What exchanges take now; all call it together."""
+        small, large = torch.zeros(1), torch.zeros(_PROBE_BYTES // 4)
+        sent_bytes = _PROBE_BYTES if len(self._team) == 2 else 2 * _PROBE_BYTES
+        delay_s = median(self._timed_s(small) for _ in range(_PROBES))
+        large_s = median(self._timed_s(large) for _ in range(_PROBES))
+        return ExchangePace(delay_s, max(0.0, large_s - delay_s) / sent_bytes)
+
+    def _timed_s(self, tensor: Tensor) -> float:
+        began_s = time.perf_counter()
+        self.sum(tensor)
+        return time.perf_counter() - began_s
 
     def give(self, own: Tensor | None, like: Tensor) -> Tensor:
         """What the first of the team has, `own` there, which is of the form of `like` with all."""

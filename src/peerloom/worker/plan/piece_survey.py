@@ -14,6 +14,7 @@ from peerloom.worker.plan.blueprint import without_values
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.cut_layers import cut_layers, cuts_by_name
 from peerloom.worker.plan.piece_layers import cut_model, exchange_in
+from peerloom.worker.plan.piece_links import ExchangePace
 from peerloom.worker.plan.tensor_cuts import TensorCut
 from peerloom.worker.task import Samples, Task, load_batch
 
@@ -48,8 +49,8 @@ def survey_pieces(task: Task, train: Samples, plan: ParallelPlan) -> PieceSurvey
     cuts = cuts_by_name(model, cut_layers(model, plan.pieces))
     if not cuts:
         limit = (
-            f"data or a pipeline: of the layers of {name}'s model none can be cut in {plan.pieces}, as linear "
-            "layers, embeddings, convolutions and attention can that are large enough"
+            f"data or a pipeline: no layer of {name}'s model can be cut in {plan.pieces}, as linear layers, "
+            "embeddings, convolutions and attention can that are large enough"
         )
         raise InvalidArgumentError.of_field("plan", str(plan), limit)
     if not next(model.parameters()).is_meta:
@@ -69,8 +70,9 @@ def survey_pieces(task: Task, train: Samples, plan: ParallelPlan) -> PieceSurvey
             why = f"{type(error).__name__}: {error}"
         if why:
             raise InvalidArgumentError(
-                f"{name}'s model doesn't compute with its layers in {plan.pieces} pieces: {why}. Have the module "
-                "say by divided_linears() what is divided together, or train with plan data or a pipeline.",
+                f"{name}'s model doesn't compute with its layers in {plan.pieces} pieces: {why}. Have the "
+                "module say by divided_linears() what is divided together, or train with plan data or a "
+                "pipeline.",
                 reason="MODEL_NOT_DIVISIBLE",
             )
     return PieceSurvey(cuts, exchanged)
@@ -96,7 +98,7 @@ def _run(model: nn.Module, inputs: Tensor, pieces: int, piece: int) -> tuple[str
         entered = here.detach().requires_grad_() if found and here.is_floating_point() else here
         here = layer.module(entered)
         if isinstance(here, Tensor) and here.requires_grad:
-            here.backward(torch.ones_like(here))
+            torch.autograd.backward([here], [torch.ones_like(here)])
         found.append(counting.so_far)
     return str(form_of(here)), tuple(found)
 
@@ -122,10 +124,7 @@ class _Counting:
         return whole
 
 
-def exchange_s(exchanged: Sequence[Exchanged], sizes: Sequence[int], delay_s: float, byte_s: float) -> float:
-    """The seconds of a step within layers, of micro-batches of these sizes.
-
-    An exchange takes `delay_s`, and each byte `byte_s` more; nothing hides it.
-    """
+def exchange_s(exchanged: Sequence[Exchanged], sizes: Sequence[int], pace: ExchangePace) -> float:
+    """The seconds of a step within layers, of micro-batches of these sizes; nothing hides them."""
     total = sum(exchanged, Exchanged())
-    return len(sizes) * total.count * delay_s + sum(sizes) * total.sample_bytes * byte_s
+    return len(sizes) * total.count * pace.delay_s + sum(sizes) * total.sample_bytes * pace.byte_s

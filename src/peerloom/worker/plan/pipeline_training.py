@@ -1,7 +1,7 @@
 """What a worker keeps of a job whose model is divided: task, data, blueprint, and its stage of a generation.
 
-In a pipeline the stage is what it computes; of a model in shards, what it holds. Where layers are cut it has a
-piece of each of its stage's.
+In a pipeline the stage is what it computes; of a model in shards, what it holds. Where layers are cut it has
+a piece of each of its stage's.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from peerloom.errors import DataLossError, InvalidArgumentError
 from peerloom.kit.logs import get_logger
-from peerloom.kit.parallel_plan import ParallelPlan, parse_plan
+from peerloom.kit.parallel_plan import ParallelPlan, micro_batch_sizes, parse_plan
 from peerloom.v1.trainer_pb2 import HeldState, JobSpec, ModelStage
 from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw, indexed_data, without_values
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.model_piece import ModelPiece, cut_alike
 from peerloom.worker.plan.own_past import OwnPast
-from peerloom.worker.plan.piece_survey import PieceSurvey, survey_pieces
+from peerloom.worker.plan.piece_survey import PieceSurvey, exchange_s, survey_pieces
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
 from peerloom.worker.plan.slot_memory import free_bytes, give_back_large, is_tight, used_bytes
@@ -28,6 +28,7 @@ from peerloom.worker.plan.stage_shadow import Shadow, with_empty_tensors
 from peerloom.worker.plan.tensor_file import read_tensors
 from peerloom.worker.plan.undrawn_model import Undrawn
 from peerloom.worker.plan.whole_state import WHOLE, StatePieces, part_of
+from peerloom.worker.result import PASSES
 from peerloom.worker.schedule import Schedule
 from peerloom.worker.speed import slot_gflops
 from peerloom.worker.task import Task
@@ -66,7 +67,7 @@ class PipelineTraining:
         self.device = device
         self.seed: int = spec.seed
         # A stage's time would say as much of its layers as of the slot.
-        is_fixed = bool(self.plan.starts) or self.plan.pieces > 1
+        is_fixed = bool(self.plan.starts)
         self.speed_gflops = 0.0 if is_fixed or self.plan.is_sharded else gflops_of(device)
         self.free_bytes, self.used_bytes = (0, 0) if is_fixed else (free_bytes(device), used_bytes())
         self._learning_rate: float = spec.learning_rate
@@ -178,9 +179,26 @@ class PipelineTraining:
             parameters=sum(each.numel() for each in self.stage_model.parameters() if each.requires_grad),
             piece=self.plan.ranks.piece_of(self.stage),
             pieces=self.plan.pieces,
+            exchange_s=self._exchange_s(),
+            compute_s=self._compute_s(),
             workers=self.plan.ranks.widths[self.stage],
             turn=self.plan.ranks.turn_of(rank),
         )
+
+    def _exchange_s(self) -> float:
+        """Of a step, of what its exchanges took when the generation began; 0: not known, or none."""
+        if self.piece is None or not self._survey.exchanged:
+            return 0.0
+        first, end = self.blueprint.bounds(self.stage)
+        sizes = micro_batch_sizes(self.schedule.batch_size, self.plan.micro_batches, self.least_samples)
+        return exchange_s(self._survey.exchanged[first:end], sizes, self.piece.pace)
+
+    def _compute_s(self) -> float:
+        if self.piece is None or not self.speed_gflops:
+            return 0.0
+        first, end = self.blueprint.bounds(self.stage)
+        operations = PASSES * sum(self.blueprint.flops[first:end]) * self.schedule.batch_size
+        return operations / self.plan.pieces / self.speed_gflops / 1e9
 
     def batch_of(self, step: int) -> Tensor:
         """The samples of a step, from 0: int64 [n]."""

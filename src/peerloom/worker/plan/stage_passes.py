@@ -56,6 +56,7 @@ class _StagePasses:
         self._ranks = training.plan.ranks
         self._stage = self._ranks.stage_of(links.rank)
         self._is_first, self._is_last = self._ranks.is_first(self._stage), self._ranks.is_last(self._stage)
+        self._codec = training.plan.activations
         self._batch = sum(parts.sizes)
         self._under_way: dict[int, tuple[Tensor, Tensor]] = {}  # what came in and what went out
         self._weights: dict[int, Callable[[], None]] = {}  # what is left of backward passes
@@ -72,8 +73,8 @@ class _StagePasses:
         if self._is_last:
             self._losses.append(left.detach())
         else:
-            after, codec = self._ranks.rank_of(self._stage + self._ranks.pieces, number), self._training.plan.activations
-            self._links.send(after, left, wants_gradient=left.requires_grad, codec=codec)
+            after = self._ranks.rank_of(self._stage + self._ranks.pieces, number)
+            self._links.send(after, left, wants_gradient=left.requires_grad, codec=self._codec)
         self._under_way[number] = (entered, left)
 
     def backward(self, number: int) -> None:
@@ -86,8 +87,8 @@ class _StagePasses:
         if not self._is_first and entered.requires_grad:
             # Of a tensor that the layers didn't use the gradient is nothing.
             gradient = torch.zeros_like(entered) if entered.grad is None else entered.grad
-            before, codec = self._ranks.rank_of(self._stage - self._ranks.pieces, number), self._training.plan.activations
-            self._links.send(before, gradient, codec=codec)
+            before = self._ranks.rank_of(self._stage - self._ranks.pieces, number)
+            self._links.send(before, gradient, codec=self._codec)
 
     def weights(self, number: int) -> None:
         if number in self._weights:

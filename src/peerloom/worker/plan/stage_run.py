@@ -75,7 +75,8 @@ def run_stage(
             take_over(training, states, config.state_sources, config.first_step)
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
     if training.piece is not None:
-        training.piece.connect(links)
+        with group.failures():
+            training.piece.connect(links)
     if config.shadow_holders or training.plan.ranks.is_wide:
         training.begin_past()
     shadowing = None

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ class TensorCut:
         """The first unit of each piece, and one past its last."""
         size, more = divmod(self.units, self.pieces)
         firsts = [number * size + min(number, more) for number in range(self.pieces + 1)]
-        return tuple(zip(firsts, firsts[1:], strict=False))
+        return tuple(pairwise(firsts))
 
     @property
     def unit_length(self) -> int:
