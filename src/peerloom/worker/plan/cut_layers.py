@@ -165,8 +165,7 @@ def _is_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def _is_plain_convolution(module: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.Conv3d]:
-    is_own = isinstance(module, _CONVOLUTIONS) and type(module) in _CONVOLUTIONS
-    return is_own and module.groups == 1
+    return isinstance(module, _CONVOLUTIONS) and type(module) in _CONVOLUTIONS and module.groups == 1
 
 
 def _by_outputs(module: nn.Module, pieces: int, units: int, sections: int = 1) -> dict[str, TensorCut]:
