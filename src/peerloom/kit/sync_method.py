@@ -22,7 +22,10 @@ BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
 RING, DIRECT, SERVERS, DOUBLING, HIERARCHY = "ring", "direct", "ps", "doubling", "hierarchy"
 NONE, FP16, BF16 = "none", "fp16", "bf16"
 INT8, INT4, ONE_BIT, TOP_K = "int8", "int4", "1bit", "topk"
-KEY_BYTES = 1 << 20  # of a bucket that one server owns, where the schedule says no size: more would be uneven
+SPREAD_BYTES = (
+    1 << 18
+)  # from here on all servers own a part of what is sent at once: one alone would hold all up
+KEY_BYTES = 1 << 20  # of a bucket for servers, where the schedule says no size: what is early travels early
 
 
 @dataclass(frozen=True)

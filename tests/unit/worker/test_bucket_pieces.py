@@ -38,6 +38,12 @@ def test_a_server_with_the_fewest_bytes_gets_the_next_bucket() -> None:
     assert owners_of("topology=ps:9", 3).servers == (0, 1, 2), "there are no more ranks"
 
 
+def test_of_a_large_bucket_each_server_owns_a_part() -> None:
+    """65,536 values of 4 bytes are 256 KiB; whose turn it is with small ones doesn't change by it."""
+    found = placed("topology=ps:2", 3, [10, 65_536, 65_535, 4])
+    assert [pieces[0].owners for pieces in found] == [(0,), (0, 1), (1,), (0,)]
+
+
 def test_servers_on_named_nodes_own_all_and_take_turns() -> None:
     """Rank 1 gets 10, rank 3 4 and 5, then rank 3 has 9 and gets the next one too."""
     found = placed("topology=ps:node-3+node-1", 4, [10, 4, 5, 7])

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peerloom.kit.sync_method import CUT, DIRECT, SyncMethod
+from peerloom.kit.sync_method import CUT, DIRECT, SPREAD_BYTES, SyncMethod
 from peerloom.kit.sync_servers import server_ranks
 
 
@@ -40,14 +40,14 @@ class BucketOwners:
     def pieces(self, length: int, value_bytes: int) -> list[BucketPiece]:
         """The pieces of the step's next bucket, which has so many values of so many bytes.
 
-        With `direct` all ranks own a part of each piece; a parameter server owns the whole, the one that has
-        the fewest bytes so far.
+        With `direct` all ranks own a part of each piece. All servers own a part of one of SPREAD_BYTES or more;
+        one of less is owned by the server that has the fewest bytes so far.
         """
         bounds = piece_bounds(self._method, length, value_bytes)
         return [BucketPiece(start, end, self._owned_by((end - start) * value_bytes)) for start, end in bounds]
 
     def _owned_by(self, size_bytes: int) -> tuple[int, ...]:
-        if self._method.topology == DIRECT:
+        if self._method.topology == DIRECT or size_bytes >= SPREAD_BYTES:
             return self.servers
         place = self._loads.index(min(self._loads))
         self._loads[place] += size_bytes
