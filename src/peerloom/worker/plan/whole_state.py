@@ -6,7 +6,7 @@ tensor at a time by one worker, and read by each stage for its own names only.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -147,7 +147,7 @@ def _entries(
 
 
 def _told(cut: TensorCut | None) -> dict[str, Any] | None:
-    return None if cut is None else {**vars(cut), "shape": list(cut.shape)}
+    return None if cut is None else asdict(cut)
 
 
 def _heard(told: Mapping[str, Any] | None) -> TensorCut | None:

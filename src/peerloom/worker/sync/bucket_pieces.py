@@ -40,7 +40,7 @@ class BucketOwners:
     def pieces(self, length: int, value_bytes: int) -> list[BucketPiece]:
         """The pieces of the step's next bucket, which has so many values of so many bytes.
 
-        With `direct` all ranks own a part of each piece. All servers own a part of one of SPREAD_BYTES or more;
+        With `direct` all ranks own a part of each piece; of one of SPREAD_BYTES or more all servers do, and
         one of less is owned by the server that has the fewest bytes so far.
         """
         bounds = piece_bounds(self._method, length, value_bytes)
