@@ -183,11 +183,7 @@ class JobRecord(RecordedJob):
 
     def stage_entered(self, worker_id: str, stage: ModelStage) -> None:
         """A worker holds this part of the model in the newest generation; said again it is passed over."""
-        if not stage_entries.enter_stage(self._job, worker_id, stage):
-            return
-        if far_apart := stage_entries.exchanges_of(stage):
-            self.state_changed(self._job.state, far_apart)
-        else:
+        if stage_entries.enter_stage(self._job, worker_id, stage):
             self._append()
 
     def shadow_told(self, worker_id: str, shadow: StageShadow) -> None:

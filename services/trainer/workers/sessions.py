@@ -10,6 +10,7 @@ from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import total_steps
 from peerloom.services.trainer.jobs.script_runs import noted_exit
+from peerloom.services.trainer.jobs.stage_entries import exchanges_of
 from peerloom.services.trainer.models.checkpoints import CheckpointKeeper
 from peerloom.services.trainer.workers.accusations import SAYS, AuditKeeper
 from peerloom.services.trainer.workers.decisions import REPORT_INTERVAL_S
@@ -214,6 +215,8 @@ class WorkerSessions:
             case "ready" if request.ready.generation == newest:
                 if request.ready.HasField("stage"):
                     self._record.stage_entered(state.worker_id, request.ready.stage)
+                    if why := exchanges_of(request.ready.stage):
+                        self._record.state_changed(self._record.job.state, why)
                 if self._planner.has_a_say:  # it may have made more steps, as a stage of the plan before
                     state = replace(state, step=min(state.step, int(self._record.job.progress.step)))
                 self._pool.become(state.ready())

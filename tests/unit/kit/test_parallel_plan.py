@@ -35,6 +35,17 @@ from peerloom.kit.parallel_plan import ParallelPlan, micro_batch_sizes, parse_pl
         ),
         ("pipeline=2,widths=1/1", ParallelPlan(2, (), 8), "pipeline=2,micro_batches=8"),
         ("sharded=3", ParallelPlan(3, (), 3, is_sharded=True), "sharded=3"),
+        ("tensor=3", ParallelPlan(micro_batches=1, pieces=3), "tensor=3,micro_batches=1"),
+        (
+            "shadow=off,tensor=2,micro_batches=4",
+            ParallelPlan(micro_batches=4, shadow=False, pieces=2),
+            "tensor=2,micro_batches=4,shadow=off",
+        ),
+        (
+            "tensor=2,pipeline=3:7,order=zb-h1",
+            ParallelPlan(3, (3, 7), 12, "zb-h1", pieces=2),
+            "pipeline=3:7,tensor=2,micro_batches=12,order=zb-h1",
+        ),
         (
             "shadow=off,sharded=5:",
             ParallelPlan(2, (5,), 2, shadow=False, is_sharded=True),
@@ -57,20 +68,28 @@ def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: Parallel
         ("pipeline=65", "from 2 to 64"),
         ("pipeline=two", "from 2 to 64"),
         ("pipeline=2,pipeline=3", "pipeline=K"),
-        ("micro_batches=4", "pipeline=K or sharded=K too"),
+        ("micro_batches=4", "pipeline=K, tensor=K or sharded=K too"),
         ("pipeline=2,micro_batches=0", "from 1 to 4,096"),
         ("pipeline=2,order=gpip", "did you mean gpipe?"),
         ("pipeline=2,activations=int4", "one of none, bf16, int8, did you mean int8?"),
-        ("order=gpipe", "pipeline=K or sharded=K too"),
+        ("order=gpipe", "pipeline=K, tensor=K or sharded=K too"),
         ("pipeline=7:3", "in growing order"),
         ("pipeline=0:3", "from 1 to 1,000,000"),
         ("pipeline=3::4", "from 1 to 1,000,000"),
         ("data,micro_batches=2", "pipeline=K"),
-        ("widths=2/1", "pipeline=K or sharded=K too"),
+        ("widths=2/1", "pipeline=K, tensor=K or sharded=K too"),
         ("sharded=1", "sharded with a whole number from 2 to 64"),
         ("sharded=2,widths=2/1", "without widths"),
         ("sharded=2,pipeline=2", "without pipeline"),
         ("sharded=2,shadow=no", "shadow as one of on, off"),
+        ("sharded=2,tensor=2", "without tensor"),
+        ("tensor=1", "tensor with a whole number from 2 to 64"),
+        ("tensor=2,widths=1/1", "without widths"),
+        ("tensor=2,order=gpipe", "without order, or pipeline=K too"),
+        ("tensor=2,activations=int8", "without activations, or pipeline=K too"),
+        ("pipeline=2,tensor=2,widths=2/1", "take no turns"),
+        ("pipeline=9,tensor=8", "at most 64 workers in all stages, not 72"),
+        ("tenser=2", "did you mean tensor?"),
         ("shardde=2", "did you mean sharded?"),
         ("pipeline=2,widths=2", "each of the 2 stages, as in widths=2/1, not 1"),
         ("pipeline=2,widths=2/1/1", "each of the 2 stages, as in widths=2/1, not 3"),
@@ -83,6 +102,13 @@ def test_a_plan_is_read_and_written_with_all_its_pairs(text: str, plan: Parallel
 def test_what_is_no_plan_is_refused_with_what_would_be_one(text: str, said: str) -> None:
     with pytest.raises(InvalidArgumentError, match=said):
         parse_plan("plan", text)
+
+
+def test_of_layers_in_pieces_each_stage_has_as_many_workers() -> None:
+    plan = parse_plan("plan", "pipeline=3,tensor=2")
+    assert (plan.kind, plan.parts, plan.is_divided, list(plan.losers())) == ("pipeline", 6, True, [4])
+    alone = parse_plan("plan", "tensor=2")
+    assert (alone.kind, alone.parts, alone.is_divided, list(alone.losers())) == ("tensor", 2, True, [0])
 
 
 def test_a_batch_that_does_not_divide_gives_the_first_ones_more() -> None:

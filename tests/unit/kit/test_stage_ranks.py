@@ -20,6 +20,20 @@ WIDTHS = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 WIDE = StageRanks((2, 1, 3))
 
 
+def test_a_team_has_the_pieces_of_one_stages_layers() -> None:
+    """Three stages in two pieces each: ranks 2 and 3 are in the middle, and go as the second of three."""
+    ranks = StageRanks((1,) * 6, pieces=2)
+    assert [list(ranks.team_of(stage)) for stage in (0, 3, 5)] == [[0, 1], [2, 3], [4, 5]]
+    assert [ranks.piece_of(stage) for stage in range(6)] == [0, 1, 0, 1, 0, 1]
+    assert [stage for stage in range(6) if ranks.is_first(stage)] == [0, 1]
+    assert [stage for stage in range(6) if ranks.is_last(stage)] == [4, 5]
+    for order in PIPELINE_ORDERS:
+        plain = [one[1:] for one in StageRanks((1, 1, 1)).passes_of(order, 1, 6)]
+        assert [one[1:] for one in ranks.passes_of(order, 2, 6)] == plain
+        assert [one[1:] for one in ranks.passes_of(order, 3, 6)] == plain
+        assert ranks.held_by(order, 3, 6) == StageRanks((1, 1, 1)).held_by(order, 1, 6)
+
+
 def test_ranks_follow_the_stages() -> None:
     assert (WIDE.stages, WIDE.workers, WIDE.is_wide) == (3, 6, True)
     assert [list(WIDE.of_stage(stage)) for stage in range(3)] == [[0, 1], [2], [3, 4, 5]]

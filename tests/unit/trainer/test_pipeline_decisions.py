@@ -9,8 +9,10 @@ from peerloom.services.trainer.generations.pipeline_decisions import (
     StageDivision,
     begin_pipeline,
     by_stage,
+    called,
     decide_pipeline,
     division_of,
+    near_each_other,
 )
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn
 from peerloom.services.trainer.workers.decisions import Limits
@@ -160,6 +162,21 @@ def test_stages_are_as_large_as_their_slots_are_fast_and_shards_as_these_have_me
     assert division_of(job, ("a", "b", "c"), wide, slots) == StageDivision((5_000, 2_500), rooms)
     shards = division_of(job, ("a", "b", "c"), parse_plan("plan", "sharded=3"), slots)
     assert shards == StageDivision((10_000, 5_342, 10_000)), "500 / 936"
+
+
+def test_workers_of_one_node_follow_each_other() -> None:
+    workers = [Worker(worker_id=name, node_id=node) for name, node in zip("abcd", "mnmn", strict=True)]
+    assert near_each_other(Job(workers=workers), ("b", "a", "c", "d")) == ["b", "d", "a", "c"]
+
+
+def test_layers_in_pieces_are_cut_alike() -> None:
+    plan = parse_plan("plan", "pipeline=2,tensor=2")
+    slots = SlotMeasures()
+    for name, speed in zip("abcd", (1.0, 9.0, 1.0, 9.0), strict=True):
+        slots.computed(name, 1 / speed)
+    assert division_of(Job(), tuple("abcd"), plan, slots) == StageDivision()
+    form = begin_pipeline(tuple("abcd"), 0, None, stages=4, parts_of=called(plan))
+    assert form.reason == "4 pieces begin from the beginning"
 
 
 def test_a_cut_by_speeds_is_told() -> None:

@@ -2,16 +2,20 @@
 
 import random
 
+import pytest
+
 from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.kit.stage_ranks import StageRanks
 from peerloom.services.trainer.generations.stage_states import GoBack, GoOn, newest_states
 from peerloom.services.trainer.jobs.stage_entries import (
     enter_shadow,
     enter_stage,
+    exchanges_of,
     rank_workers,
     stage_starts,
 )
-from peerloom.v1.trainer_pb2 import Job, ModelStage, StageShadow, Worker
+from peerloom.services.trainer.workers.stage_reports import why_not_stage
+from peerloom.v1.trainer_pb2 import Job, JobSpec, ModelStage, StageShadow, Worker
 
 Held = set[tuple[int, int]]
 TWO, THREE = StageRanks((1, 1)), StageRanks((1, 1, 1))
@@ -134,6 +138,43 @@ def test_where_stages_begin_is_what_workers_held_last() -> None:
     assert stage_starts(job) == [0, 3]
     enter_stage(job, "w2", ModelStage(number=1, first_layer=4, end_layer=9))
     assert stage_starts(job) == [], "they don't fit together"
+
+
+def test_pieces_of_the_same_layers_begin_where_these_do() -> None:
+    job = Job(workers=[Worker(worker_id=f"w{n}", rank=n, generation=1) for n in range(4)])
+    for number, (first, end) in enumerate([(0, 3), (0, 3), (3, 8), (3, 8)]):
+        piece = ModelStage(number=number, first_layer=first, end_layer=end, pieces=2, piece=number % 2)
+        enter_stage(job, f"w{number}", piece)
+    assert stage_starts(job) == [0, 0, 3, 3]
+    enter_stage(job, "w3", ModelStage(number=3, first_layer=3, end_layer=9, pieces=2, piece=1))
+    assert stage_starts(job) == [], "they aren't pieces of the same"
+
+
+def test_exchanges_that_take_longer_than_computing_are_told() -> None:
+    assert exchanges_of(ModelStage(number=0, exchange_s=1.25, compute_s=0.5)).startswith(
+        "exchanges within layers are predicted to take 1.2 s of each step, beside 0.5 s of computing"
+    )
+    assert not exchanges_of(ModelStage(number=0, exchange_s=0.4, compute_s=0.5))
+    assert not exchanges_of(ModelStage(number=1, exchange_s=1.25, compute_s=0.5)), "one tells it"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"pieces": 2, "piece": 1}, ""),
+        ({"pieces": 2, "piece": 0}, "piece 0 of 2 as stage 1"),
+        ({"pieces": 3, "piece": 1}, "piece 1 of 3 as stage 1"),
+        ({}, "piece 0 of 0 as stage 1"),
+        ({"pieces": 2, "piece": 1, "exchange_s": -1.0}, "must take 0 or more"),
+        ({"pieces": 2, "piece": 1, "compute_s": float("nan")}, "must take 0 or more"),
+    ],
+)
+def test_what_a_worker_can_not_hold_of_layers_in_pieces(more: dict[str, float], why: str) -> None:
+    job = Job(spec=JobSpec(plan="tensor=2,micro_batches=1"))
+    stage = ModelStage(number=1, first_layer=0, end_layer=8, workers=1)
+    for name, value in more.items():
+        setattr(stage, name, value)
+    assert (why in why_not_stage(job, stage)) if why else not why_not_stage(job, stage)
 
 
 def test_that_no_shadows_are_kept_is_news_once() -> None:

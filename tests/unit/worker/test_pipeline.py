@@ -117,7 +117,7 @@ def test_a_stage_holds_its_own_parameters_and_moments_only() -> None:
     assert sum(len(each.blueprint.names(n)) for n, each in enumerate(pipeline.trainings)) == 8
 
 
-@pytest.mark.parametrize("plan", ["pipeline=3", "sharded=3"])
+@pytest.mark.parametrize("plan", ["pipeline=3", "sharded=3", "tensor=3"])
 def test_the_test_set_goes_through_all_stages(plan: str) -> None:
     expected, _ = in_one_piece(Waves(), 4)
     with torch.no_grad():
@@ -138,7 +138,7 @@ def kept(pipeline: Pipeline, folder: Path, writer: int = 0) -> Path:
     return path
 
 
-@pytest.mark.parametrize("plan", ["pipeline=2", "pipeline=4", "sharded=2"])
+@pytest.mark.parametrize("plan", ["pipeline=2", "pipeline=4", "sharded=2", "tensor=2", "pipeline=2,tensor=2"])
 def test_a_checkpoint_goes_on_under_any_plan(plan: str, tmp_path: Path) -> None:
     """Three stages, then one worker, then another number of stages: as one worker all the way."""
     expected, _ = in_one_piece(Waves(), 30)
@@ -156,7 +156,7 @@ def test_a_checkpoint_goes_on_under_any_plan(plan: str, tmp_path: Path) -> None:
     check_equal(last.parameters(), expected.state.model.state_dict())
 
 
-@pytest.mark.parametrize("plan", ["pipeline=3", "sharded=3"])
+@pytest.mark.parametrize("plan", ["pipeline=3", "sharded=3", "tensor=3"])
 def test_a_checkpoint_holds_what_that_of_one_worker_holds(plan: str, tmp_path: Path) -> None:
     """After no step at all the two are equal to the last bit."""
     pipeline = Pipeline(Waves(), plan)

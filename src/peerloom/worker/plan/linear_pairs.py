@@ -30,9 +30,10 @@ def is_by_numbers(what: Any) -> bool:
 def pairs_in(module: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
     """The linear layers of a module that can be cut together: the names of those that enter, and the last.
 
-    Only its own members are looked at. What can't be traced has none.
+    Only its own members are looked at, and those of a plain Sequential among them. What can't be traced has
+    none.
     """
-    linears = {name: each for name, each in module.named_children() if type(each) is nn.Linear}
+    linears = _linears(module, "")
     if len(linears) < 2:
         return
     try:
@@ -58,6 +59,16 @@ def pairs_in(module: nn.Module) -> Iterator[tuple[tuple[str, ...], str]]:
                 within[node] = frozenset({node}).union(*(within[part] for part in parts))
 
 
+def _linears(module: nn.Module, prefix: str) -> dict[str, nn.Linear]:
+    found: dict[str, nn.Linear] = {}
+    for name, each in module.named_children():
+        if type(each) is nn.Linear:
+            found[f"{prefix}{name}"] = each
+        elif type(each) is nn.Sequential:
+            found |= _linears(each, f"{prefix}{name}.")
+    return found
+
+
 def _parts(module: nn.Module, node: fx.Node) -> list[fx.Node]:
     """The values of which a node makes another, number by number; empty where it does something else."""
     given: list[fx.Node] = list(node.all_input_nodes)
@@ -72,7 +83,7 @@ def _parts(module: nn.Module, node: fx.Node) -> list[fx.Node]:
 
 
 class _OwnTracer(fx.Tracer):
-    """All members of the module are leaves: what they do within is their own."""
+    """All members of the module but a Sequential are leaves: what they do within is their own."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
+        return type(m) is not nn.Sequential

@@ -74,9 +74,7 @@ def run_stage(
         with group.failures():
             take_over(training, states, config.state_sources, config.first_step)
         training.state.reopen_epoch(training.schedule.steps_per_epoch)
-    if training.piece is not None:
-        with group.failures():
-            training.piece.connect(links)
+    _connect_piece(training, links, group)
     if config.shadow_holders or training.plan.ranks.is_wide:
         training.begin_past()
     shadowing = None
@@ -115,6 +113,12 @@ def run_stage(
             shadowing.close()
     finished.held.extend(training.held())
     session.say(WorkerSessionRequest(finished=finished))
+
+
+def _connect_piece(training: PipelineTraining, links: MeshLinks, group: Group) -> None:
+    if training.piece is not None:
+        with group.failures():
+            training.piece.connect(links)
 
 
 def _finish(
