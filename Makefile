@@ -9,7 +9,7 @@ PROTOS := $(wildcard protos/peerloom/v1/*.proto)
 # Some environments forbid it, and then each of hundreds of processes compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy bench-callers bench-choice bench-survey
+.PHONY: chart docs docs-check simulate-faults bench-watching bench-recovery bench-inference setup demo test test-unit lint types proto check-proto wheel-test check-extras check-own-extras bench experiments-selection bench-report bench-check bench-network bench-sync bench-pipeline bench-quality bench-takeover chaos soak attack ns3 images base-image clean bench-pipeline-recovery bench-staleness bench-ten-thousand bench-gpu bench-pipeline-memory bench-sharded bench-aged bench-accuracy bench-callers bench-choice bench-survey bench-tensor
 
 setup: $(READY)
 
@@ -158,6 +158,10 @@ bench-staleness: $(READY)
 # hours for all; CHOICE_MINUTES=40 takes as many as that.
 bench-choice: $(READY)
 	@CHOICE_MINUTES="$(CHOICE_MINUTES)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" choice
+
+# A step of a model with layers in pieces beside torch's tensor parallelism; needs root and ns-3. Some 5 minutes.
+bench-tensor: $(READY)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" tensor_step
 
 # The survey's seven methods over real links, at small scale; needs root and ns-3 (make ns3). A quarter of an hour.
 bench-survey: $(READY)

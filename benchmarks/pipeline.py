@@ -7,18 +7,14 @@ step of one worker, which has it all, by the number of stages: nobody waits ther
 batch as a whole, and with the pipeline's micro-batches, as each wait takes somewhat longer than it is to.
 """
 
-import json
-import os
-import socket
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.emulated_job import job_ms
 from benchmarks.even_layers import LAYERS, PREDICTED, WARM_UP, predicted_ms, step_beside, task_arguments
-from benchmarks.measure import ROOT, Goal, Measurement
+from benchmarks.local_script import local_script_ms
+from benchmarks.measure import Goal, Measurement
 from benchmarks.pipeline_script import ZBV
 from benchmarks.sync import testbed_job_ms, testbed_script_ms, wan_plan
 from peerloom.client.client import Client
@@ -33,7 +29,6 @@ TORCH_ORDERS = (ONE_F_ONE_B, GPIPE, ZB_H1, ZBV)
 IDEAL = "one worker's step, by the number of stages"
 PIECED = "one worker's step in the same micro-batches, by the number of stages"
 MICRO_BATCHES = 8
-_LIMIT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -101,7 +96,9 @@ def _on_loopback(rounds: int, steps: int) -> list[Measurement]:
             for plan in plans:
                 taken[plan].append(job_ms(client, _job(cell, plan, cell.stages, steps)))
             for order in TORCH_ORDERS:
-                taken[_torch(order)].append(_local_script_ms(cell, _script(cell, order, steps)))
+                taken[_torch(order)].append(
+                    local_script_ms("pipeline_script", cell.stages, _script(cell, order, steps))
+                )
             for ideal, job in _alone(cell, steps).items():
                 taken[ideal].append(job_ms(client, job) / cell.stages)
     return _compared(cell, taken)
@@ -170,26 +167,6 @@ def _alone(cell: Cell, steps: int) -> dict[str, dict[str, object]]:
 def _script(cell: Cell, order: str, steps: int) -> dict[str, object]:
     how = {"batch": cell.batch, "micro_batches": MICRO_BATCHES, "order": order, "warm_up": WARM_UP}
     return {**how, "arguments": _arguments(cell, steps)}
-
-
-def _local_script_ms(cell: Cell, asked: dict[str, object]) -> float:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(cell.stages)}
-    command = [sys.executable, "-m", "benchmarks.pipeline_script", json.dumps(asked)]
-    members = [
-        subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, **common, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(cell.stages)
-    ]
-    told = [member.communicate(timeout=_LIMIT_S)[0] for member in members]
-    if any(member.returncode for member in members):
-        raise SystemExit(f"torch's pipeline ended with {[member.returncode for member in members]}")
-    return float(told[0])
 
 
 def _compared(cell: Cell, taken: dict[str, list[float]]) -> list[Measurement]:
