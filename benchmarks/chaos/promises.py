@@ -57,6 +57,8 @@ PLANS = (
     "pipeline=3,order=zb-h2",
     "sharded=3",
     "sharded=2,shadow=off",
+    "tensor=3",
+    "tensor=2,micro_batches=2,shadow=off",
     "auto",
 )
 

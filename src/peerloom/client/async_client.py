@@ -131,8 +131,8 @@ class AsyncClient(AsyncNetwork):
         that to the trainer ("auto" or e.g. "auto,quality=near");
         `plan` says how the model spreads over the workers: each holds all of it ("data", as when empty), or K
         of them hold consecutive layers ("pipeline=K", "pipeline=K,micro_batches=M"), or several hold those of
-        a stage ("pipeline=2,widths=2/1"), or all compute all layers, of which each holds some ("sharded=K"),
-        or it is left to the trainer ("auto");
+        a stage ("pipeline=2,widths=2/1"), or all compute all layers, of which each holds some ("sharded=K")
+        or a piece of each ("tensor=K"), or it is left to the trainer ("auto");
         `initial_model` is the digest of parameters to begin with.
         Or `task` is a script, NAME.py, with a loop of `peerloom.elastic`: it is sent alone or with the folder
         `code` that it lies in, and gets `script_arguments`; epochs, batch size and rate are its own.

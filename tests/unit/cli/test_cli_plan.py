@@ -49,7 +49,7 @@ def test_a_plan_is_told_with_its_stages_its_step_and_what_loses(layers_file: str
         "data:\n  doesn't fit: layers 0 to 3 would need 6.44 kB on slot-0, 3.14 kB more than it has"
         in shown.stdout
     )
-    assert "tensor parallel) aren't searched" in shown.stdout
+    assert "as jobs' tensor=K, aren't searched" in shown.stdout
 
 
 def test_split_backward_passes_are_taken_where_they_shorten_a_step(layers_file: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from stages_in_threads import Pipeline, QueueLinks, Waves, in_one_piece
+from stages_in_threads import Pipeline, QueueLinks, Waves, in_one_piece, training_of
 from torch import Tensor, nn
 
+from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_step import make_step
 from peerloom.worker.task import Split, Task
@@ -53,6 +54,31 @@ def equal_to_one_piece(task: Task, plan: str, count: int = 50) -> Pipeline:
 )
 def test_it_trains_as_one_process_does(plan: str) -> None:
     equal_to_one_piece(Waves(), plan)
+
+
+def test_an_optimiser_that_looks_at_whole_tensors_is_refused() -> None:
+    task = task_of(Waves().model, optimiser=lambda self, parameters, rate: torch.optim.Adafactor(parameters))
+    with pytest.raises(InvalidArgumentError, match="Adafactor, which looks at each parameter as a whole"):
+        training_of(task, "tensor=2").enter(0)
+
+
+def test_no_worker_holds_what_is_cut_as_a_whole() -> None:
+    """Also of its moments; what isn't cut all hold, and the first of each team counts."""
+    pipeline = Pipeline(Waves(), "tensor=2")
+    pipeline.work(steps(1))
+    whole = {name: each.numel() for name, each in in_one_piece(Waves(), 0)[0].state.model.named_parameters()}
+    for training in pipeline.trainings:
+        for name, parameter in training.stage_model.named_parameters():
+            is_cut = name in training.pieces.cuts
+            assert (parameter.numel() < whole[name]) == is_cut, name
+            moments = training.state.updater.state()[1]
+            assert moments[f"optimiser.{name}.exp_avg"].shape == parameter.shape
+    first, second = pipeline.trainings
+    assert first.piece is not None
+    assert second.piece is not None
+    assert first.piece.counted_elsewhere == set()
+    # Of the last pair's second layer only the bias is with both, and all of the norm.
+    assert second.piece.counted_elsewhere == {"2.0.bias", "2.2.weight", "2.2.bias"}
 
 
 class Words(Waves):
@@ -133,3 +159,9 @@ def words_of(model: Callable[[], nn.Module]) -> Task:
 @pytest.mark.parametrize("plan", ["tensor=2", "tensor=3"])
 def test_models_that_read_train_as_in_one_process(model: Callable[[], nn.Module], plan: str) -> None:
     equal_to_one_piece(words_of(model), plan, 30)
+
+
+def test_a_sparse_gradient_is_refused() -> None:
+    task = words_of(lambda: nn.Sequential(nn.Embedding(50, 4, sparse=True), nn.Linear(4, 50)))
+    with pytest.raises(InvalidArgumentError, match=r"The gradient of 0\.weight is sparse"):
+        Pipeline(task, "tensor=2").work(steps(1))

@@ -179,7 +179,7 @@ def _print_choice(found: PlanChoice, setting: "PlanSetting") -> None:
         say(line)
     say(f"{shown_s(best.step_s)} from left to right. {LEGEND}\n")
     _print_others(found, setting)
-    say("\nPredicted, not measured. Plans that cut within a layer (tensor parallel) aren't searched.")
+    say("\nPredicted, not measured. Plans that cut within a layer, as jobs' tensor=K, aren't searched.")
 
 
 def _as_job(plan: PlacedPlan, shadow: bool) -> str:

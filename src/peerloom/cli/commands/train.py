@@ -60,8 +60,8 @@ from peerloom.client.types import Backend, RobustRule
     default="",
     metavar="PLAN",
     help="How the model spreads over workers: data, pipeline=K for consecutive layers, with widths=2/1 for "
-    "several workers a stage, sharded=K for parts that all compute with, or auto, which leaves that to the "
-    "trainer.  [default: data]",
+    "several workers a stage, sharded=K for parts that all compute with, tensor=K for pieces of layers, or "
+    "auto, which leaves that to the trainer.  [default: data]",
 )
 @click.option("--accelerator", default="", help="What each slot must be, cuda or cpu.  [default: any]")
 @click.option("--label", "labels", type=Pair(), multiple=True, help="A label that each node must carry.")

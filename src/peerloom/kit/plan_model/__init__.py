@@ -9,5 +9,5 @@ off now and then. `plan_space` lists all plans of a small setting, `plan_neighbo
 a large one, and `plan_search` takes the best of what they give; `plan_reasons` says why, and what binds, and
 `shadow_room` what copies of its stages would need beside it.
 
-Tensor parallelism, which cuts within a layer, isn't searched.
+Plans that cut within a layer (`tensor=K` of jobs) aren't searched.
 """

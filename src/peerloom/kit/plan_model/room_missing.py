@@ -22,7 +22,7 @@ def no_plan_fits(setting: PlanSetting, looked_at: Sequence[CostedPlan]) -> Resou
         text = (
             f"layer {number} ({setting.layers[number].name}) alone needs {shown_bytes(largest)}, and the "
             f"largest slot has {shown_bytes(room)}: {shown_bytes(missing)} are missing. "
-            "No plan cuts within a layer"
+            "Of the plans only tensor=K cuts a layer, and it is named, not searched"
         )
     elif total > together:
         missing = total - together

@@ -18,6 +18,7 @@ from peerloom.worker.plan.piece_links import ExchangePace
 from peerloom.worker.plan.tensor_cuts import TensorCut
 from peerloom.worker.task import Samples, Task, load_batch
 
+_BY_TENSORS = ("Adafactor", "LBFGS", "Muon")
 _log = get_logger()
 
 
@@ -76,6 +77,18 @@ def survey_pieces(task: Task, train: Samples, plan: ParallelPlan) -> PieceSurvey
                 reason="MODEL_NOT_DIVISIBLE",
             )
     return PieceSurvey(cuts, exchanged)
+
+
+def check_by_numbers(optimisers: Sequence[object], task: Task) -> None:
+    """Raises InvalidArgumentError for an optimiser of torch that looks at a tensor as a whole."""
+    for each in optimisers:
+        if type(each).__name__ in _BY_TENSORS and type(each).__module__.startswith("torch.optim"):
+            raise InvalidArgumentError(
+                f"{type(task).__name__}.optimiser() is {type(each).__name__}, which looks at each parameter "
+                "as a whole, and the job's plan has it in pieces. Use one that takes each number by itself, "
+                "as AdamW does, or train with plan data, shards or a pipeline.",
+                reason="OPTIMISER_NOT_DIVISIBLE",
+            )
 
 
 @torch.no_grad()

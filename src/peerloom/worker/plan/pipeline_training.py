@@ -18,7 +18,7 @@ from peerloom.worker.plan.blueprint import PipelineBlueprint, check_groups, draw
 from peerloom.worker.plan.chain import chain_of
 from peerloom.worker.plan.model_piece import ModelPiece, cut_alike
 from peerloom.worker.plan.own_past import OwnPast
-from peerloom.worker.plan.piece_survey import PieceSurvey, exchange_s, survey_pieces
+from peerloom.worker.plan.piece_survey import PieceSurvey, check_by_numbers, exchange_s, survey_pieces
 from peerloom.worker.plan.shard_units import units_of
 from peerloom.worker.plan.sharded_model import ShardedModel
 from peerloom.worker.plan.slot_memory import free_bytes, give_back_large, is_tight, used_bytes
@@ -123,6 +123,8 @@ class PipelineTraining:
             self.piece.hold(self.stage_model)
         total = self.schedule.total_batches
         updater = updater_of(self.task, self.stage_model, self._learning_rate, total)
+        if self.piece is not None:
+            check_by_numbers(updater.optimisers, self.task)
         groups = [group["params"] for group in updater.state()[0]["groups"]]
         check_groups(self.blueprint, groups, stage, self.task)
         self.state = TrainingState(self.stage_model, updater)
