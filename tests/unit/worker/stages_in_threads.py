@@ -18,6 +18,7 @@ from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageTensor
 from peerloom.worker.plan.stage_message import TensorForm, decoded, encoded
+from peerloom.worker.plan.stage_step import make_step
 from peerloom.worker.plan.tensor_cuts import TensorCut
 from peerloom.worker.step_share import share_of
 from peerloom.worker.sync import SyncTraffic
@@ -152,6 +153,12 @@ class Sparse(Waves):
         return torch.optim.SGD(parameters, lr=learning_rate)
 
 
+def task_of(model: Callable[[], nn.Module], **more: object) -> Task:
+    """As `Waves`, with this model."""
+    made: Task = type("Modelled", (Waves,), {"model": lambda self: model(), **more})()
+    return made
+
+
 def spec_of(task: Task, plan: str = "") -> JobSpec:
     return JobSpec(
         task="test:Task",
@@ -206,6 +213,18 @@ class Pipeline:
             for name, tensor in own.items():
                 parts.setdefault(name, []).append(tensor.detach())
         return {name: cuts[name].whole(each) if name in cuts else each[-1] for name, each in parts.items()}
+
+
+def steps(count: int) -> Callable[[PipelineTraining, QueueLinks], list[float]]:
+    """Work that makes so many steps, and gives their losses."""
+    return lambda training, links: [make_step(training, links, lambda: None).loss for _ in range(count)]
+
+
+def check_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """They are the same but for rounding."""
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.allclose(found[name], tensor, rtol=0, atol=1e-5), name
 
 
 def in_one_piece(task: Task, steps: int, training: Training | None = None) -> tuple[Training, list[float]]:

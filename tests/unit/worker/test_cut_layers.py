@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from stages_in_threads import Waves, training_of
+from stages_in_threads import Waves, task_of, training_of
 from test_undrawn_model import PLAIN
 from torch import Tensor, nn
 
@@ -19,7 +19,6 @@ from peerloom.worker.plan.piece_links import ExchangePace
 from peerloom.worker.plan.piece_survey import Exchanged, exchange_s, survey_pieces
 from peerloom.worker.plan.tensor_cuts import TensorCut
 from peerloom.worker.plan.undrawn_model import Undrawn
-from peerloom.worker.task import Task
 from peerloom.worker.tasks.text import Transformer
 
 
@@ -166,9 +165,8 @@ class Minds(nn.Module):
 def test_a_model_that_can_not_be_cut_is_refused_with_the_reason(
     model: Callable[[], nn.Module], said: str
 ) -> None:
-    task: Task = type("Modelled", (Waves,), {"model": lambda self: model()})()
     with pytest.raises(InvalidArgumentError, match=said):
-        training_of(task, "tensor=2")
+        training_of(task_of(model), "tensor=2")
 
 
 @pytest.mark.parametrize("construct", PLAIN)

@@ -10,7 +10,18 @@ from typing import cast
 
 import pytest
 import torch
-from stages_in_threads import CPU, Pipeline, QueueLinks, Sparse, Waves, in_one_piece, training_of
+from stages_in_threads import (
+    CPU,
+    Pipeline,
+    QueueLinks,
+    Sparse,
+    Waves,
+    check_near,
+    in_one_piece,
+    steps,
+    task_of,
+    training_of,
+)
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
@@ -26,22 +37,6 @@ from peerloom.worker.step_chance import seed_of
 from peerloom.worker.task import Split, Task
 
 Model = Callable[[], nn.Module]
-
-
-def task_of(model: Model, **more: object) -> Task:
-    """As `Waves`, with this model."""
-    made: Task = type("Modelled", (Waves,), {"model": lambda self: model(), **more})()
-    return made
-
-
-def steps(count: int) -> Callable[[PipelineTraining, QueueLinks], list[float]]:
-    return lambda training, links: [make_step(training, links, lambda: None).loss for _ in range(count)]
-
-
-def check_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.allclose(found[name], tensor, rtol=0, atol=1e-5), name
 
 
 def equal_to_one_piece(task: Task, plan: str, count: int) -> None:

@@ -7,30 +7,12 @@ from collections.abc import Callable, Iterable
 
 import pytest
 import torch
-from stages_in_threads import Pipeline, QueueLinks, Waves, in_one_piece, training_of
+from stages_in_threads import Pipeline, Waves, check_near, in_one_piece, steps, task_of, training_of
 from torch import Tensor, nn
 
 from peerloom.errors import InvalidArgumentError
-from peerloom.worker.plan.pipeline_training import PipelineTraining
-from peerloom.worker.plan.stage_step import make_step
 from peerloom.worker.task import Split, Task
 from peerloom.worker.tasks.text import Transformer
-
-
-def task_of(model: Callable[[], nn.Module], **more: object) -> Task:
-    """As `Waves`, with this model."""
-    made: Task = type("Modelled", (Waves,), {"model": lambda self: model(), **more})()
-    return made
-
-
-def steps(count: int) -> Callable[[PipelineTraining, QueueLinks], list[float]]:
-    return lambda training, links: [make_step(training, links, lambda: None).loss for _ in range(count)]
-
-
-def check_near(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.allclose(found[name], tensor, rtol=0, atol=1e-5), name
 
 
 def equal_to_one_piece(task: Task, plan: str, count: int = 50) -> Pipeline:

@@ -112,7 +112,7 @@ class PipelineTraining:
             _log.warning("cut_evenly", reason=error.message)
             self.blueprint = self._even
         # Of a model in shards each layer comes and goes in several threads, and each would keep it.
-        if self.plan.is_sharded or is_tight(self.blueprint.parameters(stage)):
+        if self.plan.is_sharded or is_tight(self.blueprint.parameters(stage) // self.plan.pieces):
             give_back_large()
         names = self.blueprint.names(stage)
         comes = bool(starts) or checkpoint is not None or initial is not None
