@@ -67,6 +67,13 @@ def dropped(rate: float) -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(rate), nn.Linear(8, 4))
 
 
+def tied(**more: float) -> nn.Module:
+    """An embedding and a linear layer that have one tensor."""
+    model = nn.Sequential(nn.Embedding(9, 6, **more), nn.Linear(6, 9, bias=False))
+    model[1].weight = model[0].weight
+    return model
+
+
 class Twice(nn.Module):
     """One linear layer under two names."""
 
@@ -94,6 +101,8 @@ class Alone(nn.Linear):
         (lambda: nn.Sequential(Alone(6, 6), nn.Linear(6, 2)), {"1": 0}),
         (lambda: nn.Sequential(nn.Conv2d(4, 6, 3), nn.Conv2d(6, 6, 3, groups=2)), {"0": 0}),
         (lambda: nn.Sequential(nn.Embedding(9, 6), nn.Embedding(9, 6, max_norm=1.0)), {"0": 1}),
+        (lambda: tied(), {"0": 0, "1": 0}),
+        (lambda: tied(max_norm=1.0), {}),
         (lambda: nn.TransformerEncoderLayer(6, 2, 8), {"linear1": 0, "linear2": 0}),
         (
             lambda: nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0),

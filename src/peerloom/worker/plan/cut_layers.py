@@ -144,12 +144,11 @@ def _alone(module: nn.Module, pieces: int, shared: Mapping[int, list[nn.Module]]
         return None
     owners = shared.get(id(weight), [module])
     is_tied = len(owners) > 1
-    if is_tied and not all(type(each) in (nn.Linear, nn.Embedding) for each in owners):
+    if is_tied and not all(_is_linear(each) or _is_plain_embedding(each, True) for each in owners):
         return None
     if _is_linear(module) and module.out_features >= pieces:
         return CutLayer(module, COLUMNS, _by_outputs(module, pieces, module.out_features))
-    is_plain = type(module) is nn.Embedding and module.max_norm is None and not module.sparse
-    if is_plain and not (is_tied and module.scale_grad_by_freq):
+    if _is_plain_embedding(module, is_tied):
         dim = 0 if is_tied else 1
         if weight.shape[dim] >= pieces:
             cut = TensorCut(tuple(weight.shape), dim, pieces, weight.shape[dim])
@@ -162,6 +161,12 @@ def _alone(module: nn.Module, pieces: int, shared: Mapping[int, list[nn.Module]]
 def _is_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
     # A class of the user's may compute something else.
     return type(module) is nn.Linear
+
+
+def _is_plain_embedding(module: nn.Module, is_tied: bool) -> TypeGuard[nn.Embedding]:
+    # By its vocabulary each piece would count other frequencies.
+    is_plain = type(module) is nn.Embedding and module.max_norm is None and not module.sparse
+    return is_plain and not (is_tied and module.scale_grad_by_freq)
 
 
 def _is_plain_convolution(module: nn.Module) -> TypeGuard[nn.Conv1d | nn.Conv2d | nn.Conv3d]:

@@ -6,7 +6,6 @@ workers go through the layers in the same order, each with the same inputs, so t
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MethodType
 from typing import Any, Protocol
 
 import torch
@@ -73,16 +72,8 @@ def exchange_in(layers: Sequence[CutLayer], exchange: PieceExchange) -> None:
     torch.backends.mha.set_fastpath_enabled(False)  # it would read the layers' tensors by itself
     for layer in layers:
         if layer.how:
-            forward = partial(_FORWARDS[layer.how], exchange=exchange, layer=layer)
             # On the module itself: tracing and the model's own code know it as what it was.
-            layer.module.forward = MethodType(_called(forward), layer.module)
-
-
-def _called(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return forward(module, *args, **kwargs)
-
-    return call
+            layer.module.forward = partial(_FORWARDS[layer.how], layer.module, exchange=exchange, layer=layer)
 
 
 class _Spread(torch.autograd.Function):
@@ -193,6 +184,8 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """As torch's, of the own heads; the weights are those of no whole layer, and aren't given."""
     assert layer.heads is not None, "attention is cut by heads"
+    if is_causal and attn_mask is None:
+        raise RuntimeError("Need attn_mask if specifying the is_causal hint.")  # torch says so too
     # Most often all three are one: what is spread once is summed once.
     spread = {id(each): _spread(_batch_first(module, each), exchange) for each in (query, key, value)}
     given = [spread[id(each)] for each in (query, key, value)]
