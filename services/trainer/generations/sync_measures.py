@@ -11,7 +11,7 @@ from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS
-from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, SyncMethod
+from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.layer_times import LayerTimes
 from peerloom.kit.sync_model.sync_choice import candidates
@@ -41,13 +41,16 @@ def setting_of(
         LayerTimes(f"layer {number}", layer.parameters, layer.forward_s * scale, layer.backward_s * scale)
         for number, layer in enumerate(layers)
     )
-    return SyncSetting(network, times, codec_speeds(by_rank))
+    # The library's own messages cost little.
+    by_topology = {RING: replace(network, overhead_s=0.0)}
+    return SyncSetting(network, times, codec_speeds(by_rank), by_topology)
 
 
 def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> SyncNetwork | None:
     """The ranks' links, and what those of a site share, where there are sites.
 
-    Of a way that nobody measured the delay is a middling one. None: a rank has no way.
+    Of a way that nobody measured the delay is a middling one, and so is what a message costs. None: a rank
+    has no way.
     """
     ranks = len(by_rank)
     rates: dict[tuple[int, int], float] = {}
@@ -63,7 +66,8 @@ def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> 
     links = tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
     usual_s = median(delays.values())
     rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
-    return SyncNetwork(links, tuple(rows), nodes=tuple(nodes), trunks=trunks_of(rates, ranks))
+    message_s = median(link.message_s for measured in by_rank for link in measured.links)
+    return SyncNetwork(links, tuple(rows), message_s, nodes=tuple(nodes), trunks=trunks_of(rates, ranks))
 
 
 def codec_speeds(by_rank: Sequence[WorkerMeasured]) -> Mapping[str, CodecSpeed]:

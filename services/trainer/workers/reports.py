@@ -280,7 +280,7 @@ def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
         if not link.sent_bits_per_s or not link.received_bits_per_s:
             return f"it measured a way to rank {link.rank} that carries nothing"
         rates = {"sent_bits_per_s": link.sent_bits_per_s, "received_bits_per_s": link.received_bits_per_s}
-        if reason := _why_not_measured(delay_s=link.delay_s, **rates):
+        if reason := _why_not_measured(delay_s=link.delay_s, message_s=link.message_s, **rates):
             return reason
     for codec in said.codecs:
         if reason := _why_not_measured(encode_s=codec.encode_s, decode_s=codec.decode_s):

@@ -3145,6 +3145,7 @@ class MeasuredLink(_message.Message):
     DELAY_S_FIELD_NUMBER: _builtins.int
     SENT_BITS_PER_S_FIELD_NUMBER: _builtins.int
     RECEIVED_BITS_PER_S_FIELD_NUMBER: _builtins.int
+    MESSAGE_S_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The other rank."""
     delay_s: _builtins.float
@@ -3153,6 +3154,8 @@ class MeasuredLink(_message.Message):
     """There, in bits a second."""
     received_bits_per_s: _builtins.float
     """Back, in bits a second."""
+    message_s: _builtins.float
+    """What a short message costs its sender and its receiver besides, in seconds, while many go both ways."""
     def __init__(
         self,
         *,
@@ -3160,10 +3163,11 @@ class MeasuredLink(_message.Message):
         delay_s: _builtins.float = ...,
         sent_bits_per_s: _builtins.float = ...,
         received_bits_per_s: _builtins.float = ...,
+        message_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "rank", b"rank", "received_bits_per_s", b"received_bits_per_s", "sent_bits_per_s", b"sent_bits_per_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "message_s", b"message_s", "rank", b"rank", "received_bits_per_s", b"received_bits_per_s", "sent_bits_per_s", b"sent_bits_per_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,6 +40,23 @@ def test_a_rank_s_own_link_is_as_fast_as_its_fastest_way() -> None:
     assert network.delay_s == ((0.0, 0.01, 0.05), (0.01, 0.0, 0.03), (0.05, 0.03, 0.0))
 
 
+def test_what_a_message_costs_is_a_middling_one_and_not_the_library_s() -> None:
+    """Of ways that say 1, 2 and 6 ms it is 2; a ring is the library's."""
+    said = [link(1, 60.0, 40.0, 0.01), link(2, 20.0, 10.0, 0.05), link(2, 20.0, 10.0, 0.03)]
+    for one, cost_s in zip(said, (0.001, 0.006, 0.002), strict=True):
+        one.message_s = cost_s
+    measured = (
+        WorkerMeasured(links=said[:2], layers=[layer(10, 1.0, 2.0)]),
+        WorkerMeasured(links=said[2:]),
+        WorkerMeasured(),
+    )
+    setting = setting_of(measured)
+    assert setting is not None
+    assert setting.network.overhead_s == 0.002
+    assert setting.network_of("ring").overhead_s == 0.0
+    assert setting.network_of("ring").links == setting.network.links
+
+
 def test_a_way_that_nobody_measured_has_a_middling_delay() -> None:
     network = network_of((WorkerMeasured(links=THREE[0].links), WorkerMeasured(), WorkerMeasured()))
     assert network is not None

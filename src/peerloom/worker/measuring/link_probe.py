@@ -1,8 +1,9 @@
 """The way between each two ranks of a generation, measured on the mesh's own connections.
 
 Two ranks at a time: the lower one sends, the higher one answers at once. A message of l bytes takes a + b * l
-(Hockney, 1994), so short ones tell a, and longer ones, grown until they take some time, tell b. Messages of
-the training overtake. In each round of a tournament every rank has another partner, so no link is shared.
+(Hockney, 1994), so short ones tell a, and longer ones, grown until they take some time, tell b. Then many
+short ones go at once, there and back: what each adds is the processors' work. Messages of the training
+overtake. In each round of a tournament every rank has another partner, so no link is shared.
 """
 
 import math
@@ -15,18 +16,20 @@ import torch
 
 from peerloom.kit.tournament import MOST_ROUNDS, partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
+from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.mesh.frames import Tag
 from peerloom.worker.mesh.mesh import Mesh
 
 # Numbers that no exchange of the training reaches.
-FIRST_SEQUENCE = 1 << 62
-MOST_TRIPS = 64
+FIRST_SEQUENCE, FIRST_OF_BURSTS = 1 << 62, (1 << 62) + (1 << 40)
+MOST_TRIPS, BURSTS, BURST = 64, 2, 32
 _SIZES = struct.Struct("!II")  # of the next trip's messages, there and back; zeros: it is over
 SHORT_BYTES, LEAST_BYTES, MOST_BYTES = _SIZES.size, 1 << 14, 1 << 20
 GROWTH = 4
 LONG_ENOUGH_S = 0.03  # beside the delay: a rate is known well enough
 LEAST_TRIP_S = 1e-6  # no clock and no network is faster
 PAIR_S = 0.15  # after which a pair doesn't go on to longer messages
+ROUNDS_S = 0.5  # for that, of all pairs that a rank is in
 LONGEST_WAIT_S = 60.0  # who waits in a mesh that was left is let go in the end
 _BEHIND = -1  # whatever the training sends is more urgent
 
@@ -42,23 +45,61 @@ class LinkProbe:
     def run(self) -> list[MeasuredLink]:
         """The ways to all higher ranks that it met; blocks. Raises RuntimeError when a peer is lost."""
         found = []
-        for peer in partners(self._rank, self._ranks)[:MOST_ROUNDS]:
-            if peer is not None and self._rank < peer:
-                found.append(_Asking(self._mesh, peer, self._pair(peer), self._now_s).measure())
-            elif peer is not None:
-                _Answering(self._mesh, peer, self._pair(peer)).serve()
+        met = partners(self._rank, self._ranks)[:MOST_ROUNDS]
+        pair_s = min(PAIR_S, ROUNDS_S / max(1, len(met)))
+        for peer in met:
+            if peer is None:
+                continue
+            low, high = sorted((self._rank, peer))
+            pair = low * self._ranks + high
+            first, bursts = FIRST_SEQUENCE + pair * MOST_TRIPS, FIRST_OF_BURSTS + pair * BURSTS * BURST
+            if self._rank < peer:
+                asking = _Asking(self._mesh, peer, first, pair_s, self._now_s)
+                found.append(asking.measure())
+                burst_s = min(self._burst_s(peer, bursts + number * BURST) for number in range(BURSTS))
+                found[-1].message_s = max(0.0, burst_s - 2 * found[-1].delay_s) / BURST
+            else:
+                _Answering(self._mesh, peer, first).serve()
+                for number in range(BURSTS):
+                    self._burst_s(peer, bursts + number * BURST)
         return found
 
-    def _pair(self, peer: int) -> int:
-        low, high = sorted((self._rank, peer))
-        return FIRST_SEQUENCE + (low * self._ranks + high) * MOST_TRIPS
+    def _burst_s(self, peer: int, first: int) -> float:
+        """Seconds until many short messages have gone there, and as many back: the higher rank answers."""
+        results: list[object] = []
+        ended = threading.Semaphore(0)
+
+        def end(result: object) -> None:
+            results.append(result)
+            ended.release()
+
+        begun_s = self._now_s()
+        for number in range(first, first + BURST):
+            self._begin_short(peer, number).add_done_callback(lambda future: end(future.value()))
+        if not all(ended.acquire(timeout=LONGEST_WAIT_S) for _ in range(BURST)):
+            raise RuntimeError(f"rank {peer} didn't answer")
+        burst_s = self._now_s() - begun_s
+        if failures := [result for result in results if isinstance(result, str)]:
+            raise RuntimeError(failures[0])
+        return burst_s
+
+    def _begin_short(self, peer: int, number: int) -> TensorFuture:
+        own, came = (torch.zeros(SHORT_BYTES, dtype=torch.uint8) for _ in range(2))
+        if self._rank < peer:
+            return self._mesh.begin(number, {peer: own}, {1: {peer: came}}, urgency=_BEHIND)
+
+        def answer() -> None:
+            self._mesh.send(Tag(number, 1), {peer: own}, _BEHIND)
+
+        return self._mesh.begin(number, {}, {0: {peer: came}}, [answer], _BEHIND)
 
 
 class _Asking:
     """The lower rank of a pair, which has the clock."""
 
-    def __init__(self, mesh: Mesh, peer: int, first: int, now_s: Callable[[], float]) -> None:
+    def __init__(self, mesh: Mesh, peer: int, first: int, pair_s: float, now_s: Callable[[], float]) -> None:
         self._mesh, self._peer, self._next, self._now_s = mesh, peer, first, now_s
+        self._pair_s = pair_s
         self._round_trip_s = math.inf
 
     def measure(self) -> MeasuredLink:
@@ -85,7 +126,7 @@ class _Asking:
             took_s = self._trip(*sizes)
             net_s = max(took_s - self._round_trip_s, took_s / 10)
             best = max(best, 8 * size / net_s)
-            is_late = self._now_s() - begun_s > PAIR_S * (1 + back)
+            is_late = self._now_s() - begun_s > self._pair_s * (1 + back)
             if net_s >= LONG_ENOUGH_S or size >= MOST_BYTES or is_late:
                 return best
             size *= GROWTH

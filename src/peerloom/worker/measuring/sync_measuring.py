@@ -1,7 +1,11 @@
-"""One generation's measurements, from its first steps and in a thread beside them, told to the trainer."""
+"""One generation's measurements, from its first steps and beside them, told to the trainer.
+
+The ways between workers are measured between two steps, while all pause: beside the training's own messages
+they would seem slower than they are.
+"""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import nn
 
@@ -10,7 +14,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.kit.sync_auto import AutoSync
 from peerloom.kit.sync_method import NONE, SyncMethod
 from peerloom.kit.sync_model.sync_choice import candidates
-from peerloom.v1.trainer_pb2 import MeasuredCodec, MeasuredLayer, WorkerMeasured
+from peerloom.v1.trainer_pb2 import MeasuredCodec, MeasuredLayer, MeasuredLink, WorkerMeasured
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.measuring.codec_speed import codec_speeds
 from peerloom.worker.measuring.layer_clock import LayerClock
@@ -20,6 +24,7 @@ from peerloom.worker.task_checks import check_low_rank, check_method
 from peerloom.worker.training import Training
 
 Say = Callable[[WorkerMeasured], None]
+PAUSE_AFTER = 2  # steps: what a generation took to form is over, and what its first step alone takes
 _log = get_logger()
 
 
@@ -68,6 +73,7 @@ class SyncMeasuring:
         self._known = known
         self._say = say
         self._samples = 0.0
+        self._made = 0
         self._compute_s = training.figures.compute_s
         self._clocked = threading.Event()
         self._is_over = False
@@ -76,9 +82,15 @@ class SyncMeasuring:
         self._clock = LayerClock(training.state.model) if wanted else None
 
     def after_step(self, samples: float, steps: int) -> None:
-        """A step, or the `steps` of a round, were made; `samples` of a usual one are this worker's."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._measure, name="measuring", daemon=True)
+        """A step, or the `steps` of a round, were made; `samples` of a usual one are this worker's.
+
+        All workers call it after the same ones.
+        """
+        self._made += 1
+        if self._made == PAUSE_AFTER and (links := self._links()) is not None:
+            self._thread = threading.Thread(
+                target=self._measure, args=(links,), name="measuring", daemon=True
+            )
             self._thread.start()
         now_s = self._training.figures.compute_s
         computed_s, self._compute_s = now_s - self._compute_s, now_s
@@ -98,14 +110,18 @@ class SyncMeasuring:
             self._clock.close()
         self._clocked.set()
 
-    def _measure(self) -> None:
+    def _links(self) -> list[MeasuredLink] | None:
+        """To the ranks that this one asks; None where a peer was lost."""
         group = self._group
         assert group.mesh is not None, "a job that measures has one"
         try:
-            links = LinkProbe(group.mesh, group.rank, group.world_size).run()
+            return LinkProbe(group.mesh, group.rank, group.world_size).run()
         except RuntimeError as error:
             _log.info("links_not_measured", generation=group.generation, reason=str(error))
-            return
+            return None
+
+    def _measure(self, links: Sequence[MeasuredLink]) -> None:
+        group = self._group
         if self._known.codecs is None:
             training = self._training
             methods = usable(training.task, training.state.model, self._asked.quality)
