@@ -3093,7 +3093,7 @@ Global___WorkerSteps: _TypeAlias = WorkerSteps  # noqa: Y015
 
 @_typing.final
 class WorkerMeasured(_message.Message):
-    """What a worker measured beside the training of its generation; said again over each new stream."""
+    """What a worker measured in the first steps of its generation; said again over each new stream."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
