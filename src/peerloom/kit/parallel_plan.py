@@ -27,7 +27,7 @@ DATA, PIPELINE, TENSOR, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHAD
 AUTO, _SLASH = "auto", "/"
 _KEYS = (PIPELINE, TENSOR, SHARDED, WIDTHS, MICRO_BATCHES, ORDER, ACTIVATIONS, SHADOW)
 _KEYS_OF_SHARDED = (SHARDED, SHADOW)
-_KEYS_BETWEEN_STAGES = (WIDTHS, ORDER, ACTIVATIONS)
+_KEYS_BETWEEN_STAGES = (ORDER, ACTIVATIONS)
 ON, OFF = "on", "off"
 ACTIVATION_CODECS = (NONE, BF16, INT8)
 # There are as many workers at most as stages may be.
@@ -171,12 +171,12 @@ def parse_plan(field: str, text: str) -> ParallelPlan:
 def _pieces(field: str, text: str, given: Mapping[str, str]) -> int:
     if TENSOR not in given:
         return 1
+    if WIDTHS in given:
+        limit = f"without {WIDTHS}: the workers of a stage have a piece of its layers each, and take no turns"
+        raise InvalidArgumentError.of_field(field, text, limit)
     between = [key for key in _KEYS_BETWEEN_STAGES if key in given]
     if PIPELINE not in given and between:
         limit = f"without {between[0]}, or {PIPELINE}=K too: within layers there are no stages to go through"
-        raise InvalidArgumentError.of_field(field, text, limit)
-    if WIDTHS in given:
-        limit = f"without {WIDTHS}: the workers of a stage have a piece of its layers each, and take no turns"
         raise InvalidArgumentError.of_field(field, text, limit)
     return _number(field, text, TENSOR, given[TENSOR], 2, MAX_STAGES)
 
