@@ -54,10 +54,10 @@ class LinkProbe:
             pair = low * self._ranks + high
             first, bursts = FIRST_SEQUENCE + pair * MOST_TRIPS, FIRST_OF_BURSTS + pair * BURSTS * BURST
             if self._rank < peer:
-                asking = _Asking(self._mesh, peer, first, pair_s, self._now_s)
-                found.append(asking.measure())
+                link = _Asking(self._mesh, peer, first, pair_s, self._now_s).measure()
                 burst_s = min(self._burst_s(peer, bursts + number * BURST) for number in range(BURSTS))
-                found[-1].message_s = max(0.0, burst_s - 2 * found[-1].delay_s) / BURST
+                link.message_s = max(0.0, burst_s - 2 * link.delay_s) / BURST
+                found.append(link)
             else:
                 _Answering(self._mesh, peer, first).serve()
                 for number in range(BURSTS):

@@ -77,7 +77,6 @@ class SyncMeasuring:
         self._compute_s = training.figures.compute_s
         self._clocked = threading.Event()
         self._is_over = False
-        self._thread: threading.Thread | None = None
         wanted = group.rank == 0 and (training.sync.codec == NONE or not known.has_layers)
         self._clock = LayerClock(training.state.model) if wanted else None
 
@@ -88,10 +87,7 @@ class SyncMeasuring:
         """
         self._made += 1
         if self._made == PAUSE_AFTER and (links := self._links()) is not None:
-            self._thread = threading.Thread(
-                target=self._measure, args=(links,), name="measuring", daemon=True
-            )
-            self._thread.start()
+            threading.Thread(target=self._measure, args=(links,), name="measuring", daemon=True).start()
         now_s = self._training.figures.compute_s
         computed_s, self._compute_s = now_s - self._compute_s, now_s
         self._samples = samples
