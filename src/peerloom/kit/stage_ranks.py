@@ -77,6 +77,14 @@ class StageRanks:
         """Who computes a micro-batch in a stage."""
         return self.of_stage(stage)[micro_batch % self.widths[stage]]
 
+    def rank_before(self, stage: int, micro_batch: int) -> int:
+        """Whose outputs of a micro-batch a stage takes, which isn't the first."""
+        return self.rank_of(stage - self.pieces, micro_batch)
+
+    def rank_after(self, stage: int, micro_batch: int) -> int:
+        """Who takes the outputs that a stage, which isn't the last, has of a micro-batch."""
+        return self.rank_of(stage + self.pieces, micro_batch)
+
     def has_turn(self, rank: int, micro_batch: int) -> bool:
         """Whether a rank computes a micro-batch."""
         return self.rank_of(self.stage_of(rank), micro_batch) == rank

@@ -53,9 +53,14 @@ class ModelPiece:
             take(whole[key].detach())
 
     def hold(self, model: StageModel) -> None:
-        """This is the stage's model from now on."""
+        """This is the stage's model from now on.
+
+        The gradients of parameters `counted_elsewhere` are counted by the first piece's worker.
+        """
         self._shared = ChangeLayout(model, self.state.cuts)
         self._trained = dict(model.named_parameters())
+        whole = self._trained.keys() - self.state.cuts.keys()
+        self.counted_elsewhere = frozenset(whole if self.state.piece else ())
 
     def agree(self) -> None:
         """Gradients and buffers of what all have whole become those of the first piece's worker.
@@ -70,11 +75,6 @@ class ModelPiece:
             self._shared.unpack(self._links.give(None, like))
         elif like.numel():
             self._links.give(self._shared.packed(), like)
-
-    @property
-    def counted_elsewhere(self) -> frozenset[str]:
-        """The parameters here whose gradients the first piece's worker counts."""
-        return frozenset(self._trained) - self.state.cuts.keys() if self.state.piece else frozenset()
 
 
 def cut_alike(model: nn.Module, ranks: StageRanks, stage: int) -> nn.Module:

@@ -59,7 +59,7 @@ def survey_pieces(task: Task, train: Samples, plan: ParallelPlan) -> PieceSurvey
         return PieceSurvey(cuts)
     inputs = load_batch(task, train, torch.zeros(1, dtype=torch.int64))[0].to("meta")
     try:
-        whole = form_of(_through(without_values(task), inputs))
+        whole = form_of(_through(model, inputs))
     except Exception as error:  # what needs values can't be run without memory
         _log.warning("exchanges_not_counted", reason=f"{type(error).__name__}: {error}")
         return PieceSurvey(cuts)
@@ -113,7 +113,7 @@ def _run(model: nn.Module, inputs: Tensor, pieces: int, piece: int) -> tuple[str
         if isinstance(here, Tensor) and here.requires_grad:
             torch.autograd.backward([here], [torch.ones_like(here)])
         found.append(counting.so_far)
-    return str(form_of(here)), tuple(found)
+    return form_of(here), tuple(found)
 
 
 class _Counting:
@@ -131,7 +131,7 @@ class _Counting:
 
     def join(self, own: Tensor, dim: int, cut: TensorCut) -> Tensor:
         shape = list(own.shape)
-        shape[dim] = sum(cut.length(piece) for piece in range(self._pieces))
+        shape[dim] = cut.shape[cut.dim]
         whole = own.new_empty(shape)
         self.so_far += Exchanged(1, whole.nbytes - own.nbytes)
         return whole

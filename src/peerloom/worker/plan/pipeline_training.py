@@ -139,6 +139,12 @@ class PipelineTraining:
         """Of the model's tensors that are cut, those here."""
         return WHOLE if self.piece is None else self.piece.state
 
+    @property
+    def sample_operations(self) -> float:
+        """What the stage's worker computes of a sample, forward and back; 0 where that can't be told."""
+        first, end = self.blueprint.bounds(self.stage)
+        return PASSES * sum(self.blueprint.flops[first:end]) / self.plan.pieces
+
     def stay(self, step: int) -> None:
         """Goes on with its own stage from a step of `held`."""
         assert self.own_past is not None, "a worker that is asked to stay said that it has the step"
@@ -198,9 +204,7 @@ class PipelineTraining:
     def _compute_s(self) -> float:
         if self.piece is None or not self.speed_gflops:
             return 0.0
-        first, end = self.blueprint.bounds(self.stage)
-        operations = PASSES * sum(self.blueprint.flops[first:end]) * self.schedule.batch_size
-        return operations / self.plan.pieces / self.speed_gflops / 1e9
+        return self.sample_operations * self.schedule.batch_size / self.speed_gflops / 1e9
 
     def batch_of(self, step: int) -> Tensor:
         """The samples of a step, from 0: int64 [n]."""

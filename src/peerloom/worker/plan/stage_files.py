@@ -3,9 +3,11 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from torch import Tensor
 
 from peerloom.errors import PeerloomError
 from peerloom.kit.logs import get_logger
@@ -17,6 +19,7 @@ from peerloom.worker.assignment import Assignment
 from peerloom.worker.description import origin_of
 from peerloom.worker.plan.pipeline_training import PipelineTraining
 from peerloom.worker.plan.stage_links import StageLinks
+from peerloom.worker.plan.tensor_cuts import TensorCut
 from peerloom.worker.plan.whole_state import (
     COUNTERS,
     gather_text,
@@ -41,9 +44,7 @@ def write_checkpoint(training: PipelineTraining, links: StageLinks, path: Path, 
     if told:
         whole = joined([json.loads(text) for text in told], training.blueprint.groups)
         added[COUNTERS] = text_tensor(json.dumps(whole))
-    own, cuts = training.pieces.given(tensors, name_in)
-    if not training.plan.ranks.gives_part(links.rank, writer):
-        own = {}
+    own, cuts = _given(training, links.rank, writer, tensors, name_in)
     write_whole(links, path, own, {}, added, writer, cuts)
 
 
@@ -55,15 +56,26 @@ def write_model(training: PipelineTraining, links: StageLinks, spec: JobSpec, pa
     origin = origin_of(
         training.task, spec.task, dict(spec.task_arguments), training.train, training.stage_model.whole
     )
-    own, cuts = training.pieces.given(training.stage_model.state_dict(), str)
-    if not training.plan.ranks.gives_part(links.rank, 0):
-        own = {}
+    own, cuts = _given(training, links.rank, 0, training.stage_model.state_dict(), str)
     write_whole(links, path, own, origin.to_metadata(), {}, cuts=cuts)
     digest = bytes(32)
     if links.rank == 0:
         with path.open("rb") as file:
             digest = bytes.fromhex(parameters_digest(file))
     return bytes(int(byte) for byte in links.gather([float(byte) for byte in digest])[0]).hex()
+
+
+def _given(
+    training: PipelineTraining,
+    rank: int,
+    writer: int,
+    own: Mapping[str, Tensor],
+    name_of: Callable[[str], str],
+) -> tuple[dict[str, Tensor], dict[str, TensorCut]]:
+    """What a rank gives of its `own` tensors to a file of the `writer`'s, and how these are cut."""
+    if not training.plan.ranks.gives_part(rank, writer):
+        return {}, {}
+    return training.pieces.given(own, name_of)
 
 
 class StageCheckpoints:

@@ -111,13 +111,13 @@ def _scores(training: PipelineTraining, links: StageLinks, check: Callable[[], N
         entered = (
             pair[0]
             if is_first
-            else links.receive(ranks.rank_of(stage - ranks.pieces, number)).tensor.to(training.device)
+            else links.receive(ranks.rank_before(stage, number)).tensor.to(training.device)
         )
         left = training.stage_model(entered)
         if is_last:
             total += float(sample_scores(task, left, pair[1]).double().sum())
         else:
-            links.send(ranks.rank_of(stage + ranks.pieces, number), one_tensor(left, training))
+            links.send(ranks.rank_after(stage, number), one_tensor(left, training))
             links.flush(SENT_AHEAD)
     links.flush()
     return total

@@ -73,7 +73,7 @@ class _StagePasses:
         if self._is_last:
             self._losses.append(left.detach())
         else:
-            after = self._ranks.rank_of(self._stage + self._ranks.pieces, number)
+            after = self._ranks.rank_after(self._stage, number)
             self._links.send(after, left, wants_gradient=left.requires_grad, codec=self._codec)
         self._under_way[number] = (entered, left)
 
@@ -82,12 +82,12 @@ class _StagePasses:
         if self._is_last:
             self._go_back(number, entered, left, torch.full_like(left, 1 / self._batch))
         elif left.requires_grad:
-            came = self._links.receive(self._ranks.rank_of(self._stage + self._ranks.pieces, number))
+            came = self._links.receive(self._ranks.rank_after(self._stage, number))
             self._go_back(number, entered, left, came.tensor.to(self._training.device))
         if not self._is_first and entered.requires_grad:
             # Of a tensor that the layers didn't use the gradient is nothing.
             gradient = torch.zeros_like(entered) if entered.grad is None else entered.grad
-            before = self._ranks.rank_of(self._stage - self._ranks.pieces, number)
+            before = self._ranks.rank_before(self._stage, number)
             self._links.send(before, gradient, codec=self._codec)
 
     def weights(self, number: int) -> None:
@@ -104,7 +104,7 @@ class _StagePasses:
         if self._is_first:
             inputs: Tensor = self._parts.inputs[number]
             return inputs
-        came = self._links.receive(self._ranks.rank_of(self._stage - self._ranks.pieces, number))
+        came = self._links.receive(self._ranks.rank_before(self._stage, number))
         entered = came.tensor.to(self._training.device)
         return entered.requires_grad_() if came.wants_gradient else entered
 

@@ -21,7 +21,7 @@ from peerloom.worker.plan.stage_files import StageCheckpoints, write_model
 from peerloom.worker.plan.stage_links import CHANGES, STATES, MeshLinks, StageLinks
 from peerloom.worker.plan.stage_loop import Hooks, train_stage
 from peerloom.worker.plan.state_transfer import take_over
-from peerloom.worker.result import PASSES, store_model
+from peerloom.worker.result import store_model
 from peerloom.worker.trainer_session import TrainerSession
 
 
@@ -137,7 +137,5 @@ def _finish(
 
 
 def _gflops(training: PipelineTraining) -> float:
-    first, end = training.blueprint.bounds(training.stage)
     seconds = training.figures.compute_s_per_sample
-    operations = PASSES * sum(training.blueprint.flops[first:end]) / training.plan.pieces
-    return operations / seconds / 1e9 if seconds > 0 else 0.0
+    return training.sample_operations / seconds / 1e9 if seconds > 0 else 0.0
