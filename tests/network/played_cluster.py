@@ -37,7 +37,7 @@ LONG_JOB = {"samples": "120000", "sample_ms": "0", "step_ms": "100", "parameters
 class Pod:
     """One pod of a set, on a machine, from its placing to its end.
 
-    `restarts` counts how often its service's container was begun again.
+    `ends` has the last lines of its service's container for each time that it was begun again.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Pod:
     address: str = ""
     pause: Any = None
     service: Any = None
-    restarts: int = 0
+    ends: list[str] = field(default_factory=list)
 
     @property
     def grace_s(self) -> int:
@@ -289,8 +289,8 @@ class PlayedCluster:
 
     def _restart(self, pod: Pod) -> None:
         """The container of the service, in the same pod: its address, name and volumes stay."""
+        pod.ends.append(pod.service.logs(tail=5).decode())
         pod.service.restart(timeout=pod.grace_s)
-        pod.restarts += 1
 
     def _remove(self, pod: Pod) -> None:
         for each in (pod.service, pod.pause):

@@ -87,12 +87,10 @@ def test_a_frozen_trainer_and_a_frozen_agent_are_begun_again_and_the_job_goes_on
         cluster.freeze(name)
 
     def restarted() -> set[str]:
-        return {pod.name for pod in cluster.pods.values() if pod.restarts}
+        return {pod.name for pod in cluster.pods.values() if pod.ends}
 
     cluster.keep_alive(lambda: "" if restarted() >= frozen else f"{restarted()} of {frozen}", RESTART_LIMIT_S)
-    assert {pod.name: pod.restarts for pod in cluster.pods.values() if pod.restarts} == dict.fromkeys(
-        frozen, 1
-    )
+    assert {pod.name: len(pod.ends) for pod in cluster.pods.values() if pod.ends} == dict.fromkeys(frozen, 1)
     cluster.wait_until_ready()
     wait_until(lambda: "" if alive(client) == addresses(cluster) else "not all nodes are back")
 

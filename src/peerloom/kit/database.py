@@ -31,6 +31,8 @@ from peerloom.kit.thread_pools import SQL, named_pool
 
 # Of a transaction that writes, on PostgreSQL; who takes a frozen process's lease doesn't wait for it.
 _IDLE_LIMIT = "60s"
+# Of one that migrates, for which whoever takes the lease does wait.
+_PAUSE_LIMIT = "10s"
 _READS_ONLY = "peerloom_reads_only"
 # So that a server that is gone without a word is noticed: connecting and waiting for an answer end.
 _PATIENCE = {
@@ -190,10 +192,19 @@ class Database:
         """Brings the service's tables to the newest schema in the package folder `migrations`.
 
         Raises FailedPreconditionError when a newer version of Peerloom has migrated the database, or another
-        program's tables are in the way, and UnavailableError when it can't be done.
+        program's tables are in the way, and UnavailableError when it can't be done, or not any more since
+        another process holds the lease (LEASE_LOST).
         """
-        with _opening(self.engine), self.write() as connection:
+        self._check_may_write()
+        with _opening(self.engine), self.engine.begin() as connection:
+            if self.engine.dialect.name == "postgresql":
+                connection.execute(
+                    sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_PAUSE_LIMIT}'")
+                )
             migrate(connection, self.service, migrations)
+            # At the end: it keeps the lease's row, which the beat changes while this and others migrate.
+            if epoch_for_writing(connection, self.service) != self.epoch:
+                raise self.deposed()
 
     def deposed(self) -> UnavailableError:
         """What a process is told that may not write."""

@@ -88,8 +88,10 @@ class Lease:
                 is_taken = take_lease(connection, self.service, row, taken)
                 self._follow_clock(connection)
         except sa.exc.OperationalError as error:
-            if row is None or not is_locked_out(error):
+            if not is_locked_out(error):
                 raise
+            if row is None:
+                return Verdict(False, "another service is just changing the database's tables")
             with self._database.engine.begin() as connection:
                 end_sessions(connection, self.service, row.process)
             return Verdict(False, f"{row.holder} had it locked by a transaction, which was ended")

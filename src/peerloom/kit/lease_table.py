@@ -84,7 +84,10 @@ def take_lease(connection: sa.Connection, service: str, seen: LeaseRow | None, t
 
 
 def is_locked_out(error: sa.exc.DBAPIError) -> bool:
-    """Whether `take_lease` failed because another transaction keeps the row locked."""
+    """Whether `take_lease` failed because another transaction keeps locked what it needs.
+
+    That is the row, and for the first one the schema.
+    """
     return getattr(error.orig, "sqlstate", "") == _LOCK_NOT_AVAILABLE
 
 
