@@ -53,7 +53,7 @@ from peerloom.errors import PeerloomError
 from peerloom.inference.client.input_files import batch_of
 from peerloom.inference.client.local_model import OwnMachine
 from peerloom.kit import tracing_setup
-from peerloom.kit.database import create_engine
+from peerloom.kit.database_engine import create_engine
 from peerloom.kit.metrics_port import open_metrics
 from peerloom.kit.raw_input import RawInput
 from peerloom.testbed.needs import need_package

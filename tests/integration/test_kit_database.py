@@ -17,7 +17,8 @@ from peerloom.errors import (
     UnavailableError,
 )
 from peerloom.kit.clock import ManualClock
-from peerloom.kit.database import Database, SqlThread, connect_database, engine_name
+from peerloom.kit.database import Database, SqlThread, connect_database
+from peerloom.kit.database_engine import engine_name
 from peerloom.kit.lease import Lease
 from peerloom.services import registry, selector, trainer
 from peerloom.services.registry import tables as registry_tables
