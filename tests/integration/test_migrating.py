@@ -25,7 +25,10 @@ from peerloom.kit.lease_table import read_lease, take_lease
 from peerloom.kit.schema import lock_schema, migrate
 
 LIMIT_S = 60.0
-WAITING = sa.text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+WAITING = sa.text(
+    "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database "
+    "WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"
+)
 
 
 def write_migrations(folder: Path, **files: str) -> Path:

@@ -25,8 +25,6 @@ from peerloom.kit.open_connections import OpenConnections
 from peerloom.kit.schema import migrate
 from peerloom.kit.thread_pools import SQL, named_pool
 
-# A pause of a transaction that migrates, on PostgreSQL: whoever takes the lease waits for it.
-_PAUSE_LIMIT = "10s"
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -84,8 +82,7 @@ class Database:
         """
         self._check_may_write()
         with self.engine.connect() as connection, connection.begin() as transaction:
-            if self.epoch == NO_EPOCH or epoch_for_writing(connection, self.service) != self.epoch:
-                raise self.deposed()
+            self._check_holds(connection)
             yield connection
             try:
                 transaction.commit()
@@ -114,14 +111,9 @@ class Database:
         """
         self._check_may_write()
         with _opening(self.engine), self.engine.begin() as connection:
-            if self.engine.dialect.name == "postgresql":
-                connection.execute(
-                    sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_PAUSE_LIMIT}'")
-                )
             migrate(connection, self.service, migrations)
             # At the end: it keeps the lease's row, which the beat changes while this and others migrate.
-            if epoch_for_writing(connection, self.service) != self.epoch:
-                raise self.deposed()
+            self._check_holds(connection)
 
     def deposed(self) -> UnavailableError:
         """What a process is told that may not write."""
@@ -142,6 +134,11 @@ class Database:
     def _check_may_write(self) -> None:
         # Also before connecting: to a database that doesn't answer that takes seconds.
         if self.epoch == NO_EPOCH:
+            raise self.deposed()
+
+    def _check_holds(self, connection: sa.Connection) -> None:
+        # What is found holds until the transaction's end.
+        if self.epoch == NO_EPOCH or epoch_for_writing(connection, self.service) != self.epoch:
             raise self.deposed()
 
     def close(self) -> None:

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 _FORMER_TABLE = "alembic_version"
 _MIGRATION_LOCK = 7_400_000_000  # any number, as long as nobody else locks it in our databases
+_PAUSE_LIMIT = "10s"
 
 
 def lock_schema(connection: sa.Connection) -> None:
     """Keeps others from changing tables until the end of this transaction.
 
+    PostgreSQL ends it if it pauses for long, as whoever takes the lease of a frozen process waits for this.
     On SQLite there is nothing to do: a transaction that may write locks the whole file.
     """
     if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"SET LOCAL idle_in_transaction_session_timeout = '{_PAUSE_LIMIT}'"))
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
 
 
