@@ -11,6 +11,7 @@ from peerloom.worker.delayed_round import DelayedRoundMade, make_delayed_round
 from peerloom.worker.evaluation import evaluate
 from peerloom.worker.federated.federated_round import RoundMade, make_federated_round
 from peerloom.worker.federated.federated_training import FederatedTraining
+from peerloom.worker.forward_ahead import ForwardAhead
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.joining.participants import Joining
 from peerloom.worker.round_work import each_step, make_round
@@ -85,7 +86,7 @@ def train_generation(
         lambda ranks: auditor.say_refused(group, joining.step, ranks),
         CommonCoin(group.generation, group.rank, group.world_size) if group.audits else None,
     )
-    audits = auditor.begin(training, group, sync)
+    audits, ahead = auditor.begin(training, group, sync), ForwardAhead(training, sync)
     try:
         with group.failures():
             while True:
@@ -98,7 +99,7 @@ def train_generation(
                     continue
                 group.expect(limit.limit_s())
                 is_over = joining.step >= schedule.total_steps
-                made = None if is_over else _steps(training, group, sync, joining, balance, audits)
+                made = None if is_over else _steps(training, group, sync, joining, balance, audits, ahead)
                 if made is None:
                     joining.after_step(0.0, is_last=True)
                     training.finish(group.check)
@@ -129,6 +130,7 @@ def _steps(
     joining: Joining,
     balance: Balance,
     audits: Audits,
+    ahead: ForwardAhead,
 ) -> list[StepProgress] | None:
     """The step, or the steps of a round, that were committed at once.
 
@@ -140,14 +142,14 @@ def _steps(
     shares = joining.shares(balance.shares)
     training.residuals.begin(step)
     training.begin_step(step, group.rank, shares)
-    worked = _work(training, group, sync, joining, audits, shares)
+    worked = _work(training, group, sync, joining, audits, ahead, shares)
     if worked is None:
         return None
     loss, counts, made = worked
     training.residuals.commit(len(steps))
     # Committed: from here on this step counts, whatever happens to the group. Audits need its parameters.
     audit_s = audits.make(step, counts)
-    _commit(training.state, joining, loss * training.schedule.samples_in(steps), len(steps))
+    _commit(training.state, joining, ahead, loss * training.schedule.samples_in(steps), len(steps))
     worked_s = time.perf_counter() - start_s
     communication_s = min(sync.traffic.exposed_s - exposed_before_s, worked_s)
     compute_s = worked_s - communication_s - audit_s
@@ -189,6 +191,7 @@ def _work(
     sync: Synchroniser,
     joining: Joining,
     audits: Audits,
+    ahead: ForwardAhead,
     shares: list[int],
 ) -> tuple[float, list[int], RoundMade | StaleStepMade | DelayedRoundMade | None] | None:
     """What comes before the update: the mean loss, the samples of each rank, and what else is told."""
@@ -205,7 +208,7 @@ def _work(
             delayed = make_delayed_round(training, training.local_steps, group, sync, steps, shares)
             return delayed.loss, delayed.counts, delayed
         return *make_round(training, training.local_steps, group, sync, steps, shares), None
-    loss, counts = _make_batch(training, group, sync, joining, audits, shares)
+    loss, counts = _make_batch(training, group, sync, joining, audits, ahead, shares)
     if not training.settle(step):
         training.state.updater.clear()
         return None
@@ -218,6 +221,7 @@ def _make_batch(
     sync: Synchroniser,
     joining: Joining,
     audits: Audits,
+    ahead: ForwardAhead,
     shares: list[int],
 ) -> tuple[float, list[int]]:
     first, end = training.schedule.bounds(joining.step)
@@ -225,8 +229,13 @@ def _make_batch(
     share = share_of(training, joining.step, counts, group.rank)
     if joining.catch_up is None:  # who still catches up has other parameters
         audits.choose(counts)
-    part = share.walk(training, sync.forward, training.state.updater)
+    part = ahead.part_of(joining.step, counts)
+    if part is None:
+        part = share.walk(training, sync.forward, training.state.updater)
     training.announce(group)
+    following = ahead.next_share(joining, shares, group.rank)
+    if following is not None:
+        return ahead.backward(part, following, group), counts
     loss = sync.backward(part, counts)
     if group.world_size > 1:
         check_all_used(training.task, training.state.model)
@@ -234,11 +243,11 @@ def _make_batch(
     return loss, counts
 
 
-def _commit(state: TrainingState, joining: Joining, loss_sum: float, steps: int) -> None:
+def _commit(state: TrainingState, joining: Joining, ahead: ForwardAhead, loss_sum: float, steps: int) -> None:
     if joining.catch_up is not None:
         joining.catch_up.record(loss_sum, steps)
         state.updater.clear()
         return
-    state.updater.step()
+    ahead.step()
     state.step += steps
     state.epoch_loss_sum += loss_sum

@@ -62,6 +62,7 @@ class Training:
         self.local_steps: LocalSteps | None = None  # with these the task's updater is this worker's own
         self.use(first)
         self.figures = TrainingFigures()
+        self.is_timed = False  # a clock listens to its passes, which don't overlap then
         self._order: tuple[int, torch.Tensor] | None = None
 
     @property
@@ -73,6 +74,14 @@ class Training:
     def bears_rounds(self) -> bool:
         """Whether it can go on in rounds of local steps, in which no metric moves the learning rates."""
         return not self.state.updater.wants_metric
+
+    @property
+    def why_whole(self) -> str:
+        """Why a step's forward pass can't begin before all sums of the one before; empty where it can."""
+        modules = list(self.state.model.modules())
+        if any(isinstance(one, torch.jit.ScriptModule) or hasattr(one, "_orig_mod") for one in modules):
+            return "a compiled module doesn't show when it uses which parameters"
+        return self.state.updater.why_whole
 
     def use(self, sync: SyncMethod) -> None:
         """From now on steps are made by this method.

@@ -68,6 +68,11 @@ class ScriptTraining(Training):
         self._entered = EnteredModel(self.state.model)
 
     @property
+    def why_whole(self) -> str:
+        """Its forward passes are the script's own."""
+        return "a script makes its forward passes itself"
+
+    @property
     def bears_rounds(self) -> bool:
         return False  # it exchanges gradients in each step
 

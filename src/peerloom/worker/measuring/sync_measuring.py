@@ -79,6 +79,7 @@ class SyncMeasuring:
         self._is_over = False
         wanted = group.rank == 0 and (training.sync.codec == NONE or not known.has_layers)
         self._clock = LayerClock(training.state.model) if wanted else None
+        training.is_timed = wanted
 
     def after_step(self, samples: float, steps: int) -> None:
         """A step, or the `steps` of a round, were made; `samples` of a usual one are this worker's.
@@ -97,6 +98,7 @@ class SyncMeasuring:
             self._clocked.set()
         elif self._clock.after_step(computed_s / steps):
             self._known.note_layers(self._clock.layers(), samples)
+            self._training.is_timed = False
             self._clocked.set()
 
     def close(self) -> None:
@@ -104,6 +106,7 @@ class SyncMeasuring:
         self._is_over = True
         if self._clock is not None:
             self._clock.close()
+        self._training.is_timed = False
         self._clocked.set()
 
     def _links(self) -> list[MeasuredLink] | None:

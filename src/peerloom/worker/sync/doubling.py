@@ -17,6 +17,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import piece_bounds
 from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import Casting, wide
+from peerloom.worker.sync.coming_sum import ComingSum
 from peerloom.worker.sync.summing import method_for
 
 
@@ -28,23 +29,31 @@ class DoublingSumming:
         self._traffic = traffic
         self._method = method
         self._loss: DoublingSum | None = None
-        self._under_way: list[_Piece] = []
+        self._under_way: list[ComingSum] = []
 
     def begin_loss(self, own: torch.Tensor) -> None:
         self._loss = self._begin(own.reshape(1), Casting(own.dtype), 0)
 
-    def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
+    def begin(self, gradients: torch.Tensor, layout: Layout) -> ComingSum:
         method = method_for(self._method, layout, gradients.element_size())
         is_cut = self._method.schedule == CUT
         urgency = len(self._under_way) if is_cut else 0  # as an owner's: the first layers come last
+        pieces: list[_Piece] = []
         for start, end in piece_bounds(self._method, len(gradients), gradients.element_size()):
             codec, target = codec_of(method, end - start, gradients.dtype), gradients[start:end]
-            self._under_way.append(_Piece(target, self._begin(target, codec, urgency)))
+            pieces.append(_Piece(target, self._begin(target, codec, urgency)))
+
+        def put() -> None:
+            for piece in pieces:
+                self._collectives.result(piece.sum.done)
+                piece.target.copy_(piece.sum.total())
+
+        self._under_way.append(coming := ComingSum(layout, [piece.sum.done for piece in pieces], put))
+        return coming
 
     def finish(self) -> float:
-        for piece in self._under_way:
-            self._collectives.result(piece.sum.done)
-            piece.target.copy_(piece.sum.total())
+        for coming in self._under_way:
+            coming.take()
         self._under_way.clear()
         assert self._loss is not None, "a step begins with its loss"
         self._collectives.result(self._loss.done)

@@ -5,7 +5,7 @@ The leader of a site adds up what its members have, as it is. The leaders exchan
 only leaders encode, and what that leaves out is theirs; what a member had kept before goes into its sum.
 """
 
-from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch.nn.functional import pad
@@ -19,6 +19,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import piece_bounds
 from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
+from peerloom.worker.sync.coming_sum import ComingSum
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.sync.summing import method_for
@@ -40,7 +41,7 @@ class HierarchySumming:
         self._leaders = leaders_of(method.sites, collectives.node_ids)
         self._exchange = DirectExchange(collectives, traffic)
         self._losses: RowExchange | None = None
-        self._under_way: list[_Bucket] = []
+        self._under_way: list[ComingSum] = []
         named = {node for site in method.sites for node in site}
         absent = sorted(named.difference(collectives.node_ids))
         _log.info("sites_found", leaders=self._leaders, rank=collectives.rank, absent=absent)
@@ -48,32 +49,39 @@ class HierarchySumming:
     def begin_loss(self, own: torch.Tensor) -> None:
         self._losses = self._exchange.begin_to_all(own)
 
-    def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
+    def begin(self, gradients: torch.Tensor, layout: Layout) -> ComingSum:
         values = wide(gradients)
         if self._method.has_feedback:
             values = values + self._residuals.of(layout)
         method = method_for(self._method, layout, gradients.element_size())
-        bucket = _Bucket(gradients, layout)
+        pieces: list[SiteSum] = []
         urgency = len(self._under_way) if self._method.schedule == CUT else 0  # the first layers come last
         count = len(set(self._leaders))
         for start, end in piece_bounds(self._method, len(values), gradients.element_size()):
             codec = codec_of(method, -(-(end - start) // count), gradients.dtype)
             piece = SiteSum(self._collectives, self._leaders, values[start:end].cpu(), codec, urgency)
             self._traffic.bytes += piece.sent_bytes
-            bucket.pieces.append(piece)
-        self._under_way.append(bucket)
+            pieces.append(piece)
+        done = [piece.done for piece in pieces]
+        self._under_way.append(
+            coming := ComingSum(layout, done, partial(self._put, gradients, layout, pieces))
+        )
+        return coming
 
     def finish(self) -> float:
-        for bucket in self._under_way:
-            for piece in bucket.pieces:
-                self._collectives.result(piece.done)
-            bucket.gradients.copy_(torch.cat([piece.total() for piece in bucket.pieces]))
-            if self._method.has_feedback:
-                left_out = torch.cat([piece.left_out for piece in bucket.pieces])
-                self._residuals.set_aside(bucket.layout, left_out.to(bucket.gradients.device))
+        for coming in self._under_way:
+            coming.take()
         self._under_way.clear()
         assert self._losses is not None, "a step begins with its loss"
         return float(self._exchange.rows(self._losses).sum())
+
+    def _put(self, gradients: torch.Tensor, layout: Layout, pieces: list["SiteSum"]) -> None:
+        for piece in pieces:
+            self._collectives.result(piece.done)
+        gradients.copy_(torch.cat([piece.total() for piece in pieces]))
+        if self._method.has_feedback:
+            left_out = torch.cat([piece.left_out for piece in pieces])
+            self._residuals.set_aside(layout, left_out.to(gradients.device))
 
 
 class SiteSum:
@@ -150,10 +158,3 @@ class SiteSum:
 
     def _send(self, phase: int, outgoing: dict[int, torch.Tensor]) -> None:
         self._mesh.send(Tag(self._sequence, phase), outgoing, self._urgency)
-
-
-@dataclass(frozen=True, eq=False)
-class _Bucket:
-    gradients: torch.Tensor
-    layout: Layout
-    pieces: list[SiteSum] = field(default_factory=list)

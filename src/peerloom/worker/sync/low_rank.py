@@ -21,6 +21,7 @@ from peerloom.kit.codec_sizes import is_worth_factoring
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.codecs.casting import wide
+from peerloom.worker.sync.coming_sum import ComingSum
 from peerloom.worker.sync.low_rank_factors import (
     first_directions,
     first_factor,
@@ -48,11 +49,13 @@ class LowRankSumming:
         self._residuals = residuals
         self._numbers = {parameter: number for number, parameter in enumerate(parameters)}
         self._under_way: list[_Bucket] = []
+        self._loss = 0.0  # of all ranks, once the sums are put
 
     def begin_loss(self, own: Tensor) -> None:
         self._plain.begin_loss(own)
 
-    def begin(self, gradients: Tensor, layout: Layout) -> None:
+    def begin(self, gradients: Tensor, layout: Layout) -> ComingSum:
+        """The second factors of all buckets travel together, so who takes one sum waits for all."""
         values = wide(gradients) + self._residuals.of(layout)
         bucket = _Bucket(gradients, layout, torch.empty_like(values), torch.zeros_like(values))
         exact = []
@@ -66,9 +69,16 @@ class LowRankSumming:
         firsts = map(first_factor, bucket.matrices.values(), begun)
         bucket.message = self._begin_message([*exact, *firsts])
         self._under_way.append(bucket)
+        return ComingSum(layout, [], self._put)
 
     def finish(self) -> float:
-        loss = self._plain.finish()
+        self._put()
+        return self._loss
+
+    def _put(self) -> None:
+        if not self._under_way:
+            return
+        self._loss = self._plain.finish()
         firsts = [first for bucket in self._under_way for first in bucket.take()]
         if firsts:
             self._sum_seconds(orthonormal(firsts))
@@ -76,7 +86,6 @@ class LowRankSumming:
             bucket.gradients.copy_(bucket.sums)
             self._residuals.set_aside(bucket.layout, bucket.left_out)
         self._under_way.clear()
-        return loss
 
     def _sum_seconds(self, bases: Sequence[Tensor]) -> None:
         """The second factors of all buckets travel together, for few and small messages."""

@@ -12,6 +12,7 @@ from peerloom.kit.sync_method import BSP, KEY_BYTES, SERVERS, SyncMethod
 from peerloom.worker.batches import Nest, call_model
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.bucket_layout import Layout
+from peerloom.worker.sync.coming_sum import ComingSum
 from peerloom.worker.sync.distributed_model import distributed, unchanged
 from peerloom.worker.sync.low_rank import LowRankSumming
 from peerloom.worker.sync.residuals import Residuals
@@ -36,6 +37,7 @@ class ScheduledReduce:
         elif method.codec_from:
             self._summing = SummingBySize(self._summing, method)
         self._waiting: list[tuple[torch.Tensor, Layout]] = []
+        self._coming: list[ComingSum] = []
         key_bytes = KEY_BYTES if method.topology == SERVERS else 0
         self._ddp = distributed(model, collectives, self._take_bucket, method.size_bytes or key_bytes)
 
@@ -43,26 +45,38 @@ class ScheduledReduce:
         return call_model(self._ddp, inputs)
 
     def backward(self, loss: torch.Tensor, counts: Sequence[int]) -> float:
+        self.send(loss)
+        return self.finish()
+
+    def send(self, loss: torch.Tensor) -> list[ComingSum]:
+        """The backward pass: the sums of all buckets are on their way then."""
+        self._coming.clear()  # of a step that broke
         self._summing.begin_loss(loss.detach().clone())
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         computed_s = time.perf_counter()
-        for gradients, layout in self._waiting:
-            self._summing.begin(gradients, layout)
+        self._coming += [self._summing.begin(*one) for one in self._waiting]
         self._waiting.clear()
-        mean = self._summing.finish()
         self.traffic.exposed_s += time.perf_counter() - computed_s
+        return list(self._coming)
+
+    def finish(self) -> float:
+        """Waits for what of them wasn't taken; returns as `backward`."""
+        waiting_s = time.perf_counter()
+        mean = self._summing.finish()
+        self.traffic.exposed_s += time.perf_counter() - waiting_s
         return mean
 
     def close(self) -> None:
         self._ddp = None  # type: ignore[assignment]  # DDP's hooks leave the model with it
         self._waiting.clear()
+        self._coming.clear()
 
     def _take_bucket(self, _: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if self._residuals is not None:
             self._residuals.settle(bucket)
         gradients, layout = bucket.buffer(), Layout.of(bucket)
         if self._is_eager:
-            self._summing.begin(gradients, layout)
+            self._coming.append(self._summing.begin(gradients, layout))
         else:
             self._waiting.append((gradients, layout))
         return unchanged(gradients)

@@ -8,6 +8,7 @@ the first step was.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -21,6 +22,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import BucketOwners, BucketPiece
 from peerloom.worker.sync.codecs import HALVES, Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
+from peerloom.worker.sync.coming_sum import ComingSum
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
 
@@ -37,11 +39,11 @@ class Summing(Protocol):
     def begin_loss(self, own: torch.Tensor) -> None:
         """A step begins: this rank's part of its loss, a number."""
 
-    def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
+    def begin(self, gradients: torch.Tensor, layout: Layout) -> ComingSum:
         """A bucket's gradients are complete."""
 
     def finish(self) -> float:
-        """Leaves the sums in the buckets, and returns that of the losses.
+        """Leaves the sums in the buckets, those that weren't taken before, and returns that of the losses.
 
         More buckets may follow in the same step, and then `finish` again. Raises what `Collectives.result`
         does.
@@ -56,23 +58,29 @@ class RingSumming:
         self._traffic = traffic
         self._method = method
         self._loss: TensorFuture | None = None
-        self._under_way: list[tuple[torch.Tensor, torch.Tensor, TensorFuture]] = []
+        self._under_way: list[ComingSum] = []
 
     def begin_loss(self, own: torch.Tensor) -> None:
         self._loss = self._begin(own)
 
-    def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
+    def begin(self, gradients: torch.Tensor, layout: Layout) -> ComingSum:
         in_part = gradients.numel() // self._collectives.world_size
         method = method_for(self._method, layout, gradients.element_size())
         is_shorter = is_worth_encoding(method, in_part, gradients.element_size())
         sent = gradients.to(HALVES[method.codec]) if is_shorter else gradients
-        self._under_way.append((gradients, sent, self._begin(sent)))
+        done = self._begin(sent)
 
-    def finish(self) -> float:
-        for gradients, sent, done in self._under_way:
+        def put() -> None:
             self._collectives.result(done)
             if sent is not gradients:
                 gradients.copy_(sent)
+
+        self._under_way.append(coming := ComingSum(layout, [done], put))
+        return coming
+
+    def finish(self) -> float:
+        for coming in self._under_way:
+            coming.take()
         self._under_way.clear()
         assert self._loss is not None, "a step begins with its loss"
         return float(self._collectives.result(self._loss))
@@ -94,13 +102,13 @@ class OwnerSumming:
         self._residuals = residuals
         self._owners = BucketOwners(method, exchange.nodes)
         self._losses: RowExchange | None = None
-        self._under_way: list[_Bucket] = []
+        self._under_way: list[ComingSum] = []
 
     def begin_loss(self, own: torch.Tensor) -> None:
         self._losses = self._exchange.begin_to_all(own)
         self._owners.begin_step()
 
-    def begin(self, gradients: torch.Tensor, layout: Layout) -> None:
+    def begin(self, gradients: torch.Tensor, layout: Layout) -> ComingSum:
         values, left_out = wide(gradients), None
         if self._method.has_feedback:
             values = values + self._residuals.of(layout)
@@ -109,14 +117,13 @@ class OwnerSumming:
         bucket = _Bucket(gradients, layout, method, left_out)
         for piece in self._owners.pieces(len(values), gradients.element_size()):
             bucket.pieces.append(self._begin_piece(bucket, values, piece))
-        self._under_way.append(bucket)
+        done = [piece.exchange.done for piece in bucket.pieces]
+        self._under_way.append(coming := ComingSum(layout, done, partial(self._put, bucket)))
+        return coming
 
     def finish(self) -> float:
-        for bucket in self._under_way:
-            for piece in bucket.pieces:
-                self._take(bucket, piece)
-            if bucket.left_out is not None:
-                self._residuals.set_aside(bucket.layout, bucket.left_out)
+        for coming in self._under_way:
+            coming.take()
         self._under_way.clear()
         assert self._losses is not None, "a step begins with its loss"
         return float(self._exchange.rows(self._losses).sum())
@@ -146,7 +153,13 @@ class OwnerSumming:
         own_start = start + owners.index(rank) * length if rank in owners else end
         return _Piece(start, end, length, codec, exchange, own_start, own_part)
 
-    def _take(self, bucket: "_Bucket", piece: "_Piece") -> None:
+    def _put(self, bucket: "_Bucket") -> None:
+        for piece in bucket.pieces:
+            self._put_piece(bucket, piece)
+        if bucket.left_out is not None:
+            self._residuals.set_aside(bucket.layout, bucket.left_out)
+
+    def _put_piece(self, bucket: "_Bucket", piece: "_Piece") -> None:
         came = piece.codec.decode(self._exchange.rows(piece.exchange), piece.length)
         bucket.gradients[piece.start : piece.end] = came.flatten()[: piece.end - piece.start]
         if bucket.left_out is not None and piece.own_left_out:

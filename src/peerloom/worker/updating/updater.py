@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.updating.clipping import clip_gradients, gradients_of, sum_of_squares
 from peerloom.worker.updating.named_state import NamedOptimiser, check_apart, check_known, load_schedule
+from peerloom.worker.updating.partwise_update import why_not_in_parts
 from peerloom.worker.updating.precision import GradientScaler
 
 
@@ -77,7 +78,7 @@ class Updater:
         `norm` is that of the whole gradient, where others hold parts of it: these are clipped by it.
         """
         self._show_metric()
-        stepping = [each.optimiser for each in self._named if not each.rests] or self.optimisers
+        stepping = self.stepping
         if self._scaler is not None:
             self._scaler.unscale(stepping)
         if self._clip_norm is not None:
@@ -87,6 +88,26 @@ class Updater:
         else:
             for optimiser in stepping:
                 optimiser.step()
+        self.end_step(stepping)
+
+    @property
+    def stepping(self) -> list[Optimizer]:
+        """The optimisers that the gradients of now move."""
+        return [each.optimiser for each in self._named if not each.rests] or self.optimisers
+
+    @property
+    def why_whole(self) -> str:
+        """Why parameters can't be updated before all gradients are there; empty where they can."""
+        if self._clip_norm is not None:
+            return "gradients are clipped by the norm of all"
+        if self._scaler is not None:
+            return "fp16's scale looks at all gradients"
+        if self.wants_metric:
+            return "a schedule wants a metric"
+        return why_not_in_parts(self.optimisers)
+
+    def end_step(self, stepping: Sequence[Optimizer]) -> None:
+        """All parameters are updated by these optimisers: on to the next learning rate."""
         self.clear()
         with nullcontext() if self._scaler is None else _without_a_step():
             self._step_schedules(stepping)
