@@ -17,11 +17,13 @@ from pathlib import Path
 import yaml
 
 from benchmarks.measure import ROOT, Goal, Measurement, measurement
+from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.testbed import Plan, Testbed, parse_plan
 
 RIVAL = "plain DDP, gloo"
 COMPUTING = "computing alone"
 ROUND_TRIP = "a round trip of the farthest pair"
+LONGER = "max(computing, bytes / rate) and a round trip"
 LONG_COMMITS = 2  # of rounds of local steps, after the first
 WITHOUT_CHECKPOINTS = {"trainer": {"checkpoint_interval_s": 3600}}  # the rivals make none either
 _PORT = 29400
@@ -30,12 +32,21 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True)
 class Way:
-    """A method of `--sync` with `batches` a round; its goals beside the cell's bound and its exact method."""
+    """A method of `--sync` with `batches` a round; its goals beside the cell's bound and its exact method.
+
+    With `is_whole` batches come in pieces, of which there is one: so forward passes wait for all sums.
+    """
 
     method: str
     goal: Goal | None = None
     beside_exact: Goal | None = None
     batches: int = 1
+    is_whole: bool = False
+
+    @property
+    def name(self) -> str:
+        """What figures call it."""
+        return f"{self.method}, forward passes that wait for all" if self.is_whole else self.method
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ class Cell:
     exact: str = "wfbp-a2a"
 
 
+CLOSE = Goal(1.05, at_least=False, of_ratio=True)
 FAR = Cell(
     "6,000 parameters, 3 nodes, 200, 50, 20 Mbit/s, 1, 10, 40 ms",
     (("200Mbps", "1ms"), ("50Mbps", "10ms"), ("20Mbps", "40ms")),
@@ -85,11 +97,40 @@ NARROW = Cell(
     commits=6,
 )
 
+# A rank sends 6 MB a step, which takes its link 960 ms: as long as computing does.
+EVEN = Cell(
+    "1 million parameters, 960 ms of computing, 4 nodes, 50 Mbit/s, 1 ms",
+    (("50Mbps", "1ms"),) * 4,
+    parameters=1_000_000,
+    compute_ms=960,
+    ways=(
+        Way("wfbp-a2a"),
+        Way("schedule=merged:524288,topology=ring", CLOSE),
+        Way("schedule=merged:131072,topology=direct"),
+        Way("schedule=cut:131072,topology=direct", is_whole=True),
+        Way("schedule=cut:131072,topology=direct", CLOSE),
+        Way("schedule=cut:131072,topology=ps", CLOSE),
+    ),
+    bound=LONGER,
+    commits=6,
+)
+
+# The same exchange with nothing to hide behind: what of its links' rate it reaches.
+IDLE = Cell(
+    "1 million parameters, no computing, 4 nodes, 50 Mbit/s, 1 ms",
+    EVEN.links,
+    parameters=EVEN.parameters,
+    compute_ms=0,
+    ways=(Way("wfbp-a2a"), Way("schedule=cut:131072,topology=direct")),
+    bound=LONGER,
+    commits=6,
+)
+
 
 def run(quick: bool) -> list[Measurement]:
     """Each cell's ways in turn, with the rival and the bound among them."""
     found: list[Measurement] = []
-    for cell in (FAR, NARROW):
+    for cell in (FAR, NARROW, EVEN, IDLE):
         found += _measure(cell, 1 if quick else 5, 3 if quick else cell.commits)
     return found
 
@@ -125,20 +166,20 @@ def wan_plan(
 
 
 def _measure(cell: Cell, rounds: int, commits: int) -> list[Measurement]:
-    taken: dict[str, list[float]] = {RIVAL: [], cell.bound: [], **{way.method: [] for way in cell.ways}}
+    taken: dict[str, list[float]] = {RIVAL: [], cell.bound: [], **{way.name: [] for way in cell.ways}}
     with tempfile.TemporaryDirectory() as folder, Testbed(wan_plan(cell.links), Path(folder)) as testbed:
         for _ in range(rounds):
             for way in cell.ways:
-                taken[way.method].append(_job_ms(testbed, cell, way, len(cell.links), commits))
+                taken[way.name].append(_job_ms(testbed, cell, way, len(cell.links), commits))
             taken[RIVAL].append(_rival_ms(testbed, cell, commits))
             taken[cell.bound].append(_bound_ms(testbed, cell, commits))
     found = [_of(cell, "all-reduce of plain DDP", taken[RIVAL], cell.bound, taken[cell.bound], None)]
     for way in cell.ways:
-        ours = taken[way.method]
-        found.append(_of(cell, way.method, ours, cell.bound, taken[cell.bound], way.goal))
-        found.append(_of(cell, way.method, ours, RIVAL, taken[RIVAL], None))
+        ours = taken[way.name]
+        found.append(_of(cell, way.name, ours, cell.bound, taken[cell.bound], way.goal))
+        found.append(_of(cell, way.name, ours, RIVAL, taken[RIVAL], None))
         if way.beside_exact:
-            found.append(_of(cell, way.method, ours, cell.exact, taken[cell.exact], way.beside_exact))
+            found.append(_of(cell, way.name, ours, cell.exact, taken[cell.exact], way.beside_exact))
     return found
 
 
@@ -152,6 +193,8 @@ def _of(
 def _bound_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
     if cell.bound == COMPUTING:
         return _job_ms(testbed, cell, Way(""), 1, commits)
+    if cell.bound == LONGER:
+        return longer_ms(cell)
     # The two whose delays are longest.
     by_delay = sorted(testbed.plan.hosts, key=lambda host: float(cell.links[host.node - 1][1][:-2]))
     far, farther = by_delay[-2:]
@@ -162,7 +205,17 @@ def _bound_ms(testbed: Testbed, cell: Cell, commits: int) -> float:
     return float(match[1])
 
 
-def _arguments(cell: Cell, workers: int, commits: int, batches: int = 1) -> dict[str, object]:
+def longer_ms(cell: Cell) -> float:
+    """What computing takes, or else what a rank's bytes of a sum do on its equal link, and a round trip."""
+    ranks, rate, delay = len(cell.links), cell.links[0][0], cell.links[0][1]
+    sent_bytes = 2 * (ranks - 1) / ranks * VALUE_BYTES * cell.parameters
+    travelling_ms = 8 * sent_bytes / (1000 * float(rate.removesuffix("Mbps")))
+    return max(cell.compute_ms, travelling_ms) + 4 * float(delay.removesuffix("ms"))
+
+
+def _arguments(
+    cell: Cell, workers: int, commits: int, batches: int = 1, is_whole: bool = False
+) -> dict[str, object]:
     """A batch has a sample for each worker, and each takes as long as a batch computes."""
     warm_up, commits = (cell.warm_up, commits) if batches == 1 else (batches, min(commits, LONG_COMMITS))
     return {
@@ -171,12 +224,13 @@ def _arguments(cell: Cell, workers: int, commits: int, batches: int = 1) -> dict
             "parameters": str(cell.parameters),
             "sample_ms": str(cell.compute_ms),
             "samples": str(workers * (warm_up + batches * commits)),
+            **({"micro_batch": "1"} if is_whole else {}),
         },
     }
 
 
 def _job_ms(testbed: Testbed, cell: Cell, way: Way, workers: int, commits: int) -> float:
-    asked = _arguments(cell, workers, commits, way.batches)
+    asked = _arguments(cell, workers, commits, way.batches, way.is_whole)
     everybody = {"requests": workers, "min_workers": workers, "max_workers": workers}
     settings = {**everybody, "batch_size": workers, "sync": way.method, "equal_shares": True}
     return testbed_job_ms(testbed, {"settings": settings, **asked})

@@ -43,7 +43,8 @@ def setting_of(
     )
     # The library's own messages cost little.
     by_topology = {RING: replace(network, overhead_s=0.0)}
-    return SyncSetting(network, times, codec_speeds(by_rank), by_topology)
+    waits_by_layer = all(one.waits_by_layer for one in by_rank)
+    return SyncSetting(network, times, codec_speeds(by_rank), by_topology, waits_by_layer=waits_by_layer)
 
 
 def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> SyncNetwork | None:

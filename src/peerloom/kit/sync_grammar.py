@@ -45,7 +45,10 @@ CHOICES: dict[str, dict[str, str]] = {
         WFBP: "each bucket of gradients leaves as soon as the backward pass has filled it",
         BSP: "all gradients leave after the backward pass",
         f"{MERGED}:BYTES": "gradients wait until so many bytes are ready, and leave together",
-        f"{CUT}:BYTES": "gradients leave in pieces of at most so many bytes, those of the first layers first",
+        f"{CUT}:BYTES": (
+            "gradients leave in pieces of at most so many bytes, those of the first layers first, and each "
+            "layer's next forward pass waits for its own"
+        ),
     },
     "topology": TOPOLOGY_CHOICES,
     "codec": {

@@ -3,8 +3,8 @@
 A schedule says when gradients travel, a topology which way, a codec as what; a period, how many batches each
 rank trains on before; a staleness, how old their parameters may be; federated rounds, that each has data of
 its own. BSP is the bulk-synchronous schedule, WFBP the wait-free one of Poseidon (Zhang et al., USENIX ATC
-2017). To merge is MG-WFBP's way (Shi, Chu, Li, INFOCOM 2019), with a threshold that is given; to cut and to
-send the first layers first is that of ByteScheduler (Peng et al., SOSP 2019), within a step.
+2017). To merge is MG-WFBP's way (Shi, Chu, Li, INFOCOM 2019), with a threshold that is given. To cut,
+to send the first layers first, and to begin with those again is ByteScheduler's (Peng et al., SOSP 2019).
 """
 
 from collections.abc import Mapping

@@ -3102,10 +3102,13 @@ class WorkerMeasured(_message.Message):
     CODECS_FIELD_NUMBER: _builtins.int
     LAYERS_FIELD_NUMBER: _builtins.int
     BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
+    WAITS_BY_LAYER_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     bears_rounds: _builtins.bool
     """Whether the job can go on in rounds of local steps: its learning rates follow no metric, and no script computes."""
+    waits_by_layer: _builtins.bool
+    """Whether a layer's next forward pass can begin with its own sum, before all others have come (schedule cut)."""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredLink]:
         """To other ranks; of two the lower one measures."""
@@ -3126,10 +3129,11 @@ class WorkerMeasured(_message.Message):
         codecs: _abc.Iterable[Global___MeasuredCodec] | None = ...,
         layers: _abc.Iterable[Global___MeasuredLayer] | None = ...,
         bears_rounds: _builtins.bool = ...,
+        waits_by_layer: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "waits_by_layer", b"waits_by_layer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

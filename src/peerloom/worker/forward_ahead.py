@@ -87,8 +87,7 @@ class ForwardAhead:
         counts = split_batch(
             training.schedule.samples_in(range(step, step + 1)), shares, training.least_samples
         )
-        share = share_of(training, step, counts, rank)
-        return NextShare(share, counts) if len(share.pieces(training)) == 1 else None
+        return NextShare(share_of(training, step, counts, rank), counts)
 
     def backward(self, part: Tensor, following: NextShare, group: Group) -> float:
         """As a synchroniser's, with the next forward pass of this rank: the parameters are updated already.

@@ -234,6 +234,9 @@ def test_first_layers_go_first_and_the_next_pass_waits_for_its_own_layer() -> No
     assert predict(SyncScheme(cut_bytes=1_000_000), other).step_s == pytest.approx(6)
     # Whole layers one after the other: layer 1 from t to t + 3, layer 0 to t + 4, and only then both passes.
     assert predict(SyncScheme(), other).step_s == pytest.approx(7)
+    # So it is with pieces where the model has all wait for all, as with clipping.
+    whole = replace(other, waits_by_layer=False)
+    assert predict(SyncScheme(cut_bytes=1_000_000), whole).step_s == pytest.approx(7)
 
 
 def test_the_second_step_is_as_all_later_ones() -> None:
@@ -293,7 +296,7 @@ def test_powersgd_s_second_factors_travel_together_behind_the_last_bucket() -> N
     assert found.sent_bytes == 4 * (500 + 500 + 100 + 1000)
     whole = predict(replace(scheme, codec_from=1_000_001), SyncSetting(network(2), three, speeds))
     assert whole.sent_bytes == 4 * (500_000 + 100)
-    cut = replace(scheme, merge_bytes=0, cut_bytes=1_000_000, topology=DIRECT, is_within_step=True)
+    cut = replace(scheme, merge_bytes=0, cut_bytes=1_000_000, topology=DIRECT)
     assert predict(cut, SyncSetting(network(2), three, speeds)).sent_bytes == found.sent_bytes
 
 
@@ -366,7 +369,7 @@ def test_a_job_s_default_is_torch_s_buckets() -> None:
         ("bsp-ps", {"topology": "ps", "after_backward": True, "merge_bytes": 2**20}),
         ("topology=ps:2", {"topology": "ps", "owners": 2, "merge_bytes": 2**20}),
         ("mg-wfbp", {"merge_bytes": 2**20, "first_merge_bytes": 2**20}),
-        ("bytescheduler-ps", {"cut_bytes": 2**19, "merge_bytes": 0, "waits_by_layer": False}),
+        ("bytescheduler-ps", {"cut_bytes": 2**19, "merge_bytes": 0, "waits_by_layer": True}),
         ("diloco", {"period": 32, "after_backward": True}),
         ("codec=powersgd:3,codec_from=512", {"codec": "powersgd", "low_rank": 3, "codec_from": 512}),
     ],

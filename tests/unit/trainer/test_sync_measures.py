@@ -96,6 +96,17 @@ def test_layers_are_rank_0_s_and_follow_what_computing_takes_by_now() -> None:
     assert setting_of(THREE) is None, "nobody has timed the layers"
 
 
+def test_forward_passes_wait_by_layer_where_all_workers_can() -> None:
+    for said in ((True, True, True), (True, False, True)):
+        by_rank = [
+            WorkerMeasured(links=one.links, waits_by_layer=can) for one, can in zip(THREE, said, strict=True)
+        ]
+        by_rank[0].layers.append(layer(1000, 0.1, 0.2))
+        setting = setting_of(by_rank)
+        assert setting is not None
+        assert setting.waits_by_layer == all(said)
+
+
 def test_a_running_job_changes_to_rounds_that_average_if_it_bears_them_and_to_known_codecs() -> None:
     known = [MeasuredCodec(codec="topk", encode_s=1e-9, decode_s=1e-9)]
     by_rank = [WorkerMeasured(links=one.links, codecs=known) for one in THREE]

@@ -38,13 +38,13 @@ class SyncScheme:
     A layer's gradient leaves by itself, or with others once they have `merge_bytes` together
     (`first_merge_bytes` for the first such bucket; 0: `merge_bytes`), or in pieces of `cut_bytes` at most,
     the first layers' before others, and then the next forward pass waits layer by layer (ByteScheduler: Peng
-    et al., SOSP 2019), unless `is_within_step`: then it waits for all. `after_backward`: nothing leaves
-    before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
-    network's servers where there are such, or with `server_nodes` each rank on these. `period` is the steps
-    from one exchange to the next; beyond 1 it is of parameters, after the last, and with `is_delayed` the
-    next period's steps are computed meanwhile. `groups` average their parameters within a period, as they
-    are. `low_rank` is the RANK of powersgd; layers of fewer than `codec_from` bytes travel as they are.
-    `sites` are those of topology hierarchy, and of groups. Raises InvalidArgumentError.
+    et al., SOSP 2019). `after_backward`: nothing leaves before the backward pass is over. `owners` of
+    topology ps sum a part each; 0: each rank, or each of the network's servers where there are such, or with
+    `server_nodes` each rank on these. `period` is the steps from one exchange to the next; beyond 1 it is of
+    parameters, after the last, and with `is_delayed` the next period's steps are computed meanwhile. `groups`
+    average their parameters within a period, as they are. `low_rank` is the RANK of powersgd; layers of fewer
+    than `codec_from` bytes travel as they are. `sites` are those of topology hierarchy, and of groups. Raises
+    InvalidArgumentError.
     """
 
     topology: str = RING
@@ -56,7 +56,6 @@ class SyncScheme:
     codec: str = NONE
     ratio: float = 0.0
     period: int = 1
-    is_within_step: bool = False
     sites: Sites = ()
     low_rank: int = 0
     codec_from: int = 0
@@ -79,8 +78,11 @@ class SyncScheme:
 
     @property
     def waits_by_layer(self) -> bool:
-        """Whether a layer's next forward pass waits for its own sum only."""
-        return bool(self.cut_bytes) and self.period == 1 and not self.is_within_step
+        """Whether a layer's next forward pass waits for its own sum only, where the model allows it.
+
+        With powersgd the second factors of all layers travel together.
+        """
+        return bool(self.cut_bytes) and self.period == 1 and self.codec != POWER_SGD
 
     def message_bytes(self, values: int) -> int:
         """The length of a message of so many single-precision values."""
@@ -126,7 +128,6 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         codec=method.codec,
         ratio=method.ratio,
         period=method.batches,
-        is_within_step=True,
         sites=method.sites,
         low_rank=method.low_rank,
         codec_from=method.codec_from,

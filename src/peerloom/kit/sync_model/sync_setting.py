@@ -41,7 +41,8 @@ class SyncSetting:
     `by_topology` has the network as probes of a topology's own collective found it, where that is known: a
     library's exchange may use a link worse than its ring does. `contention` is the part of its speed that
     computing loses while links are busy, from 0 on and below 1. Where ranks differ `speeds` has them, whose
-    mean is 1: the layers' times are of shares that fit them. Raises InvalidArgumentError.
+    mean is 1: the layers' times are of shares that fit them. Without `waits_by_layer` a forward pass begins
+    when all sums are there, whatever the scheme: as where gradients are clipped. Raises InvalidArgumentError.
     """
 
     network: SyncNetwork
@@ -50,6 +51,7 @@ class SyncSetting:
     by_topology: Mapping[str, SyncNetwork] = field(default_factory=dict)
     contention: float = 0.0
     speeds: tuple[float, ...] = ()
+    waits_by_layer: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.contention < 1:

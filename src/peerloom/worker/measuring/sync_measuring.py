@@ -136,6 +136,7 @@ class SyncMeasuring:
                 codecs=self._known.codecs,
                 layers=layers,
                 bears_rounds=self._training.bears_rounds,
+                waits_by_layer=not self._training.why_whole,
             )
         )
         _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))

@@ -15,7 +15,7 @@ from peerloom.worker.mesh.frames import HEADER, Tag, header, parse_header
 
 PIECE_BYTES = 1 << 18
 # What the kernel holds back of a message can't be overtaken by a more urgent one: so little of it.
-UNSENT_BYTES = 1 << 18
+UNSENT_BYTES = 1 << 15
 
 
 class PeerConnection(Protocol):

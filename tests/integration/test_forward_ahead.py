@@ -1,0 +1,97 @@
+"""Three real processes begin forward passes while sums still come: the same bits, and no trace of a break.
+
+They are started once and go through all methods, one after the other; the tests look at what they said.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ahead_member import EPOCHS, RANKS
+
+from benchmarks.entry_hub import EntryHub
+
+DEADLINE_S = 100
+SCRIPT = Path(__file__).parent / "ahead_member.py"
+STEPS_PER_EPOCH = 6
+METHODS = [
+    *("schedule=cut:1024", "schedule=cut:1024,topology=ps", "schedule=cut:1024,topology=doubling"),
+    *("schedule=cut:1024,topology=hierarchy", "schedule=cut:1024,codec=int4"),
+    *("schedule=cut:1024,topology=ps,codec=int8,codec_from=1024", "schedule=cut:1024,codec=powersgd:2"),
+]
+OTHERS = ["schedule=wfbp,topology=direct", "schedule=merged:1024", "schedule=bsp"]
+DIES = "schedule=cut:1024,codec=int8"
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], list[dict[str, Any]]]:
+    """What each rank said of each method, with forward passes ahead, and where all are waited for."""
+    runs = [(method, whole) for method in METHODS for whole in (False, True)]
+    runs += [(method, False) for method in OTHERS]
+    hub = EntryHub(tmp_path_factory.mktemp("hub") / "hub")
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
+    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True, env=environment)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    processes = [start(**pipes) for _ in range(RANKS)]
+    asked = [{"sync": method, "whole": whole} for method, whole in runs]
+    told = {"hub": str(hub.path), "runs": asked, "dies": DIES}
+    try:
+        for rank, process in enumerate(processes):
+            process.stdin.write(json.dumps({**told, "rank": rank}) + "\n")
+            process.stdin.flush()
+        ends = [process.communicate(timeout=DEADLINE_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        hub.close()
+    assert [process.returncode for process in processes] == [0] * RANKS, ends
+    lines = [[json.loads(line) for line in output.splitlines()] for output, _ in ends]
+    found = {run: [rank[number] for rank in lines] for number, run in enumerate(runs)}
+    return {**found, (DIES, True): [rank[len(runs)] for rank in lines[:-1]]}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_all_come_to_the_bits_of_waiting(said: Any, method: str) -> None:
+    assert len({one["parameters"] for run in (False, True) for one in said[method, run]}) == 1
+    assert {tuple(one["states"]) for one in said[method, False]} == {tuple(said[method, True][0]["states"])}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_batch_begins_before_the_one_before_it_is_committed(said: Any, method: str) -> None:
+    """But for an epoch's first, and the second of a generation: DDP cuts its buckets anew before that."""
+    expected, begun = [], 0
+    for epoch in range(EPOCHS):
+        for step in range(STEPS_PER_EPOCH):
+            is_waited_for = step == STEPS_PER_EPOCH - 1 or (epoch, step) == (0, 0)
+            begun += 1
+            expected.append(begun if is_waited_for else begun + 1)
+    assert [one["begun"] for one in said[method, False]] == [expected] * RANKS
+    in_turn = list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
+    assert [one["begun"] for one in said[method, True]] == [in_turn] * RANKS
+
+
+@pytest.mark.parametrize("method", OTHERS)
+def test_other_schedules_wait_for_all_sums(said: Any, method: str) -> None:
+    in_turn = list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
+    assert [one["begun"] for one in said[method, False]] == [in_turn] * RANKS
+
+
+def test_a_break_leaves_the_last_committed_step(said: Any) -> None:
+    """Rank 2 ends as it begins its eighth batch: it has made six steps, and sent its part of the seventh.
+
+    Whoever has all sums of the seventh commits it, and who lacks one has nothing of it.
+    """
+    survivors = said[DIES, True]
+    assert len(survivors) == RANKS - 1
+    for one in survivors:
+        assert one["broken"]
+        assert len(one["states"]) - 1 in (6, 7)
+        assert one["left"] == one["states"][-1]
+    shorter, longer = sorted((one["states"] for one in survivors), key=len)
+    assert longer[: len(shorter)] == shorter
