@@ -45,10 +45,7 @@ CHOICES: dict[str, dict[str, str]] = {
         WFBP: "each bucket of gradients leaves as soon as the backward pass has filled it",
         BSP: "all gradients leave after the backward pass",
         f"{MERGED}:BYTES": "gradients wait until so many bytes are ready, and leave together",
-        f"{CUT}:BYTES": (
-            "gradients leave in pieces of at most so many bytes, those of the first layers first, and each "
-            "layer's next forward pass waits for its own"
-        ),
+        f"{CUT}:BYTES": "pieces of so many bytes leave, the first layers' first; a layer waits for its own",
     },
     "topology": TOPOLOGY_CHOICES,
     "codec": {

@@ -29,6 +29,7 @@ from peerloom.worker.updating.partwise_update import PartwiseUpdate, SavedValues
 
 # torch's DDP cuts its buckets anew before the second forward pass, which has to find the first step's done.
 PASSES_BEFORE = 2
+TIMES_FREE = 4  # of a copy of the state: others on the node may take memory for theirs at the same moment
 _VIEWS = ("T", "mT", "H", "mH", "data", "real")  # attributes of tensors that have their values
 _log = get_logger()
 
@@ -63,6 +64,7 @@ class ForwardAhead:
         self._update: PartwiseUpdate | None = None  # of a step whose sums are all there
         self._ahead: PassAhead | None = None
         self._passes = 0
+        self._is_roomy = False
         if self._sync is not None and (why_whole := training.why_whole):
             self._wait(why_whole)
 
@@ -82,7 +84,7 @@ class ForwardAhead:
         training, step = self._training, joining.step + 1
         if self._sync is None or self._passes < PASSES_BEFORE or training.is_timed or joining.newcomers:
             return None
-        if step % training.schedule.steps_per_epoch == 0:
+        if step % training.schedule.steps_per_epoch == 0 or not self._has_room():
             return None
         counts = split_batch(
             training.schedule.samples_in(range(step, step + 1)), shares, training.least_samples
@@ -99,28 +101,20 @@ class ForwardAhead:
         check_all_used(self._training.task, self._training.state.model)
         update = PartwiseUpdate(self._training.state.updater.stepping, self._saved)
         layers = LayerwiseSums(sums, update, self._sync, group.check)
+        before = [(buffer, buffer.clone()) for buffer in self._training.state.model.buffers()]
         try:
-            ahead = self._pass(layers, following.share)
+            part = following.share.walk(self._training, layers.forward, self._training.state.updater)
         except BaseException:
+            put_back(before)
             update.undo()
             raise
-        self._update = update
-        self._ahead = None if ahead is None else PassAhead(following, ahead)
-        return layers.loss
-
-    def _pass(self, layers: "LayerwiseSums", share: StepShare) -> Tensor | None:
-        training = self._training
-        buffers = [(one, one.clone()) for one in training.state.model.buffers()]
-        part = share.walk(training, layers.forward, training.state.updater)
-        changed = [(one, before) for one, before in buffers if not torch.equal(one, before)]
-        with torch.no_grad():
-            for one, before in changed:
-                one.copy_(before)
-        if changed:
+        if put_back(before):
             self._wait("a forward pass changes the model's buffers")
         elif layers.unseen:
             self._wait("a parameter isn't given to a function of torch in the forward pass")
-        return part if self._sync is not None else None
+        self._update = update
+        self._ahead = PassAhead(following, part) if self._sync is not None else None
+        return layers.loss
 
     def step(self) -> None:
         """The step counts: its parameters, if they aren't updated yet, and on with the schedules."""
@@ -129,6 +123,19 @@ class ForwardAhead:
             update.commit(self._training.state.updater.end_step)
         else:
             self._training.state.updater.step()
+
+    def _has_room(self) -> bool:
+        """Whether there is memory for a copy of the state, which isn't asked again once there was."""
+        # here, as a loop that runs alone needs neither it nor what it needs of the system
+        from peerloom.worker.plan.slot_memory import free_bytes
+
+        if not self._is_roomy:
+            state_bytes = self._training.state.size_bytes()
+            free = free_bytes(self._training.device)
+            self._is_roomy = TIMES_FREE * state_bytes <= free
+            if not self._is_roomy:
+                self._wait(f"a copy of the state wants {state_bytes:,} bytes, and {free:,} are free")
+        return self._is_roomy
 
     def _wait(self, reason: str) -> None:
         """In this generation each forward pass waits for all sums."""
@@ -193,9 +200,18 @@ class LayerwiseSums(TorchFunctionMode):
             self._check()
 
 
+@torch.no_grad()
+def put_back(before: Iterable[tuple[Tensor, Tensor]]) -> bool:
+    """Whether any of the tensors isn't what it was `before`; all are then."""
+    changed = [(one, value) for one, value in before if not torch.equal(one, value)]
+    for one, value in changed:
+        one.copy_(value)
+    return bool(changed)
+
+
 def _asks_about(function: Any) -> bool:
     """Whether it gets what a tensor is like, as its shape, and not its values."""
-    return function.__name__ == "__get__" and function.__self__.__name__ not in _VIEWS
+    return getattr(function, "__name__", "") == "__get__" and function.__self__.__name__ not in _VIEWS
 
 
 def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:

@@ -15,6 +15,7 @@ from peerloom.v1.trainer_pb2 import EpochProgress, JobSpec, StepProgress
 from peerloom.worker import loop
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.group.waits import GenerationBrokenError
+from peerloom.worker.plan import slot_memory
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.coming_sum import ComingSum
@@ -177,35 +178,6 @@ def test_it_comes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: Any) -
     assert ahead.state.step == EPOCHS * SAMPLES // BATCH
 
 
-@pytest.mark.parametrize("place", range(4))
-@pytest.mark.parametrize("step", [2, 3, 4])
-def test_what_breaks_between_two_layers_undoes_the_step(
-    monkeypatch: pytest.MonkeyPatch, step: int, place: int
-) -> None:
-    """Some parameters are updated by then; the step is made again, with its own moments and chance."""
-    training, groups = new_training(Points(dense), CUT), [new_group(1), new_group(2)]
-    before: list[tuple[int, bytes]] = []
-
-    def on_take(number: int, taken: int) -> None:
-        if (number, taken) == (step, place) and not before:
-            before.append((training.state.step, states[-1]))
-            raise GenerationBrokenError("a peer was lost")
-
-    states = [bits(training)]
-
-    def report(progress: StepProgress | EpochProgress) -> None:
-        states.append(bits(training))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "synchroniser", lambda model, *_: Arriving(model, on_take, range(4)))
-        with pytest.raises(GenerationBrokenError):
-            train(training, groups[0], report)
-    training.state.updater.clear()
-    assert before == [(step - 1, bits(training))], "as after the last step that was told"
-    run(monkeypatch, training, groups[1:], late=range(4))
-    assert bits(training) == bits(trained(monkeypatch, dense, "schedule=bsp"))
-
-
 class UsesDirectly(nn.Module):
     """As attention does: the second layer's module is never called."""
 
@@ -262,6 +234,46 @@ class Masked(UsesDirectly):
         return super().forward(inputs * self.mask)
 
 
+@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_what_breaks_between_two_layers_undoes_the_step(
+    monkeypatch: pytest.MonkeyPatch, step: int, place: int
+) -> None:
+    """Some parameters are updated by then; the step is made again, with its own moments and chance."""
+    training, groups = new_training(Points(dense), CUT), [new_group(1), new_group(2)]
+    states, before = [bits(training)], list[tuple[int, bytes]]()
+
+    def on_take(number: int, taken: int) -> None:
+        if (number, taken) == (step, place) and not before:
+            before.append((training.state.step, states[-1]))
+            raise GenerationBrokenError("a peer was lost")
+
+    def report(progress: StepProgress | EpochProgress) -> None:
+        states.append(bits(training))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "synchroniser", lambda model, *_: Arriving(model, on_take, range(4)))
+        with pytest.raises(GenerationBrokenError):
+            train(training, groups[0], report)
+    assert before == [(step - 1, bits(training))], "as after the last step that was told"
+    run(monkeypatch, training, groups[1:], late=range(4))
+    assert bits(training) == bits(trained(monkeypatch, dense, "schedule=bsp"))
+
+
+def test_a_broken_pass_ahead_leaves_no_buffer_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer counts a pass's samples before any parameter is used: two steps' own passes, and no third."""
+
+    def on_take(number: int, taken: int) -> None:
+        if (number, taken) == (2, 0):
+            raise GenerationBrokenError("a peer was lost")
+
+    training = new_training(Points(Counting), CUT)
+    monkeypatch.setattr(loop, "synchroniser", lambda model, *_: Arriving(model, on_take, range(4)))
+    with pytest.raises(GenerationBrokenError):
+        train(training, new_group(1))
+    assert training.state.model.get_buffer("seen").item() == 2 * BATCH
+
+
 @pytest.mark.parametrize(
     ("layers", "wasted"), [(UsesDirectly, 0), (Masked, 0), (Normalised, 0), (Hidden, 1), (Counting, 1)]
 )
@@ -280,6 +292,22 @@ def test_models_that_use_parameters_in_their_own_way_come_to_the_same_bits(
     steps = ahead.state.step
     assert len(passes) == steps + wasted
     assert bits(ahead) == bits(trained(monkeypatch, layers, "schedule=bsp"))
+
+
+def test_without_memory_for_a_copy_of_the_state_all_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """26 parameters of 4 bytes and AdamW's two moments of each, and for each of four tensors a count."""
+    state_bytes = 3 * 26 * 4 + 4 * 4
+    for free_bytes, begins_ahead in ((4 * state_bytes - 1, False), (4 * state_bytes, True)):
+        monkeypatch.setattr(slot_memory, "free_bytes", lambda _, free=free_bytes: free)
+        task = Points(dense)
+        training = new_training(task, CUT)
+
+        def report(progress: StepProgress | EpochProgress, said: list[str] = task.said) -> None:
+            said.append(f"step {getattr(progress, 'step', 0)}")
+
+        run(monkeypatch, training, [new_group(1)], report=report)
+        layers = task.said[task.said.index("step 1") + 1 : task.said.index("step 2")]
+        assert layers == ["layer 0", "layer 1", "layer 2"] * (2 if begins_ahead else 1)
 
 
 def test_pieces_of_a_batch_and_clipping_wait_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
