@@ -3,18 +3,12 @@
 They are started once and go through all methods, one after the other; the tests look at what they said.
 """
 
-import json
-import os
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ahead_member import EPOCHS, RANKS
-
-from benchmarks.entry_hub import EntryHub
+from member_processes import printed_by_ranks
 
 DEADLINE_S = 100
 SCRIPT = Path(__file__).parent / "ahead_member.py"
@@ -33,25 +27,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], lis
     """What each rank said of each method, with forward passes ahead, and where all are waited for."""
     runs = [(method, whole) for method in METHODS for whole in (False, True)]
     runs += [(method, False) for method in OTHERS]
-    hub = EntryHub(tmp_path_factory.mktemp("hub") / "hub")
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True, env=environment)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    processes = [start(**pipes) for _ in range(RANKS)]
     asked = [{"sync": method, "whole": whole} for method, whole in runs]
-    told = {"hub": str(hub.path), "runs": asked, "dies": DIES}
-    try:
-        for rank, process in enumerate(processes):
-            process.stdin.write(json.dumps({**told, "rank": rank}) + "\n")
-            process.stdin.flush()
-        ends = [process.communicate(timeout=DEADLINE_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        hub.close()
-    assert [process.returncode for process in processes] == [0] * RANKS, ends
-    lines = [[json.loads(line) for line in output.splitlines()] for output, _ in ends]
+    folder = tmp_path_factory.mktemp("hub")
+    lines, _ = printed_by_ranks(SCRIPT, {"runs": asked, "dies": DIES}, RANKS, folder, DEADLINE_S)
     found = {run: [rank[number] for rank in lines] for number, run in enumerate(runs)}
     return {**found, (DIES, True): [rank[len(runs)] for rank in lines[:-1]]}
 

@@ -4,17 +4,13 @@ They are started once and make all steps, one after the other; the tests look at
 """
 
 import json
-import os
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from member_processes import printed_by_ranks
 
-from benchmarks.entry_hub import EntryHub
 from peerloom.kit.robust_rules import CENTRED_CLIPPING, KRUM, MEDIAN, TRIMMED_MEAN
 from peerloom.worker.sync.robust import vote_rules
 
@@ -49,8 +45,8 @@ STEPS = {
 class Said:
     """What the ranks said of each step, and what they logged."""
 
-    def __init__(self, outputs: list[str], logs: list[str]) -> None:
-        self._by_rank = [[json.loads(line) for line in output.splitlines()] for output in outputs]
+    def __init__(self, by_rank: list[list[Any]], logs: list[str]) -> None:
+        self._by_rank = by_rank
         self.logs = logs
 
     def of(self, name: str) -> list[dict[str, Any]]:
@@ -75,24 +71,8 @@ class Said:
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
-    hub = EntryHub(tmp_path_factory.mktemp("hub") / "hub")
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True, env=environment)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    processes = [start(**pipes) for _ in COUNTS]
-    try:
-        for rank, process in enumerate(processes):
-            told = {"rank": rank, "hub": str(hub.path), "steps": list(STEPS.values())}
-            process.stdin.write(json.dumps(told) + "\n")
-            process.stdin.flush()
-        ends = [process.communicate(timeout=DEADLINE_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        hub.close()
-    assert [process.returncode for process in processes] == [0] * len(COUNTS), ends
-    return Said([output for output, _ in ends], [log for _, log in ends])
+    told = {"steps": list(STEPS.values())}
+    return Said(*printed_by_ranks(SCRIPT, told, len(COUNTS), tmp_path_factory.mktemp("hub"), DEADLINE_S))
 
 
 def test_a_trimmed_mean_of_the_owners_votes_comes_out(said: Said) -> None:

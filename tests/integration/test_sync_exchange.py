@@ -3,17 +3,11 @@
 They are started once and go through all methods, one after the other; the tests look at what they said.
 """
 
-import json
-import os
-import subprocess
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from benchmarks.entry_hub import EntryHub
+from member_processes import printed_by_ranks
 
 DEADLINE_S = 200
 SCRIPT = Path(__file__).parent / "sync_member.py"
@@ -69,24 +63,8 @@ WRONG = "not finite"
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What each rank said of each method."""
-    hub = EntryHub(tmp_path_factory.mktemp("hub") / "hub")
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[2])}
-    start = partial(subprocess.Popen, [sys.executable, str(SCRIPT)], text=True, env=environment)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    processes = [start(**pipes) for _ in range(RANKS)]
-    told = {"ranks": RANKS, "hub": str(hub.path), "methods": METHODS, "wrong": "codec=int4"}
-    try:
-        for rank, process in enumerate(processes):
-            process.stdin.write(json.dumps({**told, "rank": rank}) + "\n")
-            process.stdin.flush()
-        ends = [process.communicate(timeout=DEADLINE_S) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        hub.close()
-    assert [process.returncode for process in processes] == [0] * RANKS, ends
-    by_rank = [[json.loads(line) for line in output.splitlines()] for output, _ in ends]
+    told = {"ranks": RANKS, "methods": METHODS, "wrong": "codec=int4"}
+    by_rank, _ = printed_by_ranks(SCRIPT, told, RANKS, tmp_path_factory.mktemp("hub"), DEADLINE_S)
     return {
         name: list(lines)
         for name, *lines in zip([*METHODS, WRONG], *by_rank, strict=True)  # type: ignore[misc]
