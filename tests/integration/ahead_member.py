@@ -1,9 +1,9 @@
 """One rank of three that trains by one method after the other; told by a line of JSON.
 
-{"rank": 0, "hub": "/a/path", "runs": [{"sync": "...", "whole": false}, ...], "dies": "..."}
+{"rank": 0, "hub": "/a/path", "runs": [{"sync": "...", "waiting": [1]}, ...], "dies": "..."}
 It answers with a line for each run: the parameters it came to, and how many batches it had begun when each
-step was committed. With `whole` no forward pass begins ahead. At last all train by `dies`, and rank 2 ends in
-its eighth batch: the others say what the state was after each step, and what is left of it.
+step was committed. The ranks that are `waiting` begin no forward pass ahead. At last all train by `dies`,
+and rank 2 ends in its eighth batch: the others say what the state was after each step, and in the end.
 """
 
 import json
@@ -93,7 +93,7 @@ def main() -> None:
     group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")
     group.form()
     for run in told["runs"]:
-        forward_ahead.PASSES_BEFORE = 1000 if run["whole"] else PASSES_BEFORE
+        forward_ahead.PASSES_BEFORE = 1000 if group.rank in run["waiting"] else PASSES_BEFORE
         print(json.dumps(train(group, run["sync"])), flush=True)
         dist.barrier()
     forward_ahead.PASSES_BEFORE = PASSES_BEFORE

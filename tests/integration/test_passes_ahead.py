@@ -22,26 +22,32 @@ OTHERS = ["schedule=wfbp,topology=direct", "schedule=merged:1024", "schedule=bsp
 DIES = "schedule=cut:1024,codec=int8"
 
 
+NOBODY, ALL, ONE = (), tuple(range(RANKS)), (1,)
+IN_TURN = list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
+Said = dict[tuple[str, tuple[int, ...]], list[dict[str, Any]]]
+
+
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], list[dict[str, Any]]]:
-    """What each rank said of each method, with forward passes ahead, and where all are waited for."""
-    runs = [(method, whole) for method in METHODS for whole in (False, True)]
-    runs += [(method, False) for method in OTHERS]
-    asked = [{"sync": method, "whole": whole} for method, whole in runs]
+def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
+    """What each rank said of each method, by the ranks that waited for all sums; at last by DIES."""
+    runs = [(method, waiting) for method in METHODS for waiting in (NOBODY, ALL, ONE)]
+    runs += [(method, NOBODY) for method in OTHERS]
+    asked = [{"sync": method, "waiting": waiting} for method, waiting in runs]
     folder = tmp_path_factory.mktemp("hub")
     lines, _ = printed_by_ranks(SCRIPT, {"runs": asked, "dies": DIES}, RANKS, folder, DEADLINE_S)
     found = {run: [rank[number] for rank in lines] for number, run in enumerate(runs)}
-    return {**found, (DIES, True): [rank[len(runs)] for rank in lines[:-1]]}
+    return {**found, (DIES, NOBODY): [rank[len(runs)] for rank in lines[:-1]]}
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_all_come_to_the_bits_of_waiting(said: Any, method: str) -> None:
-    assert len({one["parameters"] for run in (False, True) for one in said[method, run]}) == 1
-    assert {tuple(one["states"]) for one in said[method, False]} == {tuple(said[method, True][0]["states"])}
+def test_all_come_to_the_bits_of_waiting(said: Said, method: str) -> None:
+    made = [one for waiting in (NOBODY, ALL, ONE) for one in said[method, waiting]]
+    assert len({one["parameters"] for one in made}) == 1
+    assert len({tuple(one["states"]) for one in made}) == 1
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_batch_begins_before_the_one_before_it_is_committed(said: Any, method: str) -> None:
+def test_a_batch_begins_before_the_one_before_it_is_committed(said: Said, method: str) -> None:
     """But for an epoch's first, and the second of a generation: DDP cuts its buckets anew before that."""
     expected, begun = [], 0
     for epoch in range(EPOCHS):
@@ -49,23 +55,22 @@ def test_a_batch_begins_before_the_one_before_it_is_committed(said: Any, method:
             is_waited_for = step == STEPS_PER_EPOCH - 1 or (epoch, step) == (0, 0)
             begun += 1
             expected.append(begun if is_waited_for else begun + 1)
-    assert [one["begun"] for one in said[method, False]] == [expected] * RANKS
-    in_turn = list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
-    assert [one["begun"] for one in said[method, True]] == [in_turn] * RANKS
+    for waiting in (NOBODY, ALL, ONE):
+        wanted = [IN_TURN if rank in waiting else expected for rank in range(RANKS)]
+        assert [one["begun"] for one in said[method, waiting]] == wanted
 
 
 @pytest.mark.parametrize("method", OTHERS)
-def test_other_schedules_wait_for_all_sums(said: Any, method: str) -> None:
-    in_turn = list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
-    assert [one["begun"] for one in said[method, False]] == [in_turn] * RANKS
+def test_other_schedules_wait_for_all_sums(said: Said, method: str) -> None:
+    assert [one["begun"] for one in said[method, NOBODY]] == [IN_TURN] * RANKS
 
 
-def test_a_break_leaves_the_last_committed_step(said: Any) -> None:
+def test_a_break_leaves_the_last_committed_step(said: Said) -> None:
     """Rank 2 ends as it begins its eighth batch: it has made six steps, and sent its part of the seventh.
 
     Whoever has all sums of the seventh commits it, and who lacks one has nothing of it.
     """
-    survivors = said[DIES, True]
+    survivors = said[DIES, NOBODY]
     assert len(survivors) == RANKS - 1
     for one in survivors:
         assert one["broken"]

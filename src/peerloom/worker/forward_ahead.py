@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -101,16 +100,12 @@ class ForwardAhead:
         check_all_used(self._training.task, self._training.state.model)
         update = PartwiseUpdate(self._training.state.updater.stepping, self._saved)
         layers = LayerwiseSums(sums, update, self._sync, group.check)
-        before = [(buffer, buffer.clone()) for buffer in self._training.state.model.buffers()]
         try:
             part = following.share.walk(self._training, layers.forward, self._training.state.updater)
         except BaseException:
-            put_back(before)
             update.undo()
             raise
-        if put_back(before):
-            self._wait("a forward pass changes the model's buffers")
-        elif layers.unseen:
+        if layers.unseen:
             self._wait("a parameter isn't given to a function of torch in the forward pass")
         self._update = update
         self._ahead = PassAhead(following, part) if self._sync is not None else None
@@ -198,15 +193,6 @@ class LayerwiseSums(TorchFunctionMode):
         if not self._left:
             self.loss = self._sync.finish()
             self._check()
-
-
-@torch.no_grad()
-def put_back(before: Iterable[tuple[Tensor, Tensor]]) -> bool:
-    """Whether any of the tensors isn't what it was `before`; all are then."""
-    changed = [(one, value) for one, value in before if not torch.equal(one, value)]
-    for one, value in changed:
-        one.copy_(value)
-    return bool(changed)
 
 
 def _asks_about(function: Any) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method
@@ -80,9 +80,9 @@ class Training:
         """Why a step's forward pass can't begin before all sums of the one before; empty where it can."""
         if self.task.micro_batch is not None:
             return "a batch is computed in pieces, which add up their gradients"
-        modules = list(self.state.model.modules())
-        if any(isinstance(one, _NormBase) and one.track_running_stats for one in modules):
-            return "a forward pass changes running means"
+        if any(True for _ in self.state.model.buffers()):
+            return "torch's DDP sends rank 0's buffers before each pass, which all ranks do in the same order"
+        modules = self.state.model.modules()
         if any(isinstance(one, torch.jit.ScriptModule) or hasattr(one, "_orig_mod") for one in modules):
             return "a compiled module doesn't show when it uses which parameters"
         return self.state.updater.why_whole
