@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from rank_group import rank_group, run_rank
 
-from benchmarks.entry_hub import HubEntries
-from peerloom.kit.logs import configure_logs
-from peerloom.v1.trainer_pb2 import ConfigureGeneration, JobSpec
+from peerloom.v1.trainer_pb2 import JobSpec
 from peerloom.worker import forward_ahead
 from peerloom.worker.auditing import Auditor
 from peerloom.worker.balance import Balance
@@ -82,28 +81,14 @@ def train(group: Group, sync: str, dies_at: int = 0) -> dict[str, Any]:
 
 def main() -> None:
     told = json.loads(sys.stdin.readline())
-    config = ConfigureGeneration(
-        generation=1,
-        rank=told["rank"],
-        world_size=RANKS,
-        collective_timeout_s=60,
-        node_ids=["a", "b", "c"],
-    )
-    entries = HubEntries(told["hub"])
-    group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")
-    group.form()
-    for run in told["runs"]:
-        forward_ahead.PASSES_BEFORE = 1000 if group.rank in run["waiting"] else PASSES_BEFORE
-        print(json.dumps(train(group, run["sync"])), flush=True)
-        dist.barrier()
-    forward_ahead.PASSES_BEFORE = PASSES_BEFORE
-    print(json.dumps(train(group, told["dies"], DIES_AT if group.rank == RANKS - 1 else 0)), flush=True)
-    group.close()
-    entries.close()
+    with rank_group(told, RANKS, ["a", "b", "c"]) as group:
+        for run in told["runs"]:
+            forward_ahead.PASSES_BEFORE = 1000 if group.rank in run["waiting"] else PASSES_BEFORE
+            print(json.dumps(train(group, run["sync"])), flush=True)
+            dist.barrier()
+        forward_ahead.PASSES_BEFORE = PASSES_BEFORE
+        print(json.dumps(train(group, told["dies"], DIES_AT if group.rank == RANKS - 1 else 0)), flush=True)
 
 
 if __name__ == "__main__":
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    configure_logs("worker")
-    main()
+    run_rank(main)

@@ -12,11 +12,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from rank_group import rank_group, run_rank
 
-from benchmarks.entry_hub import HubEntries
 from peerloom.errors import FailedPreconditionError
-from peerloom.kit.logs import configure_logs
-from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.breaking import open_sockets
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.sync.robust.common_coin import CommonCoin
@@ -81,24 +79,11 @@ def main() -> None:
     told = json.loads(sys.stdin.readline())
     steps = told["steps"]
     world_size = len(steps[0]["counts"])
-    config = ConfigureGeneration(
-        generation=1,
-        rank=told["rank"],
-        world_size=world_size,
-        collective_timeout_s=60,
-    )
-    entries = HubEntries(told["hub"])
-    group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")
-    group.form()
-    for step in steps:
-        print(json.dumps(make_step(group, step)), flush=True)
-    dist.barrier()
-    group.close()
-    entries.close()
+    with rank_group(told, world_size) as group:
+        for step in steps:
+            print(json.dumps(make_step(group, step)), flush=True)
+        dist.barrier()
 
 
 if __name__ == "__main__":
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    configure_logs("worker")
-    main()
+    run_rank(main)

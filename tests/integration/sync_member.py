@@ -7,18 +7,15 @@ It answers with a line for each method; with the one called `wrong`, rank 1 has 
 
 import hashlib
 import json
-import os
 import sys
 
 import torch
 import torch.distributed as dist
+from rank_group import rank_group, run_rank
 from robust_member import sent_bytes
 from torch_power_sgd import TorchPowerSGD
 
-from benchmarks.entry_hub import HubEntries
-from peerloom.kit.logs import configure_logs
 from peerloom.kit.sync_grammar import parse_sync
-from peerloom.v1.trainer_pb2 import ConfigureGeneration
 from peerloom.worker.group.process_group import Group
 from peerloom.worker.sync import synchroniser
 from peerloom.worker.sync.residuals import Residuals
@@ -91,26 +88,12 @@ def train(group: Group, text: str, factor: float) -> dict[str, object]:
 
 def main() -> None:
     told = json.loads(sys.stdin.readline())
-    config = ConfigureGeneration(
-        generation=1,
-        rank=told["rank"],
-        world_size=told["ranks"],
-        collective_timeout_s=60,
-        node_ids=["a", "a", *"bcdefgh"][: told["ranks"]],
-    )
-    entries = HubEntries(told["hub"])
-    group = Group(config, torch.device("cpu"), entries.of(config.generation), mesh_host="127.0.0.1")
-    group.form()
-    for text in told["methods"]:
-        print(json.dumps(train(group, text, factor=1.0)), flush=True)
-    print(json.dumps(train(group, told["wrong"], torch.nan if group.rank == 1 else 1.0)), flush=True)
-    dist.barrier()
-    group.close()
-    entries.close()
+    with rank_group(told, told["ranks"], ["a", "a", *"bcdefgh"][: told["ranks"]]) as group:
+        for text in told["methods"]:
+            print(json.dumps(train(group, text, factor=1.0)), flush=True)
+        print(json.dumps(train(group, told["wrong"], torch.nan if group.rank == 1 else 1.0)), flush=True)
+        dist.barrier()
 
 
 if __name__ == "__main__":
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    torch.set_num_threads(1)
-    configure_logs("worker")
-    main()
+    run_rank(main)
