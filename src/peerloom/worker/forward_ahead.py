@@ -121,15 +121,15 @@ class ForwardAhead:
 
     def _has_room(self) -> bool:
         """Whether there is memory for a copy of the state, which isn't asked again once there was."""
+        if self._is_roomy:
+            return True
         # here, as a loop that runs alone needs neither it nor what it needs of the system
         from peerloom.worker.plan.slot_memory import free_bytes
 
+        state_bytes, free = self._training.state.size_bytes(), free_bytes(self._training.device)
+        self._is_roomy = TIMES_FREE * state_bytes <= free
         if not self._is_roomy:
-            state_bytes = self._training.state.size_bytes()
-            free = free_bytes(self._training.device)
-            self._is_roomy = TIMES_FREE * state_bytes <= free
-            if not self._is_roomy:
-                self._wait(f"a copy of the state wants {state_bytes:,} bytes, and {free:,} are free")
+            self._wait(f"a copy of the state wants {state_bytes:,} bytes, and {free:,} are free")
         return self._is_roomy
 
     def _wait(self, reason: str) -> None:

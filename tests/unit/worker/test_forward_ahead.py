@@ -116,8 +116,7 @@ def run(
     report: Callable[[StepProgress | EpochProgress], None] = lambda progress: None,
 ) -> None:
     """Trains to the end, in one generation after the other."""
-    made = lambda model, *_: Arriving(model, on_take, late)  # noqa: E731  # as short as it gets
-    patch.setattr(loop, "synchroniser", made)
+    patch.setattr(loop, "synchroniser", lambda model, *_: Arriving(model, on_take, late))
     for group in groups[:-1]:
         with pytest.raises(GenerationBrokenError):
             train(training, group, report)
@@ -172,7 +171,8 @@ def test_it_comes_to_the_same_bits(monkeypatch: pytest.MonkeyPatch, kind: Any) -
     """Dropout's chance is each step's own, too."""
 
     def made(own: Any) -> torch.optim.Optimizer:
-        return kind(own, lr=0.1)  # type: ignore[no-any-return]  # one of two
+        optimiser: torch.optim.Optimizer = kind(own, lr=0.1)
+        return optimiser
 
     ahead = trained(monkeypatch, dense, CUT, optimiser=made)
     assert bits(ahead) == bits(trained(monkeypatch, dense, "schedule=bsp", optimiser=made))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -117,7 +118,9 @@ def test_what_was_not_reached_yet_is_left_alone_by_undoing_too() -> None:
     give_gradients(model, 1)
     update = PartwiseUpdate(updater.stepping, saved)
     update.make(list(model.parameters())[:2])
-    assert not torch.equal(next(model.parameters()), before["0.weight"])  # type: ignore[arg-type]  # a tensor
+    first = before["0.weight"]
+    assert isinstance(first, Tensor)
+    assert not torch.equal(next(model.parameters()), first)
     update.undo()
     check_same(bits(updater, model), before)
 
@@ -141,8 +144,8 @@ def test_a_frozen_or_resting_parameter_stays() -> None:
 def test_whoever_looks_at_all_gradients_says_so() -> None:
     model = new_model()
 
-    def of(optimiser: optim.Optimizer, **more: object) -> str:
-        return Updater(model, [optimiser], **more).why_whole  # type: ignore[arg-type]  # by name
+    def of(optimiser: optim.Optimizer, **more: Any) -> str:
+        return Updater(model, [optimiser], **more).why_whole
 
     sgd = optim.SGD(model.parameters(), lr=0.1)
     assert of(sgd) == ""

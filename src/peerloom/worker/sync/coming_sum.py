@@ -31,3 +31,10 @@ class ComingSum:
         if not self._is_taken:
             self._put()
             self._is_taken = True
+
+
+def take_all(under_way: list[ComingSum]) -> None:
+    """Takes the sums that weren't taken yet, and empties the list. Raises as `ComingSum.take`."""
+    for coming in under_way:
+        coming.take()
+    under_way.clear()

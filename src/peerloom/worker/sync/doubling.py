@@ -17,7 +17,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import piece_bounds
 from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import Casting, wide
-from peerloom.worker.sync.coming_sum import ComingSum
+from peerloom.worker.sync.coming_sum import ComingSum, take_all
 from peerloom.worker.sync.summing import method_for
 
 
@@ -52,9 +52,7 @@ class DoublingSumming:
         return coming
 
     def finish(self) -> float:
-        for coming in self._under_way:
-            coming.take()
-        self._under_way.clear()
+        take_all(self._under_way)
         assert self._loss is not None, "a step begins with its loss"
         self._collectives.result(self._loss.done)
         return float(self._loss.total())

@@ -19,7 +19,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import piece_bounds
 from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
-from peerloom.worker.sync.coming_sum import ComingSum
+from peerloom.worker.sync.coming_sum import ComingSum, take_all
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
 from peerloom.worker.sync.summing import method_for
@@ -69,9 +69,7 @@ class HierarchySumming:
         return coming
 
     def finish(self) -> float:
-        for coming in self._under_way:
-            coming.take()
-        self._under_way.clear()
+        take_all(self._under_way)
         assert self._losses is not None, "a step begins with its loss"
         return float(self._exchange.rows(self._losses).sum())
 

@@ -22,7 +22,7 @@ from peerloom.worker.sync.bucket_layout import Layout
 from peerloom.worker.sync.bucket_pieces import BucketOwners, BucketPiece
 from peerloom.worker.sync.codecs import HALVES, Codec, codec_of
 from peerloom.worker.sync.codecs.casting import wide
-from peerloom.worker.sync.coming_sum import ComingSum
+from peerloom.worker.sync.coming_sum import ComingSum, take_all
 from peerloom.worker.sync.direct import DirectExchange, RowExchange
 from peerloom.worker.sync.residuals import Residuals
 
@@ -79,9 +79,7 @@ class RingSumming:
         return coming
 
     def finish(self) -> float:
-        for coming in self._under_way:
-            coming.take()
-        self._under_way.clear()
+        take_all(self._under_way)
         assert self._loss is not None, "a step begins with its loss"
         return float(self._collectives.result(self._loss))
 
@@ -122,9 +120,7 @@ class OwnerSumming:
         return coming
 
     def finish(self) -> float:
-        for coming in self._under_way:
-            coming.take()
-        self._under_way.clear()
+        take_all(self._under_way)
         assert self._losses is not None, "a step begins with its loss"
         return float(self._exchange.rows(self._losses).sum())
 

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync.bucket_layout import Layout
-from peerloom.worker.sync.coming_sum import ComingSum
+from peerloom.worker.sync.coming_sum import ComingSum, take_all
 from peerloom.worker.sync.summing import Summing
 
 
@@ -40,7 +40,5 @@ class SummingBySize:
         return coming
 
     def finish(self) -> float:
-        for coming in self._divided:
-            coming.take()
-        self._divided.clear()
+        take_all(self._divided)
         return self._parts.finish()

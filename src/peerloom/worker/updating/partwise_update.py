@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, optim
 from torch.optim import Optimizer
 
+from peerloom.worker.updating.named_state import NamedOptimiser
+
 # These compute a parameter's next value from its own gradient and moments alone.
 _BY_PARAMETER = (
     optim.SGD,
@@ -87,12 +89,12 @@ class PartwiseUpdate:
     what is needed for `undo` until the step is committed.
     """
 
-    def __init__(self, optimisers: Sequence[Optimizer], saved: SavedValues) -> None:
-        self.optimisers = optimisers
+    def __init__(self, optimisers: Sequence[NamedOptimiser], saved: SavedValues) -> None:
+        self._optimisers = optimisers
         self._saved = saved
         self._gradients: dict[Tensor, Tensor] = {}
         for one in optimisers:
-            for parameter in _parameters(one):
+            for parameter in one.parameters:
                 if parameter.grad is not None:
                     self._gradients[parameter] = parameter.grad
                     parameter.grad = None
@@ -100,13 +102,13 @@ class PartwiseUpdate:
     def make(self, parameters: Collection[Tensor]) -> None:
         """Updates these, whose gradients are the sums by now."""
         wanted = set(parameters)
-        for optimiser in self.optimisers:
-            own = [one for one in _parameters(optimiser) if one in wanted and one in self._gradients]
+        for each in self._optimisers:
+            own = [one for one in each.parameters if one in wanted and one in self._gradients]
             for parameter in own:
-                self._saved.save(optimiser, parameter)
+                self._saved.save(each.optimiser, parameter)
                 parameter.grad = self._gradients.pop(parameter)
             if own:
-                optimiser.step()
+                each.optimiser.step()
             for parameter in own:
                 parameter.grad = None
 
@@ -114,11 +116,7 @@ class PartwiseUpdate:
         """Parameters and moments are as before."""
         self._saved.put_back()
 
-    def commit(self, end_step: Callable[[Sequence[Optimizer]], None]) -> None:
+    def commit(self, end_step: Callable[[Sequence[NamedOptimiser]], None]) -> None:
         """The step counts: on with the schedules."""
         self._saved.forget()
-        end_step(self.optimisers)
-
-
-def _parameters(optimiser: Optimizer) -> list[Tensor]:
-    return [parameter for group in optimiser.param_groups for parameter in group["params"]]
+        end_step(self._optimisers)

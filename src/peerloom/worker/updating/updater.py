@@ -79,21 +79,22 @@ class Updater:
         """
         self._show_metric()
         stepping = self.stepping
+        optimisers = [each.optimiser for each in stepping]
         if self._scaler is not None:
-            self._scaler.unscale(stepping)
+            self._scaler.unscale(optimisers)
         if self._clip_norm is not None:
             clip_gradients(self._updated, self._clip_norm, norm)
         if self._scaler is not None:
-            self._scaler.step(stepping)
+            self._scaler.step(optimisers)
         else:
-            for optimiser in stepping:
+            for optimiser in optimisers:
                 optimiser.step()
         self.end_step(stepping)
 
     @property
-    def stepping(self) -> list[Optimizer]:
+    def stepping(self) -> list[NamedOptimiser]:
         """The optimisers that the gradients of now move."""
-        return [each.optimiser for each in self._named if not each.rests] or self.optimisers
+        return [each for each in self._named if not each.rests] or self._named
 
     @property
     def why_whole(self) -> str:
@@ -106,11 +107,11 @@ class Updater:
             return "a schedule wants a metric"
         return why_not_in_parts(self.optimisers)
 
-    def end_step(self, stepping: Sequence[Optimizer]) -> None:
+    def end_step(self, stepping: Sequence[NamedOptimiser]) -> None:
         """All parameters are updated by these optimisers: on to the next learning rate."""
         self.clear()
         with nullcontext() if self._scaler is None else _without_a_step():
-            self._step_schedules(stepping)
+            self._step_schedules([each.optimiser for each in stepping])
 
     def measured(self, metric: float | None) -> None:
         """An epoch's metric, for schedules that want one: they see it with the next step. None: forget it.
