@@ -7,6 +7,7 @@ from collections.abc import Callable
 from peerloom.v1.trainer_pb2 import EpochProgress, StepProgress
 from peerloom.worker.auditing import Auditor, Audits
 from peerloom.worker.balance import Balance
+from peerloom.worker.buffers_before import BuffersBefore
 from peerloom.worker.delayed_round import DelayedRoundMade, make_delayed_round
 from peerloom.worker.evaluation import evaluate
 from peerloom.worker.federated.federated_round import RoundMade, make_federated_round
@@ -208,11 +209,17 @@ def _work(
             delayed = make_delayed_round(training, training.local_steps, group, sync, steps, shares)
             return delayed.loss, delayed.counts, delayed
         return *make_round(training, training.local_steps, group, sync, steps, shares), None
-    loss, counts = _make_batch(training, group, sync, joining, audits, ahead, shares)
-    if not training.settle(step):
-        training.state.updater.clear()
-        return None
-    return loss, counts, None
+    buffers = BuffersBefore(training.state.model)
+    try:
+        loss, counts = _make_batch(training, group, sync, joining, audits, ahead, shares)
+        if training.settle(step):
+            return loss, counts, None
+    except BaseException:
+        buffers.put_back()
+        raise
+    buffers.put_back()
+    training.state.updater.clear()
+    return None
 
 
 def _make_batch(
