@@ -1,4 +1,4 @@
-"""Digits with dropout, and digits whose workers wait, after some steps, until a file is there."""
+"""Digits with dropout, and digits whose workers wait, or walk, until a file is there."""
 
 import threading
 from pathlib import Path
@@ -9,6 +9,7 @@ from peerloom.worker.task import Samples
 from peerloom.worker.tasks.digits import Digits
 
 FREE_BATCHES = 30
+WALKING_S = 0.3  # a batch
 _LOOKS_EACH_S = 0.02
 
 
@@ -31,4 +32,17 @@ class Held(Digits):
         self._loaded += 1
         while self._loaded > FREE_BATCHES and not self._gate.exists():
             threading.Event().wait(_LOOKS_EACH_S)
+        return super().batch(split, indices)
+
+
+class Walking(Digits):
+    """Batches take long until `gate` exists: the job is at work then, whatever was to happen meanwhile."""
+
+    def __init__(self, gate: str) -> None:
+        super().__init__()
+        self._gate = Path(gate)
+
+    def batch(self, split: Samples, indices: Tensor) -> tuple[Tensor, Tensor]:
+        if not self._gate.exists():
+            threading.Event().wait(WALKING_S)
         return super().batch(split, indices)

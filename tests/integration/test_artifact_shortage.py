@@ -1,6 +1,7 @@
 """A node without room for the trained model leaves the job to those that have some: real services."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,20 +42,30 @@ def test_a_model_that_does_not_fit_is_stored_by_another_node(
     reason: str,
 ) -> None:
     """25 kB; the node of rank 0, which has trained to the end, lets no file grow so long, or is half full."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     monkeypatch.setenv("PEERLOOM_NODE_ARTIFACT_LIMIT_BYTES", str(limit_bytes))
+    gate = tmp_path / "lent" / "gate"
+    gate.parent.mkdir()
     (tmp_path / "content").write_bytes(bytes(20_000))
-    with Embedded(tmp_path / "state", (1,)) as system, Client(system.address) as client:
+    with (
+        Embedded(tmp_path / "state", (1,), data_roots=[gate.parent]) as system,
+        Client(system.address) as client,
+    ):
         monkeypatch.delenv("PEERLOOM_NODE_ARTIFACT_LIMIT_BYTES")
         if limit_bytes > 20_000:
             asyncio.run(fill(client.node("node-1").address, tmp_path / "content"))
-        job = client.train("digits", requests=2, max_workers=2, epochs=60)
+        arguments = {"gate": str(gate)}
+        job = client.train("held_task:Walking", requests=2, max_workers=2, epochs=12, arguments=arguments)
         ranks, lost = list[list[str]](), list[WorkerLost]()
         for event in job.watch():
             if isinstance(event, GenerationFormed):
                 ranks.append([worker.node_name for worker in event.workers])
                 if len(ranks) == 1:
                     roomy = ("--name", "roomy", "--state", str(tmp_path / "roomy"), "--slots", "1")
-                    start_service("node_agent", *roomy, "--registry", system.address)
+                    lent = ("--data-root", str(gate.parent))
+                    start_service("node_agent", *roomy, *lent, "--registry", system.address)
+                elif len(ranks[-1]) == 2:
+                    gate.touch()
             if isinstance(event, WorkerLost):
                 lost.append(event)
         result, found = job.result(LIMIT_S), job.status()
