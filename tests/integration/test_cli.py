@@ -226,6 +226,8 @@ def test_the_demo_runs_to_its_end_then_begins_with_its_beliefs_and_ctrl_c_leaves
     first = alone("demo", "--nodes", "2,1")
     assert first.returncode == 0, first.stdout
     assert "none yet: each node begins at 0" in first.stdout
+    assert "each chosen: belief 0.000 is the highest of 2 candidates" in first.stdout
+    assert first.stdout.count("chosen: ") == 1
     accuracy = re.search(r"test +accuracy (\S+)", first.stdout)
     assert accuracy is not None
     assert float(accuracy[1]) >= 0.95

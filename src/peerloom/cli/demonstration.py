@@ -114,10 +114,15 @@ def _tell_answers(answers: Sequence[NodeAnswer], requests: int, nodes: int) -> N
         f"Asked {len(answers)} of {plural(nodes, 'node')} for compute (budget: {plural(requests, 'request')})"
     )
     name_width = max((len(answer.name) for answer in answers), default=0)
+    reasons = {answer.chosen_because for answer in answers}
+    is_one_reason = len(answers) > 1 and len(reasons) == 1
+    if is_one_reason:
+        _say(f"each chosen: {reasons.pop()}")
     for answer in answers:
         gave = f"gave {answer.accepted_slots} of {plural(answer.slots, 'slot')}"
         _say(f"{answer.name.ljust(name_width)}  belief {answer.belief:.4f}, {gave}")
-        _say(f"{' ' * name_width}  chosen: {answer.chosen_because}")
+        if not is_one_reason:
+            _say(f"{' ' * name_width}  chosen: {answer.chosen_because}")
         _say(f"{' ' * name_width}  answer: {answer.reason}")
 
 
