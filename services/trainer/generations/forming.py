@@ -7,6 +7,7 @@ from peerloom.kit.logs import get_logger
 from peerloom.kit.shadow_ring import shadow_holders
 from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.plan_decisions import Planned
+from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.federated_entries import beliefs_in
 from peerloom.services.trainer.jobs.plan_entries import has_shadows, plan_in_use, plan_text, stages_of
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -49,6 +50,7 @@ class Former:
         collector: Collector,
         rendezvous: Rendezvous,
         audits: AuditKeeper,
+        tuner: SyncTuner,
         collective_timeout_s: float,
     ) -> None:
         self._record = record
@@ -56,6 +58,7 @@ class Former:
         self._collector = collector
         self._rendezvous = rendezvous
         self._audits = audits
+        self._tuner = tuner
         self._collective_timeout_s = collective_timeout_s
         self._round_before = 1  # steps that were committed at once in the generation before the newest
 
@@ -84,10 +87,10 @@ class Former:
         self._rendezvous.begin(record.generation, form.worker_ids)
         # Nobody works in a generation that a restart of the trainer could forget.
         await record.log.wait_written()
-        audits = self._audits.may_audit(form.worker_ids)
+        audits, ways_known = self._audits.may_audit(form.worker_ids), self._tuner.knows_ways(form.worker_ids)
         for rank, worker_id in enumerate(form.worker_ids):
             configure = self._configure(form, rank, shares, checkpoint)
-            configure.audits = audits
+            configure.audits, configure.ways_known = audits, ways_known
             self._pool.send(worker_id, WorkerSessionResponse(configure=configure))
         get_logger(job=record.job_id).info(
             "generation_formed", generation=record.generation, reason=form.reason

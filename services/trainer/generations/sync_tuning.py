@@ -21,6 +21,7 @@ from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import NONE, SyncMethod
 from peerloom.kit.sync_model.sync_choice import RankedMethod, ranked
 from peerloom.services.trainer.generations.decision_types import Form
+from peerloom.services.trainer.generations.known_ways import KnownWays
 from peerloom.services.trainer.generations.sync_decisions import (
     CHANGE_INTERVAL_S,
     MEASURED_S,
@@ -55,6 +56,7 @@ class SyncTuner:
         asked = asked_sync("spec.sync", job.spec.sync, job.spec.robust or OFF)
         self._quality = asked.quality if isinstance(asked, AutoSync) else ""
         self._measured: dict[str, WorkerMeasured] = {}
+        self._ways = KnownWays()
         self._generation = 0  # that the steps and predictions are of
         self._members = self._ranked_members()
         self._method = SyncMethod()
@@ -77,7 +79,17 @@ class SyncTuner:
     def heard(self, worker_id: str, measured: WorkerMeasured) -> None:
         """A worker has measured its links, its codecs, and perhaps the layers."""
         self._measured[worker_id] = measured
+        if measured.generation == self._generation and worker_id in self._members and not measured.ways_known:
+            rank, now_s = self._members.index(worker_id), self._clock.monotonic_s()
+            self._ways.note(self._nodes(), rank, measured.links, now_s)
         self._news.set()
+
+    def knows_ways(self, worker_ids: Sequence[str]) -> bool:
+        """Whether these workers, by rank, need not measure the ways between their nodes."""
+        if not self.has_a_say:
+            return False
+        nodes = [self._record.worker(worker_id).node_name for worker_id in worker_ids]
+        return self._ways.cover(nodes, self._clock.monotonic_s())
 
     def stepped(self, step: StepProgress) -> None:
         """A step was committed."""
@@ -202,7 +214,8 @@ class SyncTuner:
         if len(known) < len(self._members):
             return ()
         try:
-            setting = setting_of(known, self._nodes(), compute_s)
+            nodes = self._nodes()
+            setting = setting_of(self._ways.filled(known, nodes), nodes, compute_s)
             if setting is None:
                 return ()
             # A plan that changes may make a pipeline of it, which has none.

@@ -82,7 +82,7 @@ class JobRunner:
             clock,
             config.checkpoint_interval_s,
         )
-        former = Former(record, self._pool, collector, rendezvous, audits, config.collective_timeout_s)
+        former = Former(record, self._pool, collector, rendezvous, audits, tuner, config.collective_timeout_s)
         self._driver = GenerationDriver(
             record,
             self._pool,

@@ -3103,12 +3103,15 @@ class WorkerMeasured(_message.Message):
     LAYERS_FIELD_NUMBER: _builtins.int
     BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
     WAITS_BY_LAYER_FIELD_NUMBER: _builtins.int
+    WAYS_KNOWN_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     bears_rounds: _builtins.bool
     """Whether the job can go on in rounds of local steps: its learning rates follow no metric, and no script computes."""
     waits_by_layer: _builtins.bool
     """Whether a layer's next forward pass can begin with its own sum, before all others have come (schedule cut)."""
+    ways_known: _builtins.bool
+    """The links are those that this worker measured in an earlier generation."""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredLink]:
         """To other ranks; of two the lower one measures."""
@@ -3130,10 +3133,11 @@ class WorkerMeasured(_message.Message):
         layers: _abc.Iterable[Global___MeasuredLayer] | None = ...,
         bears_rounds: _builtins.bool = ...,
         waits_by_layer: _builtins.bool = ...,
+        ways_known: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "waits_by_layer", b"waits_by_layer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3995,6 +3999,7 @@ class ConfigureGeneration(_message.Message):
     SHADOW_HOLDERS_FIELD_NUMBER: _builtins.int
     BELIEFS_FIELD_NUMBER: _builtins.int
     STAGE_ROOMS_FIELD_NUMBER: _builtins.int
+    WAYS_KNOWN_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """From 1."""
     rank: _builtins.int
@@ -4017,6 +4022,8 @@ class ConfigureGeneration(_message.Message):
     """Compute shares of others again now and then, and tell of differences."""
     sync: _builtins.str
     """How each step is synchronised, all pairs; empty: as the job's `sync` says."""
+    ways_known: _builtins.bool
+    """The ways between all ranks' nodes were measured a short while ago: who measures ways tells those it knows."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """What to train, with all defaults filled in."""
@@ -4085,10 +4092,11 @@ class ConfigureGeneration(_message.Message):
         shadow_holders: _abc.Iterable[_builtins.int] | None = ...,
         beliefs: _abc.Iterable[_builtins.float] | None = ...,
         stage_rooms: _abc.Iterable[_builtins.int] | None = ...,
+        ways_known: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_rooms", b"stage_rooms", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_rooms", b"stage_rooms", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "ways_known", b"ways_known", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -263,7 +263,7 @@ class TrainingWorker:
 
         interval_s = self._checkpoint_interval_s if group.rank == 0 else 0.0
         checkpoints = CheckpointWriter(self._assignment, interval_s, session.report_checkpoint)
-        measuring, first = self._measuring(training, group), FirstStep()
+        measuring, first = self._measuring(training, group, config.ways_known), FirstStep()
 
         def on_step(step: int) -> None:
             first.committed(step)
@@ -285,11 +285,11 @@ class TrainingWorker:
             finished.stopped_at_step = training.state.step
         session.say(WorkerSessionRequest(finished=finished))
 
-    def _measuring(self, training: Training, group: Group) -> SyncMeasuring | None:
+    def _measuring(self, training: Training, group: Group, ways_known: bool) -> SyncMeasuring | None:
         asked = asked_sync("spec.sync", self._beginning.spec.sync, self._beginning.spec.robust or OFF)
         if not isinstance(asked, AutoSync) or group.mesh is None:
             return None
-        return SyncMeasuring(training, group, asked, self._measures, self._say_measured)
+        return SyncMeasuring(training, group, asked, self._measures, ways_known, self._say_measured)
 
     def _say_measured(self, measured: WorkerMeasured) -> None:
         self.session.measured = WorkerSessionRequest(measured=measured)

@@ -5,6 +5,7 @@ from trainer_room import Room, prepared_for, worker
 
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.decision_types import Form
+from peerloom.services.trainer.generations.known_ways import LASTING_S
 from peerloom.services.trainer.generations.sync_decisions import CHANGE_INTERVAL_S
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
@@ -277,3 +278,28 @@ async def test_who_asks_for_a_method_keeps_it() -> None:
 def test_measurements_that_cannot_be_are_refused(job: Job, measured: WorkerMeasured, why: str) -> None:
     reason = why_not_said(job.record.job, WorkerSessionRequest(measured=measured))
     assert why in reason
+
+
+async def test_the_same_nodes_measure_their_ways_once(job: Job) -> None:
+    assert not job.tuner.knows_ways(IDS)
+    job.steps(30, 0.8)
+    job.measured()
+    assert job.tuner.knows_ways(IDS)
+    assert job.tuner.knows_ways(IDS[::-1])
+    first = await job.wanted()
+    assert first is not None
+    job.form(first.sync, IDS[::-1])
+    job.steps(30, 5.0)
+    for worker_id, has_layers in ((IDS[1], True), (IDS[0], False)):
+        layers = [MeasuredLayer(parameters=1_000_000, forward_s=0.02, backward_s=0.04)] if has_layers else []
+        generation = job.record.generation
+        told = WorkerMeasured(generation=generation, layers=layers, ways_known=True)
+        job.tuner.heard(worker_id, told)
+    job.room.clock.advance(CHANGE_INTERVAL_S)
+    assert await job.wanted() is not None, "it predicts without links that were told of"
+    job.room.clock.advance(LASTING_S)
+    assert not job.tuner.knows_ways(IDS), "what was told of as known is no newer than it was"
+
+
+def test_who_asks_for_a_method_knows_no_ways() -> None:
+    assert not Job("topology=direct").tuner.knows_ways(IDS)

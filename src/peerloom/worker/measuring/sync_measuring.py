@@ -29,10 +29,11 @@ _log = get_logger()
 
 
 class NodeMeasures:
-    """What a worker has measured that outlives a generation: its codecs, and its layers by sample."""
+    """What a worker has measured that outlives a generation: its codecs, layers by sample, and ways."""
 
     def __init__(self) -> None:
         self.codecs: list[MeasuredCodec] | None = None
+        self._ways: dict[str, MeasuredLink] = {}  # by the other one's node
         self._layers: list[MeasuredLayer] = []
         self._samples = 0.0
 
@@ -40,6 +41,20 @@ class NodeMeasures:
     def has_layers(self) -> bool:
         """Whether they were ever timed."""
         return bool(self._layers)
+
+    def note_ways(self, links: Sequence[MeasuredLink], nodes: Sequence[str]) -> None:
+        """They were measured to ranks on these nodes."""
+        self._ways = {nodes[link.rank]: link for link in links}
+
+    def ways(self, nodes: Sequence[str], rank: int) -> list[MeasuredLink]:
+        """The known ones from `rank` to others on these nodes."""
+        found = []
+        for other, node in enumerate(nodes):
+            if other != rank and node in self._ways:
+                found.append(MeasuredLink())
+                found[-1].CopyFrom(self._ways[node])
+                found[-1].rank = other
+        return found
 
     def note_layers(self, layers: list[MeasuredLayer], samples: float) -> None:
         """They were timed in steps with so many samples of this worker's."""
@@ -60,17 +75,24 @@ class SyncMeasuring:
     """The measurements of one generation, whose mesh stands; begins with its first step.
 
     The layers are rank 0's; while a codec is in use, which shares the processor with them, those that were
-    timed before are told. `say` is called once, in a thread, when everything is measured, or never where a
-    peer is lost before.
+    timed before are told. With `ways_known` no rank measures ways. `say` is called once, in a thread, when
+    everything is measured, or never where a peer is lost before.
     """
 
     def __init__(
-        self, training: Training, group: Group, asked: AutoSync, known: NodeMeasures, say: Say
+        self,
+        training: Training,
+        group: Group,
+        asked: AutoSync,
+        known: NodeMeasures,
+        ways_known: bool,
+        say: Say,
     ) -> None:
         self._training = training
         self._group = group
         self._asked = asked
         self._known = known
+        self._ways_known = ways_known
         self._say = say
         self._samples = 0.0
         self._made = 0
@@ -110,14 +132,19 @@ class SyncMeasuring:
         self._clocked.set()
 
     def _links(self) -> list[MeasuredLink] | None:
-        """To the ranks that this one asks; None where a peer was lost."""
+        """To the ranks that this one asks, or has asked before; None where a peer was lost."""
         group = self._group
         assert group.mesh is not None, "a job that measures has one"
+        if self._ways_known:
+            return self._known.ways(group.node_ids, group.rank)
         try:
-            return LinkProbe(group.mesh, group.rank, group.world_size).run()
+            links = LinkProbe(group.mesh, group.rank, group.world_size).run()
         except RuntimeError as error:
             _log.info("links_not_measured", generation=group.generation, reason=str(error))
             return None
+        self._known.note_ways(links, group.node_ids)
+        _log.info("ways_measured", generation=group.generation, links=len(links))
+        return links
 
     def _measure(self, links: Sequence[MeasuredLink]) -> None:
         group = self._group
@@ -137,6 +164,7 @@ class SyncMeasuring:
                 layers=layers,
                 bears_rounds=self._training.bears_rounds,
                 waits_by_layer=not self._training.why_whole,
+                ways_known=self._ways_known,
             )
         )
         _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))

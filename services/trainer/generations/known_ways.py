@@ -1,0 +1,64 @@
+"""The ways between a job's nodes, as workers measured them last: other generations of them need no new ones.
+
+Measuring holds all workers up, over long ways for seconds. A change of method changes no way, and nor does a
+worker in the place of one that was killed.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+
+from peerloom.kit.tournament import MOST_ROUNDS, partners
+from peerloom.v1.trainer_pb2 import MeasuredLink, WorkerMeasured
+
+LASTING_S = 180.0  # a way may become worse: it is measured again in the next generation after that
+
+
+class KnownWays:
+    """The newest measurement between each two nodes; times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._ways: dict[tuple[str, str], tuple[float, MeasuredLink]] = {}  # from the one to the other
+
+    def note(self, nodes: Sequence[str], rank: int, links: Iterable[MeasuredLink], now_s: float) -> None:
+        """The worker of this rank has told of its ways; `nodes` has each rank's node."""
+        for link in links:
+            if link.rank < len(nodes) and link.rank != rank:
+                self._ways[nodes[rank], nodes[link.rank]] = now_s, link
+                self._ways[nodes[link.rank], nodes[rank]] = now_s, _turned(link)
+
+    def cover(self, nodes: Sequence[str], now_s: float) -> bool:
+        """Whether all that ranks on these nodes would measure is known, and not for too long."""
+        return all(
+            self._ways.get((nodes[one], nodes[other]), (-LASTING_S, None))[0] > now_s - LASTING_S
+            for one, other in _measured_pairs(len(nodes))
+        )
+
+    def filled(self, by_rank: Sequence[WorkerMeasured], nodes: Sequence[str]) -> list[WorkerMeasured]:
+        """What was told by rank, with the ways that are known and that nobody told of."""
+        told = {frozenset((rank, link.rank)) for rank, each in enumerate(by_rank) for link in each.links}
+        whole = []
+        for rank, each in enumerate(by_rank):
+            (filled := WorkerMeasured()).CopyFrom(each)
+            for other in range(rank + 1, len(by_rank)):
+                known = self._ways.get((nodes[rank], nodes[other]))
+                if known is not None and frozenset((rank, other)) not in told:
+                    filled.links.add().CopyFrom(known[1])
+                    filled.links[-1].rank = other
+            whole.append(filled)
+        return whole
+
+
+def _measured_pairs(ranks: int) -> set[tuple[int, int]]:
+    met = {(rank, peer) for rank in range(ranks) for peer in partners(rank, ranks)[:MOST_ROUNDS]}
+    return {(one, other) for one, other in combinations(range(ranks), 2) if (one, other) in met}
+
+
+def _turned(link: MeasuredLink) -> MeasuredLink:
+    """The same way, as the other rank sees it."""
+    return MeasuredLink(
+        rank=link.rank,
+        delay_s=link.delay_s,
+        sent_bits_per_s=link.received_bits_per_s,
+        received_bits_per_s=link.sent_bits_per_s,
+        message_s=link.message_s,
+    )
