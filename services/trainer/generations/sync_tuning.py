@@ -79,17 +79,18 @@ class SyncTuner:
     def heard(self, worker_id: str, measured: WorkerMeasured) -> None:
         """A worker has measured its links, its codecs, and perhaps the layers."""
         self._measured[worker_id] = measured
-        if measured.generation == self._generation and worker_id in self._members and not measured.ways_known:
-            rank, now_s = self._members.index(worker_id), self._clock.monotonic_s()
-            self._ways.note(self._nodes(), rank, measured.links, now_s)
+        members = self._ranked_members()  # of a generation whose first step may not be told of yet
+        is_new = measured.generation == self._record.generation and not measured.ways_known
+        if is_new and worker_id in members:
+            rank, now_s = members.index(worker_id), self._clock.monotonic_s()
+            self._ways.note(self._nodes_of(members), rank, measured.links, now_s)
         self._news.set()
 
     def knows_ways(self, worker_ids: Sequence[str]) -> bool:
         """Whether these workers, by rank, need not measure the ways between their nodes."""
         if not self.has_a_say:
             return False
-        nodes = [self._record.worker(worker_id).node_name for worker_id in worker_ids]
-        return self._ways.cover(nodes, self._clock.monotonic_s())
+        return self._ways.cover(self._nodes_of(worker_ids), self._clock.monotonic_s())
 
     def stepped(self, step: StepProgress) -> None:
         """A step was committed."""
@@ -148,10 +149,10 @@ class SyncTuner:
         members = [worker for worker in job.workers if worker.generation == job.generation]
         return tuple(worker.worker_id for worker in sorted(members, key=lambda worker: worker.rank))
 
-    def _nodes(self) -> list[str]:
-        """By rank the name of its node."""
+    def _nodes_of(self, worker_ids: Sequence[str]) -> list[str]:
+        """The name of each one's node."""
         names = {worker.worker_id: worker.node_name for worker in self._record.job.workers}
-        return [names[member] for member in self._members]
+        return [names[worker_id] for worker_id in worker_ids]
 
     @property
     def _has_enough(self) -> bool:
@@ -214,7 +215,7 @@ class SyncTuner:
         if len(known) < len(self._members):
             return ()
         try:
-            nodes = self._nodes()
+            nodes = self._nodes_of(self._members)
             setting = setting_of(self._ways.filled(known, nodes), nodes, compute_s)
             if setting is None:
                 return ()

@@ -282,9 +282,9 @@ def test_measurements_that_cannot_be_are_refused(job: Job, measured: WorkerMeasu
 
 async def test_the_same_nodes_measure_their_ways_once(job: Job) -> None:
     assert not job.tuner.knows_ways(IDS)
-    job.steps(30, 0.8)
-    job.measured()
+    job.measured()  # before the trainer has heard of a step
     assert job.tuner.knows_ways(IDS)
+    job.steps(30, 0.8)
     assert job.tuner.knows_ways(IDS[::-1])
     first = await job.wanted()
     assert first is not None
