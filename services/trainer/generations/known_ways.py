@@ -5,7 +5,6 @@ worker in the place of one that was killed.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import combinations
 
 from peerloom.kit.tournament import MOST_ROUNDS, partners
 from peerloom.v1.trainer_pb2 import MeasuredLink, WorkerMeasured
@@ -34,23 +33,26 @@ class KnownWays:
         )
 
     def filled(self, by_rank: Sequence[WorkerMeasured], nodes: Sequence[str]) -> list[WorkerMeasured]:
-        """What was told by rank, with the ways that are known and that nobody told of."""
-        told = {frozenset((rank, link.rank)) for rank, each in enumerate(by_rank) for link in each.links}
-        whole = []
-        for rank, each in enumerate(by_rank):
-            (filled := WorkerMeasured()).CopyFrom(each)
-            for other in range(rank + 1, len(by_rank)):
-                known = self._ways.get((nodes[rank], nodes[other]))
-                if known is not None and frozenset((rank, other)) not in told:
-                    filled.links.add().CopyFrom(known[1])
-                    filled.links[-1].rank = other
-            whole.append(filled)
+        """What was told by rank, with those of the ways to be measured that nobody told of and are known."""
+        whole = [WorkerMeasured() for _ in by_rank]
+        for filled, each in zip(whole, by_rank, strict=True):
+            filled.CopyFrom(each)
+        told = {tuple(sorted((rank, link.rank))) for rank, each in enumerate(by_rank) for link in each.links}
+        for one, other in sorted(_measured_pairs(len(by_rank)) - told):
+            if (known := self._ways.get((nodes[one], nodes[other]))) is not None:
+                whole[one].links.add().CopyFrom(known[1])
+                whole[one].links[-1].rank = other
         return whole
 
 
-def _measured_pairs(ranks: int) -> set[tuple[int, int]]:
-    met = {(rank, peer) for rank in range(ranks) for peer in partners(rank, ranks)[:MOST_ROUNDS]}
-    return {(one, other) for one, other in combinations(range(ranks), 2) if (one, other) in met}
+def _measured_pairs(ranks: int) -> set[tuple[int, ...]]:
+    """Each two ranks that measure their way, the lower one first."""
+    return {
+        (rank, peer)
+        for rank in range(ranks)
+        for peer in partners(rank, ranks)[:MOST_ROUNDS]
+        if peer is not None and rank < peer
+    }
 
 
 def _turned(link: MeasuredLink) -> MeasuredLink:

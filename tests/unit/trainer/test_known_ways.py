@@ -61,3 +61,12 @@ def test_ranks_that_nobody_has_are_ignored() -> None:
     ways = KnownWays()
     ways.note(("ada", "bob"), 0, [link(0, 1, 1), link(7, 1, 1)], 1.0)
     assert not ways.cover(("ada", "bob"), 1.0)
+
+
+def test_ways_that_these_ranks_would_not_measure_are_not_filled_in() -> None:
+    """Of 12 ranks each meets eight others: what is known of the rest may be as old as the job."""
+    ways, nodes = KnownWays(), [f"node-{rank}" for rank in range(12)]
+    for rank in range(12):
+        ways.note(nodes, rank, [link(other, 1, 1) for other in range(rank + 1, 12)], 1.0)
+    filled = ways.filled([WorkerMeasured() for _ in nodes], nodes)
+    assert sum(len(each.links) for each in filled) == 12 * 8 / 2
