@@ -27,13 +27,15 @@ RANKS, SAMPLES, BATCH, DIES_AT = 2, 64, 4, 8
 class Counting(torch.nn.Linear):
     """Counts its forward passes in training, as batch normalisation counts its batches."""
 
+    passes: torch.Tensor
+
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs)
         self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         if self.training:
-            self.passes += 1  # type: ignore[operator]  # mypy takes a buffer for a module
+            self.passes += 1
         return super().forward(inputs)
 
 

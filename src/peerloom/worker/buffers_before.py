@@ -1,4 +1,4 @@
-"""A model's buffers as they were before a batch: its forward pass changes them, whatever becomes of it."""
+"""A model's buffers as they were before a batch or a round, whose forward passes change them at once."""
 
 import torch
 from torch import nn

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from peerloom.kit.local_rounds import LocalRounds
+from peerloom.worker.buffers_before import BuffersBefore
 from peerloom.worker.sync import Synchroniser
 from peerloom.worker.updating.updater import Updater
 
@@ -68,15 +69,15 @@ class RoundStart:
     """What a round begins with, copied."""
 
     parameters: list[Tensor]
-    buffers: list[Tensor]
+    buffers: BuffersBefore
     updater: tuple[dict[str, Any], dict[str, Tensor]]
 
     @torch.no_grad()
     def give_back(self, model: nn.Module) -> None:
         """Has the model's parameters and buffers be these again."""
-        now = [*trained(model), *model.buffers()]
-        for tensor, before in zip(now, [*self.parameters, *self.buffers], strict=True):
-            tensor.copy_(before)
+        for parameter, before in zip(trained(model), self.parameters, strict=True):
+            parameter.copy_(before)
+        self.buffers.put_back()
 
 
 class LocalSteps:
@@ -136,7 +137,7 @@ class LocalSteps:
         self._model.zero_grad()
         return RoundStart(
             [parameter.detach().clone() for parameter in trained(self._model)],
-            [buffer.clone() for buffer in self._model.buffers()],
+            BuffersBefore(self._model),
             copy.deepcopy(self.updater.state()),
         )
 
