@@ -337,6 +337,17 @@ def test_buckets_are_filled_from_the_last_layer_on() -> None:
     )
 
 
+def test_what_is_merged_is_cut_into_pieces_of_all_its_layers() -> None:
+    """Of 1 MB at least, in pieces of that at most: the last two layers' 1.5 MB are one bucket, two pieces."""
+    scheme = SyncScheme(merge_bytes=1_000_000, cut_bytes=1_000_000)
+    assert buckets_of(scheme, layers(2, 1, 0.5)) == (
+        GradientBucket(1, 2, MEGABYTE),
+        GradientBucket(1, 2, MEGABYTE // 2),
+        GradientBucket(0, 0, MEGABYTE),
+        GradientBucket(0, 0, MEGABYTE),
+    )
+
+
 def test_one_rank_only_computes() -> None:
     for topology in ("ring", DIRECT, SERVERS):
         found = step(SyncScheme(topology=topology), network(1), 1, backward_s=1)
@@ -369,7 +380,7 @@ def test_a_job_s_default_is_torch_s_buckets() -> None:
         ("bsp-ps", {"topology": "ps", "after_backward": True, "merge_bytes": 2**20}),
         ("topology=ps:2", {"topology": "ps", "owners": 2, "merge_bytes": 2**20}),
         ("mg-wfbp", {"merge_bytes": 2**20, "first_merge_bytes": 2**20}),
-        ("bytescheduler-ps", {"cut_bytes": 2**19, "merge_bytes": 0, "waits_by_layer": True}),
+        ("bytescheduler-ps", {"cut_bytes": 2**19, "merge_bytes": 2**19, "waits_by_layer": True}),
         ("diloco", {"period": 32, "after_backward": True}),
         ("codec=powersgd:3,codec_from=512", {"codec": "powersgd", "low_rank": 3, "codec_from": 512}),
     ],

@@ -23,9 +23,11 @@ class GradientBucket:
 
 def buckets_of(scheme: SyncScheme, layers: Sequence[LayerTimes]) -> tuple[GradientBucket, ...]:
     """The buckets of a step in the order in which they are complete; no parameters, no bucket."""
-    if scheme.cut_bytes:
-        return tuple(_pieces(layers, max(1, scheme.cut_bytes // VALUE_BYTES)))
-    return tuple(_merged(layers, scheme.first_merge_bytes or scheme.merge_bytes, scheme.merge_bytes))
+    merged = _merged(layers, scheme.first_merge_bytes or scheme.merge_bytes, scheme.merge_bytes)
+    if not scheme.cut_bytes:
+        return tuple(merged)
+    most_values = max(1, scheme.cut_bytes // VALUE_BYTES)
+    return tuple(piece for bucket in merged for piece in _pieces(bucket, most_values))
 
 
 def divided_by_size(
@@ -46,13 +48,9 @@ def _divided(
         yield replace(bucket, values=bucket.values - small)
 
 
-def _pieces(layers: Sequence[LayerTimes], most_values: int) -> Iterator[GradientBucket]:
-    for number in reversed(range(len(layers))):
-        left = layers[number].parameters
-        while left:
-            values = min(left, most_values)
-            yield GradientBucket(number, number, values)
-            left -= values
+def _pieces(bucket: GradientBucket, most_values: int) -> Iterator[GradientBucket]:
+    for start in range(0, bucket.values, most_values):
+        yield replace(bucket, values=min(most_values, bucket.values - start))
 
 
 def _merged(layers: Sequence[LayerTimes], limit: int, next_limit: int) -> Iterator[GradientBucket]:

@@ -19,7 +19,6 @@ from peerloom.kit.sync_method import (
     DOUBLING,
     HIERARCHY,
     KEY_BYTES,
-    MERGED,
     NONE,
     RING,
     SERVERS,
@@ -36,15 +35,15 @@ class SyncScheme:
     """Which gradients leave together, when, which way and as what.
 
     A layer's gradient leaves by itself, or with others once they have `merge_bytes` together
-    (`first_merge_bytes` for the first such bucket; 0: `merge_bytes`), or in pieces of `cut_bytes` at most,
-    the first layers' before others, and then the next forward pass waits layer by layer (ByteScheduler: Peng
-    et al., SOSP 2019). `after_backward`: nothing leaves before the backward pass is over. `owners` of
-    topology ps sum a part each; 0: each rank, or each of the network's servers where there are such, or with
-    `server_nodes` each rank on these. `period` is the steps from one exchange to the next; beyond 1 it is of
-    parameters, after the last, and with `is_delayed` the next period's steps are computed meanwhile. `groups`
-    average their parameters within a period, as they are. `low_rank` is the RANK of powersgd; layers of fewer
-    than `codec_from` bytes travel as they are. `sites` are those of topology hierarchy, and of groups. Raises
-    InvalidArgumentError.
+    (`first_merge_bytes` for the first such bucket; 0: `merge_bytes`). With `cut_bytes` what leaves together
+    is cut into pieces of these at most, the first layers' go before others, and the next forward pass waits
+    layer by layer for all pieces (ByteScheduler: Peng et al., SOSP 2019). `after_backward`: nothing leaves
+    before the backward pass is over. `owners` of topology ps sum a part each; 0: each rank, or each of the
+    network's servers where there are such, or with `server_nodes` each rank on these. `period` is the steps
+    from one exchange to the next; beyond 1 it is of parameters, after the last, and with `is_delayed` the
+    next period's steps are computed meanwhile. `groups` average their parameters within a period, as they
+    are. `low_rank` is the RANK of powersgd; layers of fewer than `codec_from` bytes travel as they are.
+    `sites` are those of topology hierarchy, and of groups. Raises InvalidArgumentError.
     """
 
     topology: str = RING
@@ -71,10 +70,8 @@ class SyncScheme:
                 raise InvalidArgumentError.of_field(field, getattr(self, field), "at least 0")
         if self.period < 1:
             raise InvalidArgumentError.of_field("period", self.period, "at least 1 step")
-        if self.cut_bytes and (self.merge_bytes or self.after_backward):
-            raise InvalidArgumentError.of_field(
-                "cut_bytes", self.cut_bytes, "0 with merging or after_backward"
-            )
+        if self.cut_bytes and self.after_backward:
+            raise InvalidArgumentError.of_field("cut_bytes", self.cut_bytes, "0 with after_backward")
 
     @property
     def waits_by_layer(self) -> bool:
@@ -116,14 +113,14 @@ class SyncScheme:
 
 def scheme_of(method: SyncMethod) -> SyncScheme:
     """What a job's method does, in the model's terms: torch DDP cuts the buckets, by sizes that are given."""
-    is_cut, key_bytes = method.schedule == CUT, KEY_BYTES if method.topology == SERVERS else 0
-    given_bytes = method.size_bytes if method.schedule == MERGED else key_bytes
+    key_bytes = KEY_BYTES if method.topology == SERVERS else 0
+    given_bytes = method.size_bytes or key_bytes
     return SyncScheme(
         topology=method.topology,
         after_backward=method.schedule == BSP,
-        merge_bytes=0 if is_cut else given_bytes or DDP_BUCKET_BYTES,
-        first_merge_bytes=0 if is_cut else given_bytes or DDP_FIRST_BUCKET_BYTES,
-        cut_bytes=method.size_bytes if is_cut else 0,
+        merge_bytes=given_bytes or DDP_BUCKET_BYTES,
+        first_merge_bytes=given_bytes or DDP_FIRST_BUCKET_BYTES,
+        cut_bytes=method.size_bytes if method.schedule == CUT else 0,
         owners=method.servers,
         codec=method.codec,
         ratio=method.ratio,
