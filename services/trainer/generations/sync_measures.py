@@ -11,8 +11,9 @@ from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS
-from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SyncMethod
+from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SERVERS, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
+from peerloom.kit.sync_model.central_node import central_node
 from peerloom.kit.sync_model.layer_times import LayerTimes
 from peerloom.kit.sync_model.sync_choice import candidates
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
@@ -87,7 +88,8 @@ def codec_speeds(by_rank: Sequence[WorkerMeasured]) -> Mapping[str, CodecSpeed]:
 def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple[SyncMethod, ...]:
     """What a running job may change to: each codec's speed is known, and rounds where the job bears them.
 
-    Those that average: with an outer momentum a learning rate that was right may be too large.
+    Those that average: with an outer momentum a learning rate that was right may be too large. Where there
+    are sites sums are offered by these, too, and each way by servers also with the one node nearest to all.
 
     Raises InvalidArgumentError for a quality that isn't there.
     """
@@ -97,6 +99,9 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
     if sites is not None and sum(map(len, sites)) <= MOST_NAMED_NODES:
         by_site = (replace(one, topology=HIERARCHY, sites=sites) for one in known if one.topology == DIRECT)
         known = (*known, *(one for one in by_site if len(str(one)) <= MAX_SYNC_CHARACTERS))
+    centre = central_node(setting.network, size_bytes)
+    if centre is not None:
+        known = (*known, *(replace(one, server_nodes=(centre,)) for one in known if one.topology == SERVERS))
     return tuple(
         one
         for one in known

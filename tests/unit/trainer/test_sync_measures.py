@@ -3,7 +3,7 @@
 import pytest
 
 from peerloom.kit.sync_method import CUT
-from peerloom.kit.sync_model.sync_choice import RELAXED, candidates
+from peerloom.kit.sync_model.sync_choice import EXACT, RELAXED, candidates
 from peerloom.services.trainer.generations.sync_measures import (
     codec_speeds,
     methods_for,
@@ -118,6 +118,15 @@ def test_a_running_job_changes_to_rounds_that_average_if_it_bears_them_and_to_kn
     assert {str(one.rounds) for one in methods if one.rounds} == {"period=16,outer=average"}
     assert len({str(one.rounds) for one in candidates(RELAXED) if one.rounds}) > 1, "some are left out"
     assert not any(one.rounds for one in methods_for(RELAXED, setting, bears_rounds=False))
+
+
+def test_three_are_offered_the_node_that_is_nearest_to_all_as_their_only_server() -> None:
+    """Ways of 10, 50 and 30 ms: from rank 1 the farther of two is nearest."""
+    first = WorkerMeasured(links=THREE[0].links, layers=[layer(10, 1.0, 2.0)])
+    setting = setting_of((first, *THREE[1:]), ["ada", "bob", "cyd"])
+    assert setting is not None
+    found = {one.server_nodes for one in methods_for(EXACT, setting, bears_rounds=False)}
+    assert found == {(), ("bob",)}
 
 
 def test_a_large_model_is_not_cut_into_thousands_of_pieces() -> None:
