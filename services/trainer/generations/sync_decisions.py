@@ -2,12 +2,13 @@
 
 A prediction proposes, and the measured steps decide: of a method that these workers have used, the time that
 was measured counts, and of any other the predicted one, made longer where the model was too hopeful about a
-method of its kind, or else about the one in use. So a change that doesn't keep its promise is taken back,
-others of its kind aren't tried after it, and noise below the margin moves nothing back and forth.
+method of its kind, or else as it was about those that were used. So a change that doesn't keep its promise is
+taken back, others of its kind aren't tried after it, and noise below the margin moves nothing back and forth.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
@@ -16,9 +17,11 @@ from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 
 STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
+LONG_STEPS_MEASURED, LONG_MEASURED_S = 3, 2.0  # long ones vary less, and each costs as much as a change
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
-CHANGE_INTERVAL_S = 30.0
+FIRST_INTERVAL_S, CHANGE_INTERVAL_S = 10.0, 30.0  # what hasn't been tried is tried early in a job
 LEAST_PART = 0.1  # of predicted waiting; a step without any says only that it is hidden
+Kind = tuple[str, bool, str, int]  # topology, whether it names its servers, codec, batches
 _LOSES = (NONE, BF16, FP16, INT8, INT4, POWER_SGD, ONE_BIT, TOP_K)  # more and more
 
 
@@ -37,7 +40,7 @@ class SyncSituation:
 
     `predicted` has all methods that the quality allows, of equals the plainest first, and `tried` what these
     workers' steps took with others than the one in use. `measured` is None after too few steps;
-    `since_change_s` None where there was no change.
+    `since_change_s` None where there was no change, of which the job has made so many `changes` by now.
     """
 
     in_use: SyncMethod
@@ -46,6 +49,7 @@ class SyncSituation:
     steps_left: int
     tried: Mapping[SyncMethod, float] = field(default_factory=dict)
     since_change_s: float | None = None
+    changes: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,19 +107,29 @@ def _expected(
 ) -> dict[SyncMethod, float]:
     """Seconds of a step by each other method."""
     known = {**now.tried, now.in_use: measured_s}
-    unseen: dict[tuple[str, str, int], float] = {}
+    unseen: dict[Kind, float] = {}
     for method, step_s in known.items():
         if method in predictions:
             hope = max(1.0, step_s / predictions[method].step_s)
             unseen[_kind(method)] = max(hope, unseen.get(_kind(method), 1.0))
-    # What the model doesn't see of this one costs others as much, as far as anybody knows.
-    usual = unseen.get(_kind(now.in_use), 1.0)
     part = _part_that_links_take(predictions.get(now.in_use), measured_s)
     return {
-        method: now.tried.get(method, _step_s(prediction, part) * unseen.get(_kind(method), usual))
+        method: now.tried.get(method, _step_s(prediction, part) * _unseen_of(method, unseen, now.in_use))
         for method, prediction in predictions.items()
         if method != now.in_use
     }
+
+
+def _unseen_of(method: SyncMethod, unseen: Mapping[Kind, float], in_use: SyncMethod) -> float:
+    """How many times what is predicted a step takes, as far as anybody knows.
+
+    Of a kind that nobody has used as many as of those that were, in the geometric mean. Rounds keep to
+    rounds: of their steps the model doesn't see another part.
+    """
+    if (own := unseen.get(_kind(method))) is not None:
+        return own
+    alike = [hope for (*_, batches), hope in unseen.items() if batches == method.batches]
+    return geometric_mean(alike) if alike else unseen.get(_kind(in_use), 1.0)
 
 
 def _part_that_links_take(present: StepPrediction | None, measured_s: float) -> float:
@@ -149,9 +163,9 @@ def _loss_rank(method: SyncMethod) -> tuple[bool, int]:
     return method.rounds is not None, _LOSES.index(method.codec)
 
 
-def _kind(method: SyncMethod) -> tuple[str, str, int]:
+def _kind(method: SyncMethod) -> Kind:
     """Methods of one kind go the same ways: the model errs alike about them."""
-    return method.topology, method.codec, method.batches
+    return method.topology, bool(method.server_nodes), method.codec, method.batches
 
 
 def _why_not(now: SyncSituation, measured_s: float, best: SyncMethod, best_s: float) -> str:
@@ -165,6 +179,7 @@ def _why_not(now: SyncSituation, measured_s: float, best: SyncMethod, best_s: fl
         return f"{told}, and a change is made for over {MARGIN:.0%}"
     if gain_s * now.steps_left <= CHANGE_COST_S:
         return f"{told}, {shown_time(gain_s * now.steps_left)} until the end: less than a change costs"
-    if now.since_change_s is not None and now.since_change_s < CHANGE_INTERVAL_S:
-        return f"{told}, and a change is made every {CHANGE_INTERVAL_S:.0f} s at most"
+    interval_s = min(FIRST_INTERVAL_S * max(1, now.changes), CHANGE_INTERVAL_S)
+    if now.since_change_s is not None and now.since_change_s < interval_s:
+        return f"{told}, and the next change is made {interval_s:.0f} s after the last one"
     return ""

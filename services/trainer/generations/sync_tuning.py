@@ -24,6 +24,8 @@ from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.known_ways import KnownWays
 from peerloom.services.trainer.generations.sync_decisions import (
     CHANGE_INTERVAL_S,
+    LONG_MEASURED_S,
+    LONG_STEPS_MEASURED,
     MEASURED_S,
     STEPS_MEASURED,
     MeasuredStep,
@@ -156,7 +158,8 @@ class SyncTuner:
 
     @property
     def _has_enough(self) -> bool:
-        return len(self._steps) >= STEPS_MEASURED and self._steps_s >= MEASURED_S
+        least = LONG_STEPS_MEASURED if self._steps_s >= LONG_MEASURED_S else STEPS_MEASURED
+        return len(self._steps) >= least and self._steps_s >= MEASURED_S
 
     def _median(self) -> MeasuredStep | None:
         if not self._has_enough:
@@ -191,6 +194,7 @@ class SyncTuner:
                 int(progress.total_steps - progress.step),
                 self._tried,
                 None if self._changed_s is None else now_s - self._changed_s,
+                self._record.job.sync_in_use.changes,
             )
         )
         self._record.sync_judged(self._verdict, measured, self._tried)

@@ -1,6 +1,7 @@
 """When a running job takes another method. Predictions, steps and times are invented; nothing here waits."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,6 @@ from peerloom.kit.sync_method import SyncMethod
 from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod
 from peerloom.services.trainer.generations.sync_decisions import (
-    CHANGE_INTERVAL_S,
     MeasuredStep,
     SyncSituation,
     SyncVerdict,
@@ -37,6 +37,7 @@ RING, DIRECT, SERVERS = SyncMethod(), SyncMethod(topology="direct"), SyncMethod(
 CUT = parse_sync("sync", "schedule=cut:131072,topology=direct")
 INT8 = parse_sync("sync", "codec=int8")
 ROUNDS = parse_sync("sync", "local-sgd")
+INT8_ROUNDS = replace(ROUNDS, codec="int8")
 METHODS = (RING, DIRECT, SERVERS, CUT, INT8)
 LONG = 10**9  # steps: a change costs nothing beside them
 
@@ -48,13 +49,14 @@ def situation(
     steps_left: int = LONG,
     tried: Mapping[SyncMethod, float] | None = None,
     since_change_s: float | None = None,
+    changes: int = 0,
 ) -> SyncSituation:
     found = [
         RankedMethod(method, StepPrediction(step_s, step_s, 0.0, 0.0, 0.0, ()))
         for method, step_s in sorted(predicted.items(), key=lambda one: one[1])
     ]
     measured = None if measured_s is None else MeasuredStep(measured_s, measured_s / 2, measured_s / 2)
-    return SyncSituation(in_use, found, measured, steps_left, tried or {}, since_change_s)
+    return SyncSituation(in_use, found, measured, steps_left, tried or {}, since_change_s, changes)
 
 
 def decided(
@@ -121,12 +123,14 @@ def test_a_change_must_win_back_what_it_costs() -> None:
     assert "until the end" in decided(RING, predicted, 1.0, steps_left=1).reason
 
 
-def test_changes_keep_their_distance() -> None:
+@pytest.mark.parametrize(("changes", "apart_s"), [(0, 10), (1, 10), (2, 20), (3, 30), (9, 30)])
+def test_changes_keep_their_distance_and_the_first_ones_less(changes: int, apart_s: int) -> None:
+    """One that was asked for isn't counted before its generation is formed."""
     predicted = {RING: 1.0, DIRECT: 0.5}
-    soon = decided(RING, predicted, 1.0, since_change_s=CHANGE_INTERVAL_S - 0.1)
+    soon = decided(RING, predicted, 1.0, since_change_s=apart_s - 0.1, changes=changes)
     assert not soon.is_change
-    assert "every 30 s" in soon.reason
-    assert decided(RING, predicted, 1.0, since_change_s=CHANGE_INTERVAL_S).is_change
+    assert f"made {apart_s} s after the last" in soon.reason
+    assert decided(RING, predicted, 1.0, since_change_s=apart_s, changes=changes).is_change
 
 
 def test_what_is_measured_counts_for_more_than_what_was_predicted_of_the_method_in_use() -> None:
@@ -158,6 +162,20 @@ def test_others_of_a_kind_that_disappointed_are_believed_no_more() -> None:
     assert decided(RING, predicted, 1.0).method == CUT
     assert not decided(RING, predicted, 1.0, tried={DIRECT: 1.2}).is_change
     assert decided(RING, {**predicted, INT8: 0.6}, 1.0, tried={DIRECT: 1.2}).method == INT8
+
+
+def test_of_a_kind_that_was_not_used_as_much_is_believed_as_of_those_that_were() -> None:
+    """Direct took 1.44 times what was predicted, the ring what was predicted: 1.2 times 0.53 s are 0.636."""
+    predicted = {RING: 1.0, DIRECT: 0.5, SERVERS: 0.53}
+    found = decided(DIRECT, predicted, 0.72, tried={RING: 1.0})
+    assert (found.method, found.is_change) == (SERVERS, True)
+    assert found.runner_up == (SERVERS, pytest.approx(0.636))
+    assert not decided(DIRECT, predicted, 0.72, tried={RING: 1.44}).is_change
+    # A step between rounds says nothing of one with an exchange, and the other way round.
+    rounds = decided(ROUNDS, {ROUNDS: 0.5, DIRECT: 0.53, SERVERS: 0.53}, 0.72, tried={DIRECT: 0.53})
+    assert rounds.runner_up == (DIRECT, 0.53)
+    kept = decided(ROUNDS, {ROUNDS: 0.5, INT8_ROUNDS: 0.48}, 0.72, tried={DIRECT: 0.53})
+    assert kept.runner_up == (INT8_ROUNDS, pytest.approx(0.6912))
 
 
 def test_a_method_that_the_quality_does_not_know_can_be_left() -> None:

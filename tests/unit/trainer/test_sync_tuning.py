@@ -6,7 +6,7 @@ from trainer_room import Room, prepared_for, worker
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.known_ways import LASTING_S
-from peerloom.services.trainer.generations.sync_decisions import CHANGE_INTERVAL_S
+from peerloom.services.trainer.generations.sync_decisions import FIRST_INTERVAL_S
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sync_entries import in_use
@@ -157,8 +157,8 @@ async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_dista
     job.steps(30, 9.0)
     assert await job.wanted() is None
     assert in_use(job.record.job) == form.sync
-    assert "every 30 s" in job.record.job.sync_in_use.reason
-    job.room.clock.advance(CHANGE_INTERVAL_S)
+    assert "10 s after the last" in job.record.job.sync_in_use.reason
+    job.room.clock.advance(FIRST_INTERVAL_S)
     back = await job.wanted()
     assert back is not None
     assert (back.sync, "800 ms was measured before" in back.reason) == (RING, True)
@@ -174,7 +174,7 @@ async def test_a_broken_promise_is_taken_back_with_the_same_workers_and_forgotte
     job.form(form.sync)
     job.measured()
     job.steps(30, 1.6)
-    job.room.clock.advance(CHANGE_INTERVAL_S)
+    job.room.clock.advance(FIRST_INTERVAL_S)
     back = await job.wanted()
     assert back is not None
     assert back.sync == RING
@@ -230,6 +230,17 @@ async def test_a_job_that_may_become_a_pipeline_gets_no_rounds() -> None:
     form = await job.wanted()
     assert form is not None
     assert "period" not in form.sync
+
+
+@pytest.mark.parametrize(("step_s", "least"), [(0.01, 52), (0.1, 10), (0.3, 9), (0.7, 5), (2.5, 5)])
+async def test_long_steps_need_fewer(job: Job, step_s: float, least: int) -> None:
+    """Two warm up; then it takes eight and half a second, or three and two seconds."""
+    job.steps(least - 1, step_s)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.measured_step_s == 0
+    job.steps(1, step_s)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.measured_step_s == pytest.approx(step_s)
 
 
 async def test_of_rounds_whole_ones_warm_up() -> None:
@@ -295,7 +306,7 @@ async def test_the_same_nodes_measure_their_ways_once(job: Job) -> None:
         generation = job.record.generation
         told = WorkerMeasured(generation=generation, layers=layers, ways_known=True)
         job.tuner.heard(worker_id, told)
-    job.room.clock.advance(CHANGE_INTERVAL_S)
+    job.room.clock.advance(FIRST_INTERVAL_S)
     assert await job.wanted() is not None, "it predicts without links that were told of"
     job.room.clock.advance(LASTING_S)
     assert not job.tuner.knows_ways(IDS), "what was told of as known is no newer than it was"
