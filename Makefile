@@ -110,8 +110,8 @@ bench-gpu: $(READY)
 bench-quality: $(READY)
 	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" quality
 
-# Time to accuracy over slow links while workers are killed, beside torchrun and torchft: MNIST=DIR names a folder of its
-# files; needs root and ns-3 (make ns3). An hour and more a cell; CELLS="mnist-10" runs one.
+# Time to accuracy over slow links while workers are killed, beside torchrun, torchft and hivemind: MNIST=DIR names a folder
+# of its files (text-50 needs none); needs root and ns-3 (make ns3). An hour and more a cell; CELLS="mnist-10" runs one.
 bench-accuracy: $(READY)
 	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks.accuracy $(if $(QUICK),--quick) --why "$(WHY)"
 

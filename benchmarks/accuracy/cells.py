@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.accuracy.race import KILL_EACH_S, Outcome, run_race
-from benchmarks.accuracy.racers import Ours, Racer, Torchft, Torchrun
+from benchmarks.accuracy.racers import Hivemind, Ours, Racer, Torchft, Torchrun
 from benchmarks.accuracy.trial import OUTER_MOMENTUM, OUTER_RATE, PERIOD, Trial
 from benchmarks.measure import Goal, Measurement, let_nodes_import, measurement
 from benchmarks.mnist_files import mnist_arguments
@@ -31,6 +31,7 @@ RIVALS: dict[str, Make] = {
     "torchrun DDP": Torchrun,
     "torchft-nightly DDP": partial(Torchft, way="ddp"),
     f"torchft-nightly DiLoCo, {PERIOD} batches": partial(Torchft, way="diloco"),
+    f"hivemind, means of {PERIOD} batches in 16 bits": Hivemind,
 }
 
 
@@ -39,6 +40,7 @@ class Cell:
     """A model to a `target`, a part of 1, over links of so many Mbit/s."""
 
     name: str
+    task: str
     title: str
     batch: int
     target: float
@@ -46,8 +48,9 @@ class Cell:
 
 
 CELLS = (
-    Cell("mnist-10", "MNIST network to 96 %", 64, 0.96, 10),
-    Cell("mnist-50", "MNIST network to 96 %", 64, 0.96, 50),
+    Cell("mnist-10", "mnist", "MNIST network to 96 %", 64, 0.96, 10),
+    Cell("mnist-50", "mnist", "MNIST network to 96 %", 64, 0.96, 50),
+    Cell("text-50", "text", "text transformer to 55 % of the next bytes", 32, 0.55, 50),
 )
 
 
@@ -64,8 +67,8 @@ def chosen_cells() -> tuple[Cell, ...]:
 def run_cell(cell: Cell, quick: bool) -> list[Measurement]:
     """All racers in turn, seed by seed."""
     outcomes: dict[str, list[Outcome]] = {name: [] for name in {**OURS, **RIVALS}}
-    data = mnist_arguments()
-    with tempfile.TemporaryDirectory() as state, _testbed(cell, data["data"], Path(state)) as testbed:
+    data = mnist_arguments() if cell.task == "mnist" else {}
+    with tempfile.TemporaryDirectory() as state, _testbed(cell, data.get("data", ""), Path(state)) as testbed:
         trial = _trial(cell, testbed.plan, data)
         for seed in range(1, 2 if quick else SEEDS + 1):
             for name, make in {**OURS, **RIVALS}.items():
@@ -79,12 +82,12 @@ def run_cell(cell: Cell, quick: bool) -> list[Measurement]:
 def _testbed(cell: Cell, folder: str, state: Path) -> Testbed:
     links = [(f"{cell.rate_mbit_s}Mbps", f"{delay}ms") for delay in LINKS_MS]
     let_nodes_import()
-    return Testbed(wan_plan(links, {"node": {"data_root": folder}}), state)
+    return Testbed(wan_plan(links, {"node": {"data_root": folder}} if folder else {}), state)
 
 
 def _trial(cell: Cell, plan: Plan, data: dict[str, str]) -> Trial:
     waits = ",".join(f"{host.address}={ms}" for host, ms in zip(plan.hosts, SAMPLE_MS, strict=True))
-    return Trial({"sample_ms": waits, **data}, cell.batch, cell.target, 0)
+    return Trial(cell.task, {"sample_ms": waits, **data}, cell.batch, cell.target, 0)
 
 
 def _measured(cell: Cell, outcomes: dict[str, list[Outcome]]) -> list[Measurement]:

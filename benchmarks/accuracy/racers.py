@@ -1,10 +1,14 @@
 """Who races: each starts its job on the testbed's hosts, tells where a host's worker is, and ends."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,8 +16,7 @@ from typing import Any
 import psutil
 
 from benchmarks.accuracy.curve_file import read
-from benchmarks.accuracy.trial import EPOCHS, HOSTS, Trial
-from benchmarks.accuracy.waited_task import WaitedMnist
+from benchmarks.accuracy.trial import EPOCHS, HOSTS, TASKS, Trial
 from benchmarks.measure import ROOT
 from benchmarks.recovery import environment
 from benchmarks.recovery.rival_jobs import NIGHTLY, end_families
@@ -25,7 +28,8 @@ RENDEZVOUS_PORT, LIGHTHOUSE_PORT = 29400, 29510
 HEARTBEAT_LIMIT_MS = (
     1000  # of silence, until torchft's lighthouse waits no longer for a replica: 5 s by default
 )
-_END_S = 60.0
+HIVEMIND = "hivemind==1.1.12"
+_END_S, _POLL_S = 60.0, 0.05
 Line = dict[str, Any]
 
 
@@ -99,7 +103,7 @@ class Ours(Racer):
 
     def start(self) -> None:
         settings = {
-            "task": f"benchmarks.accuracy.waited_task:{WaitedMnist.__name__}",
+            "task": f"benchmarks.accuracy.waited_task:{TASKS[self.trial.task].__name__}",
             "requests": HOSTS,
             "min_workers": 2,
             "max_workers": HOSTS,
@@ -178,6 +182,42 @@ class Torchft(Racer):
 
     def lasting(self) -> Sequence[str]:
         return ["lighthouse"]
+
+
+class Hivemind(Racer):
+    """hivemind: a first peer beside the network's middle, and a peer a host, which average parameters."""
+
+    def start(self) -> None:
+        environment.install(HIVEMIND)
+        told = self.folder / "peers"
+        hub = [str(environment.python()), "-m", "benchmarks.accuracy.hivemind_hub"]
+        self.run("hub", "control", [*hub, self.testbed.plan.control.address, str(told)], _variables())
+        self._peers = json.loads(_once_there(told, self.ended))
+        for number in range(HOSTS):
+            self.restart(number)
+
+    def restart(self, host: int) -> None:
+        """What a killed one had started ends with it, as on a machine that is switched off."""
+        name, place = f"peer-{host}", self.testbed.plan.hosts[host]
+        if (former := self._processes.get(name)) is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(former.pid, signal.SIGKILL)
+        asked = {**_asked(self.trial, self.curve, host), "address": place.address, "peers": self._peers}
+        command = [str(environment.python()), "-m", "benchmarks.accuracy.hivemind_member", json.dumps(asked)]
+        self.run(name, place.name, command, _variables(), start_new_session=True)
+
+    def lasting(self) -> Sequence[str]:
+        return ["hub"]
+
+
+def _once_there(file: Path, ended: Callable[[], str]) -> str:
+    """What a file says, once it is there. Raises SystemExit if who writes it has ended, or after a minute."""
+    deadline_s = time.monotonic() + _END_S
+    while not file.exists():
+        if (end := ended()) or time.monotonic() > deadline_s:
+            raise SystemExit(f"{file} wasn't written: {end or 'a minute is over'}")
+        time.sleep(_POLL_S)
+    return file.read_text()
 
 
 def _asked(trial: Trial, curve: Path, host: int) -> dict[str, Any]:

@@ -12,22 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from benchmarks.accuracy.waited_task import WaitedMnist
+from benchmarks.accuracy.waited_task import WaitedMnist, WaitedText
 from peerloom.worker.task import Samples, Split, Task
 
 HOSTS = 4
 EPOCHS = 40  # at most; a race ends long before
 PERIOD = 32  # batches between two exchanges of those who exchange seldom, on either side
 OUTER_RATE, OUTER_MOMENTUM = 1.0, 0.6
+TASKS = {"mnist": WaitedMnist, "text": WaitedText}
 
 
 @dataclass(frozen=True)
 class Trial:
-    """MNIST's network until `target`, a part of 1 right of the test set; `batch` is all workers' together.
+    """A model of `TASKS` until `target`, a part of 1 right of the test set; `batch` is all workers' together.
 
-    `arguments` are those of `WaitedMnist`.
+    `arguments` are the task's.
     """
 
+    task: str
     arguments: dict[str, str]
     batch: int
     target: float
@@ -35,7 +37,7 @@ class Trial:
 
     def made(self) -> Task:
         """The task itself."""
-        return WaitedMnist(**self.arguments)
+        return TASKS[self.task](**self.arguments)
 
 
 class Work:

@@ -1,4 +1,4 @@
-"""A real task whose samples take as long as on a device of a host's speed: the parameters and gradients are
+"""Real tasks whose samples take as long as on a device of a host's speed: the parameters and gradients are
 real, and what a device would take for both passes is waited for beside them, as two cores can't compute for
 four hosts at once."""
 
@@ -7,11 +7,13 @@ from functools import cached_property
 
 from torch import Tensor
 
+from peerloom.worker.task import Task
 from peerloom.worker.tasks.mnist import Mnist
 from peerloom.worker.tasks.punctual_waits import PunctualWaits
+from peerloom.worker.tasks.text import Text
 
 
-class WaitedMnist(Mnist):
+class Waited(Task):
     """A training sample takes so many milliseconds beside its own on the host that `sample_ms` names.
 
     `sample_ms` is "ADDRESS=MS,ADDRESS=MS…", with each host's address. Test samples take none.
@@ -30,6 +32,14 @@ class WaitedMnist(Mnist):
     @cached_property
     def _sample_s(self) -> float:
         return next(float(ms) / 1000 for address, ms in self._sample_ms.items() if _is_own(address))
+
+
+class WaitedMnist(Waited, Mnist):
+    """MNIST's digits."""
+
+
+class WaitedText(Waited, Text):
+    """A text's next bytes."""
 
 
 def _is_own(address: str) -> bool:

@@ -34,6 +34,15 @@ def package(requirement: str) -> Path:
     return folder
 
 
+def install(requirement: str) -> None:
+    """Adds a package to the environment, with what it needs. Raises CalledProcessError."""
+    mark = FOLDER / f"ready-{requirement}"
+    if not mark.exists():
+        pip = (str(python()), "-m", "pip", "install", "-q", "-c", str(FOLDER / "constraints.txt"))
+        _call(*pip, requirement)
+        mark.touch()
+
+
 def variables(*packages: Path, **more: str) -> dict[str, str]:
     """A worker's environment: one thread, our benchmark's modules, these packages, nothing of our own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PEERLOOM")}

@@ -24,7 +24,7 @@ class _Racer(Racer):
     """Tells what it is given, all from the start."""
 
     def __init__(self, folder: Path, told: list[tuple[float, float, float]], end: str = "") -> None:
-        trial = Trial({}, batch=64, target=0.96, seed=1)
+        trial = Trial("mnist", {}, batch=64, target=0.96, seed=1)
         super().__init__(None, trial, folder)  # type: ignore[arg-type]  # it runs nowhere
         self._told, self._end, self.is_there = told, end, True
         self.restarted: list[int] = []
