@@ -67,6 +67,7 @@ class SyncTuner:
         self._warm_up = WARM_UP_STEPS
         self._predicted: Sequence[RankedMethod] = ()
         self._predicted_at_s = 0.0
+        self._predicted_by_steps = False
         self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
         # A trainer that was started anew can't know when the last change was.
         self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
@@ -178,12 +179,13 @@ class SyncTuner:
         if len(self._members) == 1:
             self._record.sync_judged(SyncVerdict(self._method, ALONE), self._median(), self._tried)
             return
-        compute_s = self._drifted_s()
+        compute_s = self._computing_s()
         if not self._predicted or compute_s:
             predicted = await self._predict(compute_s)
             if generation != self._generation:
                 return
             self._predicted, self._predicted_at_s = predicted, self._clock.monotonic_s()
+            self._predicted_by_steps = compute_s > 0
         progress, now_s = self._record.job.progress, self._clock.monotonic_s()
         measured = self._median()
         self._verdict = decide_sync(
@@ -199,14 +201,19 @@ class SyncTuner:
         )
         self._record.sync_judged(self._verdict, measured, self._tried)
 
-    def _drifted_s(self) -> float:
+    def _computing_s(self) -> float:
         """What computing takes by now, where the predictions are of another time; else 0.
 
-        With a codec encoding is a part of it: that tells nothing of the layers.
+        Layers are timed in a generation's first steps, when much is new: the first predictions are by that,
+        and made again once steps are measured. With a codec encoding is a part of computing, which then tells
+        nothing of the layers.
         """
         measured = self._median()
-        is_due = self._clock.monotonic_s() - self._predicted_at_s >= CHANGE_INTERVAL_S
-        if measured is None or not self._predicted or self._method.codec != NONE or not is_due:
+        if measured is None or self._method.codec != NONE:
+            return 0.0
+        if not self._predicted or not self._predicted_by_steps:
+            return measured.compute_s
+        if self._clock.monotonic_s() - self._predicted_at_s < CHANGE_INTERVAL_S:
             return 0.0
         then_s = self._predicted[0].prediction.compute_s
         has_drifted = not then_s / COMPUTE_DRIFT <= measured.compute_s <= then_s * COMPUTE_DRIFT

@@ -6,7 +6,7 @@ from trainer_room import Room, prepared_for, worker
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.known_ways import LASTING_S
-from peerloom.services.trainer.generations.sync_decisions import FIRST_INTERVAL_S
+from peerloom.services.trainer.generations.sync_decisions import CHANGE_INTERVAL_S, FIRST_INTERVAL_S
 from peerloom.services.trainer.generations.sync_tuning import SyncTuner
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sync_entries import in_use
@@ -63,7 +63,7 @@ class Job:
         self.tuner.heard(IDS[0], first)
         self.tuner.heard(IDS[1], second)
 
-    def steps(self, count: int, step_s: float) -> None:
+    def steps(self, count: int, step_s: float, compute_s: float = 0.06) -> None:
         """So many are committed."""
         for _ in range(count):
             number = int(self.record.job.progress.step) + 1
@@ -73,8 +73,8 @@ class Job:
                 samples=10,
                 first_sample=10 * (number - 1),
                 step_s=step_s,
-                compute_s=0.06,
-                communication_s=step_s - 0.06,
+                compute_s=compute_s,
+                communication_s=step_s - compute_s,
                 generation=self.record.generation,
                 workers=2,
             )
@@ -230,6 +230,24 @@ async def test_a_job_that_may_become_a_pipeline_gets_no_rounds() -> None:
     form = await job.wanted()
     assert form is not None
     assert "period" not in form.sync
+
+
+async def test_predictions_are_by_the_first_steps_until_more_are_measured(job: Job) -> None:
+    """Layers took 60 ms when they were timed, and take 20 by now; a little more is no other time."""
+    job.measured()
+    job.steps(1, 0.05)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.06)
+    job.steps(30, 0.05, compute_s=0.02)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.02)
+    job.steps(500, 0.05, compute_s=0.024)
+    job.room.clock.advance(CHANGE_INTERVAL_S)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.02)
+    job.steps(500, 0.05, compute_s=0.026)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.026)
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.01, 52), (0.1, 10), (0.3, 9), (0.7, 5), (2.5, 5)])
