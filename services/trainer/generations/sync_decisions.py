@@ -20,7 +20,6 @@ STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a me
 LONG_STEPS_MEASURED, LONG_MEASURED_S = 3, 2.0  # long ones vary less, and each costs as much as a change
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 FIRST_INTERVAL_S, CHANGE_INTERVAL_S = 10.0, 30.0  # what hasn't been tried is tried early in a job
-LEAST_PART = 0.1  # of predicted waiting; a step without any says only that it is hidden
 Kind = tuple[str, bool, str, int]  # topology, whether it names its servers, codec, batches
 _LOSES = (NONE, BF16, FP16, INT8, INT4, POWER_SGD, ONE_BIT, TOP_K)  # more and more
 
@@ -106,21 +105,27 @@ def _expected(
     now: SyncSituation, predictions: Mapping[SyncMethod, StepPrediction], measured_s: float
 ) -> dict[SyncMethod, float]:
     """Seconds of a step by each other method."""
-    known = {**now.tried, now.in_use: measured_s}
-    unseen: dict[Kind, float] = {}
-    for method, step_s in known.items():
-        if method in predictions:
-            hope = max(1.0, step_s / predictions[method].step_s)
-            unseen[_kind(method)] = max(hope, unseen.get(_kind(method), 1.0))
-    part = _part_that_links_take(predictions.get(now.in_use), measured_s)
+    unseen = unseen_by_kind({**now.tried, now.in_use: measured_s}, predictions)
     return {
-        method: now.tried.get(method, _step_s(prediction, part) * _unseen_of(method, unseen, now.in_use))
+        method: now.tried.get(method, prediction.step_s * unseen_of(method, unseen, now.in_use))
         for method, prediction in predictions.items()
         if method != now.in_use
     }
 
 
-def _unseen_of(method: SyncMethod, unseen: Mapping[Kind, float], in_use: SyncMethod) -> float:
+def unseen_by_kind(
+    known: Mapping[SyncMethod, float], predictions: Mapping[SyncMethod, StepPrediction]
+) -> dict[Kind, float]:
+    """How many times what is predicted the `known` methods' steps take, at least 1; of a kind the most."""
+    unseen: dict[Kind, float] = {}
+    for method, step_s in known.items():
+        if method in predictions:
+            times = max(1.0, step_s / predictions[method].step_s)
+            unseen[_kind(method)] = max(times, unseen.get(_kind(method), 1.0))
+    return unseen
+
+
+def unseen_of(method: SyncMethod, unseen: Mapping[Kind, float], in_use: SyncMethod) -> float:
     """How many times what is predicted a step takes, as far as anybody knows.
 
     Of a kind that nobody has used as many as of those that were, in the geometric mean. Rounds keep to
@@ -130,21 +135,6 @@ def _unseen_of(method: SyncMethod, unseen: Mapping[Kind, float], in_use: SyncMet
         return own
     alike = [hope for (*_, batches), hope in unseen.items() if batches == method.batches]
     return geometric_mean(alike) if alike else unseen.get(_kind(in_use), 1.0)
-
-
-def _part_that_links_take(present: StepPrediction | None, measured_s: float) -> float:
-    """How much of the predicted waiting there is: links are measured beside a training that uses them.
-
-    A step that is shorter than predicted shows that they carry more, for any method.
-    """
-    if present is None or present.step_s <= present.compute_s:
-        return 1.0
-    waits_s = max(0.0, measured_s - present.compute_s)
-    return max(LEAST_PART, min(1.0, waits_s / (present.step_s - present.compute_s)))
-
-
-def _step_s(prediction: StepPrediction, part: float) -> float:
-    return prediction.compute_s + part * (prediction.step_s - prediction.compute_s)
 
 
 def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod:

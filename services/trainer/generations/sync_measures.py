@@ -5,7 +5,7 @@ than its fastest way does, so that is taken for its rate in each direction.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import fsum
 from statistics import median
 
@@ -15,10 +15,14 @@ from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SERVERS
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.central_node import central_node
 from peerloom.kit.sync_model.layer_times import LayerTimes
-from peerloom.kit.sync_model.sync_choice import candidates
+from peerloom.kit.sync_model.prediction import StepPrediction, predict
+from peerloom.kit.sync_model.scheme import scheme_of
+from peerloom.kit.sync_model.shown_rates import faster, shown_factor
+from peerloom.kit.sync_model.sync_choice import RankedMethod, candidates, ranked
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
 from peerloom.kit.topology_choices import MOST_NAMED_NODES
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
+from peerloom.services.trainer.generations.sync_decisions import unseen_by_kind, unseen_of
 from peerloom.v1.trainer_pb2 import WorkerMeasured
 
 # More pieces hide nothing more, and each costs the simulation's time.
@@ -70,6 +74,50 @@ def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> 
     rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
     message_s = median(link.message_s for measured in by_rank for link in measured.links)
     return SyncNetwork(links, tuple(rows), message_s, nodes=tuple(nodes), trunks=trunks_of(rates, ranks))
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Of all methods, the fastest first, and of the one in use what was expected before its own steps."""
+
+    methods: Sequence[RankedMethod] = ()
+    of_present: StepPrediction | None = None
+
+
+def predictions_of(
+    methods: Sequence[SyncMethod],
+    setting: SyncSetting,
+    in_use: SyncMethod,
+    tried: Mapping[SyncMethod, float],
+    measured_s: float | None,
+) -> Predictions:
+    """What steps are expected to take, where those of `tried` took so many seconds, and `measured_s` by now.
+
+    Links carry at least what any of these shows, of methods that send values as they are in each step. Raises
+    InvalidArgumentError.
+    """
+    shown = {one: step_s for one, step_s in tried.items() if _shows_links(one)}
+    before = max(
+        (shown_factor(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=1.0
+    )
+    now = before
+    if measured_s is not None and _shows_links(in_use):
+        now = max(before, shown_factor(scheme_of(in_use), setting, measured_s))
+    used = [one for one in (*tried, in_use) if one in methods]
+    predictions = {one: predict(scheme_of(one), faster(setting, before)) for one in used}
+    times = unseen_of(in_use, unseen_by_kind(tried, predictions), in_use)
+    present = _longer(predictions[in_use], times) if in_use in predictions else None
+    return Predictions(ranked(methods, faster(setting, now)), present)
+
+
+def _longer(one: StepPrediction, times: float) -> StepPrediction:
+    """What isn't seen is waited for."""
+    return replace(one, step_s=one.step_s * times, exposed_s=one.exposed_s + one.step_s * (times - 1))
+
+
+def _shows_links(method: SyncMethod) -> bool:
+    """A codec's own time, and a round's, hide what links take."""
+    return method.codec == NONE and method.rounds is None
 
 
 def codec_speeds(by_rank: Sequence[WorkerMeasured]) -> Mapping[str, CodecSpeed]:

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from statistics import median
 
 from peerloom.errors import InvalidArgumentError
@@ -19,7 +20,6 @@ from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import AutoSync, asked_sync
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import NONE, SyncMethod
-from peerloom.kit.sync_model.sync_choice import RankedMethod, ranked
 from peerloom.services.trainer.generations.decision_types import Form
 from peerloom.services.trainer.generations.known_ways import KnownWays
 from peerloom.services.trainer.generations.sync_decisions import (
@@ -34,7 +34,12 @@ from peerloom.services.trainer.generations.sync_decisions import (
     decide_sync,
     may_change,
 )
-from peerloom.services.trainer.generations.sync_measures import methods_for, setting_of
+from peerloom.services.trainer.generations.sync_measures import (
+    Predictions,
+    methods_for,
+    predictions_of,
+    setting_of,
+)
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sync_entries import in_use
 from peerloom.services.trainer.workers.state import WorkerState
@@ -43,7 +48,7 @@ from peerloom.v1.trainer_pb2 import StepProgress, WorkerMeasured
 JUDGE_INTERVAL_S = 5.0
 WARM_UP_STEPS = 2  # connections are new, and DDP cuts its buckets again after the first
 WINDOW_S = 10.0  # longer ago tells nothing of now
-COMPUTE_DRIFT = 1.25  # so much longer or shorter makes other predictions
+DRIFT = 1.25  # computing so many times as long or short makes other predictions, and a step so short
 ALONE = "a single worker has nobody to synchronise with"
 _log = get_logger()
 
@@ -65,7 +70,7 @@ class SyncTuner:
         self._steps: deque[StepProgress] = deque()
         self._steps_s = 0.0
         self._warm_up = WARM_UP_STEPS
-        self._predicted: Sequence[RankedMethod] = ()
+        self._predicted = Predictions()
         self._predicted_at_s = 0.0
         self._predicted_by_steps = False
         self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
@@ -145,7 +150,8 @@ class SyncTuner:
         self._tried.pop(self._method, None)
         self._steps.clear()
         self._steps_s = 0.0
-        self._warm_up, self._predicted, self._verdict = WARM_UP_STEPS * self._method.batches, (), None
+        self._warm_up, self._verdict = WARM_UP_STEPS * self._method.batches, None
+        self._predicted = Predictions()
 
     def _ranked_members(self) -> tuple[str, ...]:
         job = self._record.job
@@ -180,7 +186,7 @@ class SyncTuner:
             self._record.sync_judged(SyncVerdict(self._method, ALONE), self._median(), self._tried)
             return
         compute_s = self._computing_s()
-        if not self._predicted or compute_s:
+        if not self._predicted.methods or compute_s:
             predicted = await self._predict(compute_s)
             if generation != self._generation:
                 return
@@ -188,10 +194,10 @@ class SyncTuner:
             self._predicted_by_steps = compute_s > 0
         progress, now_s = self._record.job.progress, self._clock.monotonic_s()
         measured = self._median()
-        self._verdict = decide_sync(
+        verdict = decide_sync(
             SyncSituation(
                 self._method,
-                self._predicted,
+                self._predicted.methods,
                 measured,
                 int(progress.total_steps - progress.step),
                 self._tried,
@@ -199,6 +205,7 @@ class SyncTuner:
                 self._record.job.sync_in_use.changes,
             )
         )
+        self._verdict = replace(verdict, prediction=self._predicted.of_present)
         self._record.sync_judged(self._verdict, measured, self._tried)
 
     def _computing_s(self) -> float:
@@ -211,35 +218,39 @@ class SyncTuner:
         measured = self._median()
         if measured is None or self._method.codec != NONE:
             return 0.0
-        if not self._predicted or not self._predicted_by_steps:
+        if not self._predicted.methods or not self._predicted_by_steps:
             return measured.compute_s
         if self._clock.monotonic_s() - self._predicted_at_s < CHANGE_INTERVAL_S:
             return 0.0
-        then_s = self._predicted[0].prediction.compute_s
-        has_drifted = not then_s / COMPUTE_DRIFT <= measured.compute_s <= then_s * COMPUTE_DRIFT
-        return measured.compute_s if has_drifted else 0.0
+        then_s = self._predicted.methods[0].prediction.compute_s
+        steps_s = [each.prediction.step_s for each in self._predicted.methods if each.method == self._method]
+        has_drifted = not then_s / DRIFT <= measured.compute_s <= then_s * DRIFT
+        is_short = any(measured.step_s * DRIFT < step_s for step_s in steps_s)
+        return measured.compute_s if has_drifted or is_short else 0.0
 
-    async def _predict(self, compute_s: float) -> Sequence[RankedMethod]:
+    async def _predict(self, compute_s: float) -> Predictions:
         """By what all members have measured; nothing while one hasn't."""
         said = [self._measured.get(worker_id) for worker_id in self._members]
         known = [one for one in said if one is not None and one.generation == self._generation]
         if len(known) < len(self._members):
-            return ()
+            return Predictions()
         try:
             nodes = self._nodes_of(self._members)
             setting = setting_of(self._ways.filled(known, nodes), nodes, compute_s)
             if setting is None:
-                return ()
+                return Predictions()
             # A plan that changes may make a pipeline of it, which has none.
             bears_rounds = not is_auto_plan(self._record.job.spec.plan) and all(
                 one.bears_rounds for one in known
             )
             methods = methods_for(self._quality, setting, bears_rounds)
             # Some tens of simulations: not in the loop that waits for workers' signs of life.
-            return await asyncio.to_thread(ranked, methods, setting)
+            in_use, tried, measured = self._method, dict(self._tried), self._median() if compute_s else None
+            measured_s = None if measured is None else measured.step_s
+            return await asyncio.to_thread(predictions_of, methods, setting, in_use, tried, measured_s)
         except InvalidArgumentError as error:  # what a worker said can't be
             _log.warning("sync_not_predicted", job=self._record.job_id, reason=error.message)
-            return ()
+            return Predictions()
 
 
 def _parsed(text: str) -> SyncMethod:

@@ -242,19 +242,3 @@ def test_only_those_who_work_in_peace_are_disturbed(
     workers = [WorkerState("w0", WORKS), WorkerState("w1", phase, departure=departure)]
     assert may_change(workers) == is_in_peace
     assert not may_change([WorkerState("w0", Lost())])
-
-
-def beside_training(step_s: float) -> StepPrediction:
-    """Of 0.1 s of computing, and waiting for links."""
-    return StepPrediction(step_s, 0.1, step_s - 0.1, 0.0, 0.0, ())
-
-
-@pytest.mark.parametrize(("measured_s", "expected_s"), [(1.1, 0.1 + 0.5 * 1.5), (2.1, 1.6), (4.2, 3.2)])
-def test_a_step_shorter_than_predicted_shows_that_links_carry_more(
-    measured_s: float, expected_s: float
-) -> None:
-    """Of 2 s of predicted waiting there is 1; or all; or more, which the model doesn't see (twice a step)."""
-    found = [RankedMethod(DIRECT, beside_training(1.6)), RankedMethod(RING, beside_training(2.1))]
-    measured = MeasuredStep(measured_s, 0.1, measured_s - 0.1)
-    verdict = decide_sync(SyncSituation(RING, found, measured, LONG))
-    assert verdict.runner_up == (DIRECT, pytest.approx(expected_s))

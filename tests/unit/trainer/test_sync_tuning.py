@@ -235,19 +235,57 @@ async def test_a_job_that_may_become_a_pipeline_gets_no_rounds() -> None:
 async def test_predictions_are_by_the_first_steps_until_more_are_measured(job: Job) -> None:
     """Layers took 60 ms when they were timed, and take 20 by now; a little more is no other time."""
     job.measured()
-    job.steps(1, 0.05)
+    job.steps(1, 0.8)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.06)
-    job.steps(30, 0.05, compute_s=0.02)
+    job.steps(30, 0.8, compute_s=0.02)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.02)
-    job.steps(500, 0.05, compute_s=0.024)
+    job.steps(500, 0.8, compute_s=0.024)
     job.room.clock.advance(CHANGE_INTERVAL_S)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.02)
-    job.steps(500, 0.05, compute_s=0.026)
+    job.steps(500, 0.8, compute_s=0.026)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.026)
+
+
+async def test_a_step_that_is_short_shows_that_links_carry_more(job: Job) -> None:
+    """A ring's 0.78 s are 0.06 of computing, 0.4 of delays, and 0.32 by 100 Mbit/s: 0.62 s show 200 Mbit/s.
+
+    By doubling it is a delay of 0.1 s, and as many bytes. What is shown of it stays what was expected before
+    its own steps, though these show more.
+    """
+    job.measured()
+    job.steps(30, 0.62)
+    form = await job.wanted()
+    assert form is not None
+    assert "topology=doubling" in form.sync
+    assert job.record.job.sync_in_use.runner_up_step_s == pytest.approx(0.06 + 0.1 + 0.16, rel=0.02)
+    assert job.record.job.sync_in_use.predicted.step_s == pytest.approx(0.78, rel=0.02)
+    job.form(form.sync)
+    job.measured()
+    job.steps(30, 0.24)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.step_s == pytest.approx(0.32, rel=0.02)
+
+
+async def test_what_is_shown_as_predicted_has_in_it_what_the_model_did_not_see_before(job: Job) -> None:
+    """The ring took 1.5 times 0.78 s, so by doubling it would be 1.5 times 0.06 + 0.1 + 0.32 s."""
+    job.measured()
+    job.steps(30, 1.5 * 0.78)
+    form = await job.wanted()
+    assert form is not None
+    assert job.record.job.sync_in_use.predicted.step_s == pytest.approx(0.78, rel=0.02)
+    expected_s = job.record.job.sync_in_use.runner_up_step_s
+    assert expected_s == pytest.approx(0.72, rel=0.03)
+    job.form(form.sync)
+    job.measured()
+    job.steps(30, 0.9)
+    await job.tuner.judge()
+    shown = job.record.job.sync_in_use.predicted
+    assert shown.step_s == pytest.approx(expected_s)
+    assert shown.step_s == pytest.approx(shown.compute_s + shown.exposed_s)
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.01, 52), (0.1, 10), (0.3, 9), (0.7, 5), (2.5, 5)])
