@@ -129,6 +129,25 @@ def test_three_are_offered_the_node_that_is_nearest_to_all_as_their_only_server(
     assert found == {(), ("bob",)}
 
 
+@pytest.mark.parametrize(
+    ("parameters", "found"), [(10, set()), ((1 << 16) - 1, set()), (1 << 16, {"", "cut"})]
+)
+def test_all_ranks_are_servers_where_buckets_are_large_enough_to_be_spread(
+    parameters: int, found: set[str]
+) -> None:
+    """From 256 KiB on; pieces of 128 KiB never are."""
+    first = WorkerMeasured(links=THREE[0].links, layers=[layer(parameters, 1.0, 2.0)])
+    setting = setting_of((first, *THREE[1:]))
+    assert setting is not None
+    by_all = [
+        one
+        for one in methods_for(EXACT, setting, bears_rounds=False)
+        if one.topology == "ps" and not one.server_nodes
+    ]
+    assert {"cut" if one.schedule == CUT else "" for one in by_all} == found
+    assert all(one.size_bytes != 1 << 17 for one in by_all)
+
+
 def test_a_large_model_is_not_cut_into_thousands_of_pieces() -> None:
     """40 MB: 306 pieces of 128 KiB, 77 of 512 KiB."""
     by_rank = [WorkerMeasured(links=one.links) for one in THREE]
