@@ -7,7 +7,7 @@ import docker
 import pytest
 from compose_stack import TAG
 from databases import new_database
-from played_cluster import LONG_JOB, PlayedCluster, Pod, living, played, step_of, wait_until
+from played_cluster import LONG_JOB, PlayedCluster, living, played, step_of, wait_until
 from rendered_chart import RELEASE, STANDBYS, Manifest, render
 
 from benchmarks.new_database import by_proxy
@@ -72,17 +72,19 @@ def all_leaders(cluster: PlayedCluster) -> dict[str, str]:
 
 def ended_otherwise(cluster: PlayedCluster) -> dict[str, int]:
     """How often each pod ended but for a lease: where all begin at once a busy machine may have it lapse."""
-    return {pod.name: count for pod in cluster.pods.values() if (count := len(pod.ends) - lapses(pod))}
+    others = {name: len(cluster.pods[name].ends) - count for name, count in lapses(cluster).items()}
+    return {name: count for name, count in others.items() if count}
 
 
-def lapses(pod: Pod) -> int:
-    """How often the pod let go of a lease that it couldn't renew in time."""
-    return sum(text.rstrip().endswith(LAPSED) for text in pod.ends)
+def lapses(cluster: PlayedCluster) -> dict[str, int]:
+    """How often each pod let go of a lease that it couldn't renew in time."""
+    pods = cluster.pods.values()
+    return {pod.name: sum(text.rstrip().endswith(LAPSED) for text in pod.ends) for pod in pods}
 
 
-def steady(cluster: PlayedCluster, lapsed_before: dict[str, int]) -> set[str]:
-    """The services none of whose pods has let go of its lease meanwhile."""
-    moved = {pod.name for pod in cluster.pods.values() if lapses(pod) != lapsed_before.get(pod.name, 0)}
+def steady(cluster: PlayedCluster, before: dict[str, int]) -> set[str]:
+    """The services none of whose pods has let go of its lease since there were these lapses."""
+    moved = {name for name, count in lapses(cluster).items() if count != before[name]}
     return {service for service in PORTS if not any(f"{RELEASE}-{service}-" in name for name in moved)}
 
 
@@ -108,7 +110,7 @@ def test_a_job_outlives_all_leaders_and_then_a_leader_s_eviction_and_an_agent_s(
         before = go_on(0)
         for name in first.values():
             cluster.kill(name)
-        second, lapsed = all_leaders(cluster), {pod.name: lapses(pod) for pod in cluster.pods.values()}
+        second, lapsed = all_leaders(cluster), lapses(cluster)
         assert not set(second.values()) & set(first.values())
         after = go_on(step_of(before))
         assert living(after) == living(before), "workers need no coordinator"
@@ -127,6 +129,7 @@ def test_a_job_outlives_all_leaders_and_then_a_leader_s_eviction_and_an_agent_s(
         assert cluster.delete(third["trainer"]) == 0
         assert cluster.delete(evicted) == 0
         assert sorted(cluster.reconcile()) == sorted([third["trainer"], evicted])
+        lapsed = lapses(cluster)
         gone = frozenset(worker.id for worker in after.workers if worker.node_name == place.name)
         go_on(step_of(after), gone)
         cluster.wait_until_ready()
