@@ -1,7 +1,8 @@
 """What a race tells of itself: lines of JSON, in one file for all processes of a rival's.
 
 `host` has the number of the host whose worker is `pid` now; a process has `began` when it is about to make
-its first step; `accuracy` was reached after so many epochs. `at_s` are seconds since the clock's own epoch.
+its first step; `hub` has the addresses of hivemind's first peer; `accuracy` was reached after so many epochs.
+`at_s` are seconds since the clock's own epoch.
 """
 
 import json

@@ -10,8 +10,7 @@ import os
 import sys
 from typing import Any
 
-import hivemind  # type: ignore[import-not-found]  # only in the rivals' environment
-from hivemind.compression import Float16Compression  # type: ignore[import-not-found]  # the same
+import hivemind
 
 from benchmarks.accuracy.curve_file import tell
 from benchmarks.accuracy.trial import EPOCHS, HOSTS, PERIOD, Trial, Work
@@ -43,7 +42,7 @@ def _optimiser(dht: "hivemind.DHT", work: Work) -> "hivemind.Optimizer":
         matchmaking_time=MATCHMAKING_S,
         averaging_timeout=AVERAGING_LIMIT_S,
         load_state_timeout=LOADING_LIMIT_S,
-        state_averaging_compression=Float16Compression(),
+        state_averaging_compression=hivemind.compression.Float16Compression(),
         averager_opts={"request_timeout": MATCHMAKING_S / 2},
         tracker_opts={"min_refresh_period": REFRESH_S, "default_refresh_period": REFRESH_S},
     )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -189,10 +189,9 @@ class Hivemind(Racer):
 
     def start(self) -> None:
         environment.install(HIVEMIND)
-        told = self.folder / "peers"
         hub = [str(environment.python()), "-m", "benchmarks.accuracy.hivemind_hub"]
-        self.run("hub", "control", [*hub, self.testbed.plan.control.address, str(told)], _variables())
-        self._peers = json.loads(_once_there(told, self.ended))
+        self.run("hub", "control", [*hub, self.testbed.plan.control.address, str(self.curve)], _variables())
+        self._peers = self._hub()
         for number in range(HOSTS):
             self.restart(number)
 
@@ -209,15 +208,15 @@ class Hivemind(Racer):
     def lasting(self) -> Sequence[str]:
         return ["hub"]
 
-
-def _once_there(file: Path, ended: Callable[[], str]) -> str:
-    """What a file says, once it is there. Raises SystemExit if who writes it has ended, or after a minute."""
-    deadline_s = time.monotonic() + _END_S
-    while not file.exists():
-        if (end := ended()) or time.monotonic() > deadline_s:
-            raise SystemExit(f"{file} wasn't written: {end or 'a minute is over'}")
-        time.sleep(_POLL_S)
-    return file.read_text()
+    def _hub(self) -> list[str]:
+        """The first peer's addresses, once it tells. Raises SystemExit if it has ended, or after a minute."""
+        deadline_s = time.monotonic() + _END_S
+        while not (told := [line["peers"] for line in read(self.curve) if line["kind"] == "hub"]):
+            if (end := self.ended()) or time.monotonic() > deadline_s:
+                raise SystemExit(f"hivemind's first peer told no addresses: {end or 'a minute is over'}")
+            time.sleep(_POLL_S)
+        peers: list[str] = told[0]
+        return peers
 
 
 def _asked(trial: Trial, curve: Path, host: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def python() -> Path:
         _call(sys.executable, "-m", "venv", str(FOLDER))
         _call(str(interpreter), "-m", "pip", "install", "-q", TORCH)
         (FOLDER / "constraints.txt").write_text(TORCH + "\n")
-        _call(str(interpreter), "-m", "pip", "install", "-q", "-c", str(FOLDER / "constraints.txt"), *NEEDED)
+        _install(*NEEDED)
         (FOLDER / "ready").touch()
     return interpreter
 
@@ -37,9 +37,9 @@ def package(requirement: str) -> Path:
 def install(requirement: str) -> None:
     """Adds a package to the environment, with what it needs. Raises CalledProcessError."""
     mark = FOLDER / f"ready-{requirement}"
+    python()
     if not mark.exists():
-        pip = (str(python()), "-m", "pip", "install", "-q", "-c", str(FOLDER / "constraints.txt"))
-        _call(*pip, requirement)
+        _install(requirement)
         mark.touch()
 
 
@@ -48,6 +48,11 @@ def variables(*packages: Path, **more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PEERLOOM")}
     paths = os.pathsep.join([str(ROOT), *map(str, packages)])
     return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "GLOO_SOCKET_IFNAME": "lo", **more}
+
+
+def _install(*requirements: str) -> None:
+    pip = (str(FOLDER / "bin" / "python"), "-m", "pip", "install", "-q")
+    _call(*pip, "-c", str(FOLDER / "constraints.txt"), *requirements)
 
 
 def _call(*command: str) -> None:
