@@ -22,7 +22,7 @@ from peerloom.kit.sync_model.sync_choice import RankedMethod, candidates, ranked
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
 from peerloom.kit.topology_choices import MOST_NAMED_NODES
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
-from peerloom.services.trainer.generations.sync_decisions import unseen_by_kind, unseen_of
+from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, unseen_by_kind, unseen_of
 from peerloom.v1.trainer_pb2 import WorkerMeasured
 
 # More pieces hide nothing more, and each costs the simulation's time.
@@ -78,10 +78,14 @@ def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Of all methods, the fastest first, and of the one in use what was expected before its own steps."""
+    """Of all methods, the fastest first, and of the one in use what was expected before its own steps.
+
+    `by` are the steps of the one in use by which they were made, None where none were measured yet.
+    """
 
     methods: Sequence[RankedMethod] = ()
     of_present: StepPrediction | None = None
+    by: MeasuredStep | None = None
 
 
 def predictions_of(
@@ -89,9 +93,9 @@ def predictions_of(
     setting: SyncSetting,
     in_use: SyncMethod,
     tried: Mapping[SyncMethod, float],
-    measured_s: float | None,
+    measured: MeasuredStep | None,
 ) -> Predictions:
-    """What steps are expected to take, where those of `tried` took so many seconds, and `measured_s` by now.
+    """What steps are expected to take, where `tried` ones took so many seconds, and those in use `measured`.
 
     Links carry at least what any of these shows, of methods that send values as they are in each step. Raises
     InvalidArgumentError.
@@ -101,13 +105,13 @@ def predictions_of(
         (shown_factor(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=1.0
     )
     now = before
-    if measured_s is not None and _shows_links(in_use):
-        now = max(before, shown_factor(scheme_of(in_use), setting, measured_s))
+    if measured is not None and _shows_links(in_use):
+        now = max(before, shown_factor(scheme_of(in_use), setting, measured.step_s))
     used = [one for one in (*tried, in_use) if one in methods]
     predictions = {one: predict(scheme_of(one), faster(setting, before)) for one in used}
     times = unseen_of(in_use, unseen_by_kind(tried, predictions), in_use)
     present = _longer(predictions[in_use], times) if in_use in predictions else None
-    return Predictions(ranked(methods, faster(setting, now)), present)
+    return Predictions(ranked(methods, faster(setting, now)), present, measured)
 
 
 def _longer(one: StepPrediction, times: float) -> StepPrediction:

@@ -9,7 +9,6 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from statistics import median
 
 from peerloom.errors import InvalidArgumentError
@@ -72,7 +71,6 @@ class SyncTuner:
         self._warm_up = WARM_UP_STEPS
         self._predicted = Predictions()
         self._predicted_at_s = 0.0
-        self._predicted_by_steps = False
         self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
         # A trainer that was started anew can't know when the last change was.
         self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
@@ -185,16 +183,15 @@ class SyncTuner:
         if len(self._members) == 1:
             self._record.sync_judged(SyncVerdict(self._method, ALONE), self._median(), self._tried)
             return
-        compute_s = self._computing_s()
-        if not self._predicted.methods or compute_s:
-            predicted = await self._predict(compute_s)
+        steps = self._telling_steps()
+        if not self._predicted.methods or steps is not None:
+            predicted = await self._predict(steps)
             if generation != self._generation:
                 return
             self._predicted, self._predicted_at_s = predicted, self._clock.monotonic_s()
-            self._predicted_by_steps = compute_s > 0
         progress, now_s = self._record.job.progress, self._clock.monotonic_s()
         measured = self._median()
-        verdict = decide_sync(
+        self._verdict = decide_sync(
             SyncSituation(
                 self._method,
                 self._predicted.methods,
@@ -203,13 +200,13 @@ class SyncTuner:
                 self._tried,
                 None if self._changed_s is None else now_s - self._changed_s,
                 self._record.job.sync_in_use.changes,
+                self._predicted.of_present,
             )
         )
-        self._verdict = replace(verdict, prediction=self._predicted.of_present)
         self._record.sync_judged(self._verdict, measured, self._tried)
 
-    def _computing_s(self) -> float:
-        """What computing takes by now, where the predictions are of another time; else 0.
+    def _telling_steps(self) -> MeasuredStep | None:
+        """What steps take by now, where the predictions are of another time.
 
         Layers are timed in a generation's first steps, when much is new: the first predictions are by that,
         and made again once steps are measured. With a codec encoding is a part of computing, which then tells
@@ -217,25 +214,24 @@ class SyncTuner:
         """
         measured = self._median()
         if measured is None or self._method.codec != NONE:
-            return 0.0
-        if not self._predicted.methods or not self._predicted_by_steps:
-            return measured.compute_s
+            return None
+        then = self._predicted.by
+        if then is None:
+            return measured
         if self._clock.monotonic_s() - self._predicted_at_s < CHANGE_INTERVAL_S:
-            return 0.0
-        then_s = self._predicted.methods[0].prediction.compute_s
-        steps_s = [each.prediction.step_s for each in self._predicted.methods if each.method == self._method]
-        has_drifted = not then_s / DRIFT <= measured.compute_s <= then_s * DRIFT
-        is_short = any(measured.step_s * DRIFT < step_s for step_s in steps_s)
-        return measured.compute_s if has_drifted or is_short else 0.0
+            return None
+        has_drifted = not then.compute_s / DRIFT <= measured.compute_s <= then.compute_s * DRIFT
+        return measured if has_drifted or measured.step_s * DRIFT < then.step_s else None
 
-    async def _predict(self, compute_s: float) -> Predictions:
-        """By what all members have measured; nothing while one hasn't."""
+    async def _predict(self, steps: MeasuredStep | None) -> Predictions:
+        """By what all members have measured, and `steps` of the method in use; nothing while one hasn't."""
         said = [self._measured.get(worker_id) for worker_id in self._members]
         known = [one for one in said if one is not None and one.generation == self._generation]
         if len(known) < len(self._members):
             return Predictions()
         try:
             nodes = self._nodes_of(self._members)
+            compute_s = 0.0 if steps is None else steps.compute_s
             setting = setting_of(self._ways.filled(known, nodes), nodes, compute_s)
             if setting is None:
                 return Predictions()
@@ -245,9 +241,8 @@ class SyncTuner:
             )
             methods = methods_for(self._quality, setting, bears_rounds)
             # Some tens of simulations: not in the loop that waits for workers' signs of life.
-            in_use, tried, measured = self._method, dict(self._tried), self._median() if compute_s else None
-            measured_s = None if measured is None else measured.step_s
-            return await asyncio.to_thread(predictions_of, methods, setting, in_use, tried, measured_s)
+            tried = dict(self._tried)  # others come in while the thread reads it
+            return await asyncio.to_thread(predictions_of, methods, setting, self._method, tried, steps)
         except InvalidArgumentError as error:  # what a worker said can't be
             _log.warning("sync_not_predicted", job=self._record.job_id, reason=error.message)
             return Predictions()

@@ -56,7 +56,8 @@ def situation(
         for method, step_s in sorted(predicted.items(), key=lambda one: one[1])
     ]
     measured = None if measured_s is None else MeasuredStep(measured_s, measured_s / 2, measured_s / 2)
-    return SyncSituation(in_use, found, measured, steps_left, tried or {}, since_change_s, changes)
+    present = next((one.prediction for one in found if one.method == in_use), None)
+    return SyncSituation(in_use, found, measured, steps_left, tried or {}, since_change_s, changes, present)
 
 
 def decided(

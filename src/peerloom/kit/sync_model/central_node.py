@@ -14,8 +14,7 @@ def central_node(network: SyncNetwork, size_bytes: int) -> str | None:
     names = network.node_names
     if network.ranks < LEAST_RANKS or len(set(names)) == 1:
         return None
-    first_ranks = {name: rank for rank, name in reversed(list(enumerate(names)))}
-    return min(dict.fromkeys(names), key=lambda name: _round_trip_s(network, first_ranks[name], size_bytes))
+    return min(dict.fromkeys(names), key=lambda name: _round_trip_s(network, names.index(name), size_bytes))
 
 
 def _round_trip_s(network: SyncNetwork, server: int, size_bytes: int) -> float:
