@@ -30,9 +30,7 @@ class StageSums:
             # Half the bytes a value are half the values of single precision.
             bucket = GradientBucket(0, 0, max(1, round(parameters * setting.value_bytes / 4)))
             self._shared[slots] = sum(
-                one.seconds
-                if isinstance(one, CodecWork)
-                else max((busy_s for _, busy_s in one.busy), default=0.0) + one.delay_s
+                one.seconds if isinstance(one, CodecWork) else one.alone_s
                 for one in bucket_plan(setting.sync, sync_setting, topology, bucket).stages
             )
         return self._shared[slots]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from peerloom.errors import InvalidArgumentError
 
 MOST_RANKS = 1024
+_GLOO_THREADS = 2  # of torch's process group, each for one collective at a time
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,11 @@ class SyncNetwork:
     def node_names(self) -> tuple[str, ...]:
         """The node of each rank."""
         return self.nodes or tuple(f"node-{rank + 1}" for rank in range(self.ranks))
+
+    @property
+    def library_threads(self) -> int:
+        """How many of the library's collectives run at once; but for gloo's threads one after the other."""
+        return _GLOO_THREADS if self.library_waits else 1
 
     @property
     def farthest_s(self) -> float:

@@ -38,10 +38,15 @@ class EventQueue:
 
 
 class LinkQueue:
-    """A link serves one message after the other, the most urgent first, then the first that came."""
+    """Serves messages, `at_once` of them at a time, the most urgent first, then the first that came."""
 
     def __init__(
-        self, name: str, events: EventQueue, log: list[Interval], is_used: Callable[[int], None]
+        self,
+        name: str,
+        events: EventQueue,
+        log: list[Interval],
+        is_used: Callable[[int], None],
+        at_once: int = 1,
     ) -> None:
         self._name = name
         self._events = events
@@ -49,22 +54,25 @@ class LinkQueue:
         self._is_used = is_used  # told +1 when the link becomes busy, -1 when idle
         self._waiting: list[tuple[tuple[int, ...], int, float, str, Then]] = []
         self._added = 0
-        self._is_busy = False
+        self._at_once = at_once
+        self._served = 0
 
     def serve(self, urgency: tuple[int, ...], busy_s: float, what: str, then: Then) -> None:
         """`then` is called when the message has left; a smaller `urgency` goes first."""
         self._added += 1
         heapq.heappush(self._waiting, (urgency, self._added, busy_s, what, then))
-        if not self._is_busy:
-            self._is_busy = True
-            self._is_used(1)
+        if self._served < self._at_once:
+            self._served += 1
+            if self._served == 1:
+                self._is_used(1)
             # What else happens at this time may be more urgent.
             self._events.after(0.0, self._next)
 
     def _next(self) -> None:
         if not self._waiting:
-            self._is_busy = False
-            self._is_used(-1)
+            self._served -= 1
+            if not self._served:
+                self._is_used(-1)
             return
         _, _, busy_s, what, then = heapq.heappop(self._waiting)
         start_s = self._events.now_s

@@ -107,7 +107,9 @@ def _busiest_bytes(rounds: Sequence[MessageRound]) -> int:
 
 def _plan(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> StepPlan:
     plans = _bucket_plans(scheme, setting, topology)
-    return StepPlan(setting.layers, plans, topology.links, scheme.waits_by_layer and setting.waits_by_layer)
+    waits_by_layer = scheme.waits_by_layer and setting.waits_by_layer
+    threads = setting.network_of(scheme.topology).library_threads
+    return StepPlan(setting.layers, plans, topology.links, waits_by_layer, threads)
 
 
 def _bucket_plans(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> tuple[BucketPlan, ...]:

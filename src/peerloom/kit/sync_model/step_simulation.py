@@ -36,13 +36,15 @@ class StepPlan:
     """What a step consists of.
 
     A forward pass waits for the step before: with `waits_by_layer` each layer for its own sums, and then the
-    first layers' buckets go first on all links; else the first layer for all.
+    first layers' buckets go first on all links; else the first layer for all. Of the library's collectives
+    `library_threads` run at once.
     """
 
     layers: tuple[LayerTimes, ...]
     buckets: tuple[BucketPlan, ...]
     links: tuple[str, ...]
     waits_by_layer: bool
+    library_threads: int = 1
 
 
 @dataclass
@@ -90,6 +92,8 @@ class _Simulation:
         self._processor = Processor(self._events, self._log, contention)
         used = self._processor.links_used
         self._links = [LinkQueue(name, self._events, self._log, used) for name in plan.links]
+        threads = plan.library_threads
+        self._library = LinkQueue("collectives", self._events, self._log, used, at_once=threads)
         self._steps = [StepState.of(plan) for _ in range(steps)]
         forward, backward = range(len(plan.layers)), reversed(range(len(plan.layers)))
         passes = [(True, layer) for layer in forward] + [(False, layer) for layer in backward]
@@ -161,7 +165,7 @@ class _Simulation:
             self._send(work, what, urgency, lambda: self._continue(step, number, stage + 1))
 
     def _send(self, messages: MessageRound, what: str, urgency: tuple[int, ...], arrived: Then) -> None:
-        left = len(messages.busy)
+        left = len(messages.busy) + bool(messages.library_s)
 
         def gone() -> None:
             nonlocal left
@@ -173,6 +177,8 @@ class _Simulation:
             arrived()
         for link, busy_s in messages.busy:
             self._links[link].serve(urgency, busy_s, what, gone)
+        if messages.library_s:
+            self._library.serve(urgency, messages.library_s, what, gone)
 
     def _summed(self, state: StepState, bucket: GradientBucket) -> None:
         for layer in range(bucket.first_layer, bucket.last_layer + 1):
