@@ -31,7 +31,7 @@ def lock_schema(connection: sa.Connection) -> None:
 
 
 def load_alembic() -> None:
-    """Imports what `migrate` needs: a third of a second that a standby takes before it is needed. Blocks."""
+    """Imports what `migrate` needs: a third of a second and more, taken before it is needed. Blocks."""
     import alembic.command  # noqa: F401  # for its import
 
 

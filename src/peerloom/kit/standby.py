@@ -43,6 +43,8 @@ async def serve_with_lease(
     lease = make_lease(database, clock, server.address)
     try:
         async with server:
+            # Before the lease is ours: on a busy machine its renewals would come late beside an import.
+            await asyncio.to_thread(load_alembic)
             if await take_lease_or_stop(server, lease, stand_by):
                 server.start_task("lease", partial(_lead, server, database, lease))
                 with SqlThread(database) as sql:
@@ -70,7 +72,6 @@ async def take_lease_or_stop(server: Server, lease: Lease, stand_by: StandBy | N
     verdict = await lease.try_to_take()
     if verdict.may_take:
         return True
-    await asyncio.to_thread(load_alembic)
     try:
         async with asyncio.TaskGroup() as tasks:
             beside = [tasks.create_task(stand_by())] if stand_by is not None else []
