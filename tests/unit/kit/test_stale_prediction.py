@@ -56,7 +56,7 @@ def test_a_backup_computes_for_nothing_where_all_are_equal_and_spares_the_slow_o
 
 
 def test_rows_go_round_all_ranks_and_a_step_waits_for_one() -> None:
-    """With 50 ms from each to each: three trips there and back for a row, six for the sums of two rings at once.
+    """With 50 ms from each to each: three trips there and back for a row, six for two rings at once.
 
     Rows leave at 0, 0.3 and 0.6 s, 5 ms later each for who computes; the last says what is done at 0.5.
     """
