@@ -80,6 +80,18 @@ def test_whose_time_is_over_after_a_refusal_hears_when_to_come_again() -> None:
     assert node.times_put_off == 1
 
 
+def test_a_call_that_ends_a_moment_before_its_caller_s_deadline_is_the_last() -> None:
+    node = _BusyNode(silent_from=1, early_s=0.001)
+
+    async def one_caller() -> None:
+        with pytest.raises(DeadlineError):
+            await _route(node, loop).infer("d", INPUTS, LIMIT_S, hedge=False)
+
+    loop = VirtualLoop()
+    _run(loop, one_caller())
+    assert node.asked == 1
+
+
 def test_a_connection_that_another_call_has_closed_costs_no_answer() -> None:
     node = _ClosedOnce()
 
@@ -118,10 +130,10 @@ class _BusyNode:
 
     name = node_id = "node-1"
 
-    def __init__(self, *, never: bool = False, silent_from: int = 0) -> None:
+    def __init__(self, *, never: bool = False, silent_from: int = 0, early_s: float = 0.0) -> None:
         self.asked = self._queued = self.times_put_off = 0
         self._limit = 0 if never or silent_from else QUEUE
-        self._silent_from = silent_from
+        self._silent_from, self._early_s = silent_from, early_s
         self._turn = asyncio.Lock()
         self.node = self
 
@@ -131,7 +143,7 @@ class _BusyNode:
     async def infer(self, *asked: object) -> InferResponse:
         self.asked += 1
         if 0 < self._silent_from <= self.asked:
-            await _later(float(str(asked[-1])))
+            await _later(float(str(asked[-1])) - self._early_s)
             raise DeadlineError("It did not answer in time.")
         decision = admit(self._queued if self._limit else 1, 1, self._limit, SAMPLE_S, None)
         if not decision.admitted:

@@ -28,6 +28,7 @@ from peerloom.v1.inference_pb2 import InferResponse
 
 Array = npt.NDArray[Any]
 ATTEMPTS = 4
+LEAST_CALL_S = 0.01  # with less nobody is asked anew
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,8 @@ class RemoteRoute:
                 return await self._hedged(replica, digest, inputs, deadline_s, hedge, list(said))
             except (UnavailableError, DeadlineError, DataLossError) as error:
                 said[replica.node.name] = error
-                is_over = self._clock.monotonic_s() >= deadline_s
+                # A call's own deadline may end it a moment before ours: clocks and their sums are rounded.
+                is_over = self._clock.monotonic_s() + LEAST_CALL_S >= deadline_s
                 if is_over and busy is not None:
                     raise busy from error  # which says when to come again, and a time that is over doesn't
                 if is_over or len(said) == ATTEMPTS:
@@ -175,7 +177,7 @@ class RemoteRoute:
     async def _ask_until(
         self, deadline_s: float, replica: Replica, digest: str, inputs: Array
     ) -> RemoteAnswer:
-        return await self.ask(replica, digest, inputs, max(0.01, deadline_s - self._clock.monotonic_s()))
+        return await self.ask(replica, digest, inputs, max(LEAST_CALL_S, deadline_s - self._clock.monotonic_s()))
 
 
 async def _first_good(
