@@ -177,7 +177,9 @@ class RemoteRoute:
     async def _ask_until(
         self, deadline_s: float, replica: Replica, digest: str, inputs: Array
     ) -> RemoteAnswer:
-        return await self.ask(replica, digest, inputs, max(LEAST_CALL_S, deadline_s - self._clock.monotonic_s()))
+        return await self.ask(
+            replica, digest, inputs, max(LEAST_CALL_S, deadline_s - self._clock.monotonic_s())
+        )
 
 
 async def _first_good(
