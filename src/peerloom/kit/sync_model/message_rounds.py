@@ -85,6 +85,7 @@ class RingTopology:
             return ()
         chunk_bytes = self._message_bytes(-(-values // ranks))
         count = 2 * (ranks - 1)
+        # No round is over before what the ranks of a site send together has left it.
         shared_s = self._trunks.slowest_s(chunk_bytes)
         leaves_s = [max(self._leaves_s(rank, chunk_bytes), shared_s) for rank in range(ranks)]
         slowest_s = max(self._starts_s(rank) + leaves_s[rank] for rank in range(ranks))
@@ -92,10 +93,7 @@ class RingTopology:
         return (MessageRound("all-reduce", busy, 0.0, (count * chunk_bytes,), count * slowest_s),)
 
     def _leaves_s(self, rank: int, chunk_bytes: int) -> float:
-        """How long a message keeps the links; with one direction at a time a rank gets one in the same round.
-
-        No round is over before what the ranks of a site send together has left it.
-        """
+        """How long a message keeps the links; with one direction at a time a rank gets another meanwhile."""
         network, after = self._network, (rank + 1) % self._network.ranks
         sends, gets = network.links[rank], network.links[after]
         if not network.is_full_duplex:
