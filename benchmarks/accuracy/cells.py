@@ -19,7 +19,7 @@ from peerloom.testbed import Plan, Testbed
 LINKS_MS = (5, 10, 15, 20)  # of each host, one way
 SAMPLE_MS = (3, 3, 4, 6)
 SEEDS = 5
-LIMIT_S = 150.0
+LIMIT_S = 120.0
 SOONER = 5
 SELDOM = f"period={PERIOD},outer=nesterov:{OUTER_RATE}:{OUTER_MOMENTUM}"
 AUTO, EXACT = "auto,quality=relaxed", "wfbp-a2a"
