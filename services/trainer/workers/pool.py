@@ -5,6 +5,7 @@ which then decides what to do next.
 """
 
 import asyncio
+import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.ownership import voter
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
+from peerloom.services.trainer.workers.decisions import went_with_agent
 from peerloom.services.trainer.workers.failure_detector import HeartbeatHistory
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.slot_measures import SlotMeasures
@@ -59,7 +61,7 @@ class WorkerPool:
         self._witness = witness
         self._clock = clock
         self._tracked: dict[str, _Tracked] = {}
-        self._nodes_away: set[str] = set()
+        self._agents_away_until_s: dict[str, float] = {}  # by node; infinite: it is away now
         self._looked_s = clock.monotonic_s()
         self._changed = asyncio.Event()
 
@@ -185,7 +187,7 @@ class WorkerPool:
             self._record.worker_dismissed(worker_id, (departure and departure.reason) or reason)
             self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
 
-    def lose(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
+    def lose(self, worker_id: str, reason: str, *, is_unfit: bool = False, blame: bool = True) -> None:
         """This worker will not come back; `is_unfit`: nor is its node asked again, and not to blame."""
         tracked = self._tracked.get(worker_id)
         if tracked is None or isinstance(tracked.state.phase, Lost):
@@ -196,13 +198,16 @@ class WorkerPool:
         worker = self._record.worker(worker_id)
         self.last_loss = f"{worker_id} on {worker.node_name}: {reason}"
         # A node that is gone with its agent was interrupted; the registry tells of that, once.
-        if not (is_unfit or tracked.state.is_departing or worker.node_id in self._nodes_away):
+        is_excused = is_unfit or tracked.state.is_departing or self._is_agent_away(worker.node_id)
+        if blame and not is_excused:
             self._witness.unfinished(worker.node_id, f"{worker_id} was lost: {reason}")
         self._changed.set()
 
     def give_up_on(self, worker_id: str, reason: str) -> None:
         """This worker was waited for in vain; what is left of it has no more use of its slot."""
-        self.lose(worker_id, reason)
+        state = self._tracked[worker_id].state
+        away_until_s = self._agents_away_until_s.get(state.node_id, -math.inf)
+        self.lose(worker_id, reason, blame=not went_with_agent(state, away_until_s))
         self.given_up.put_nowait(worker_id)
 
     def refuse(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
@@ -224,9 +229,12 @@ class WorkerPool:
 
     def agent_seen(self, node_id: str, is_away: bool) -> None:
         """A node's agent can be reached, or can't."""
-        if is_away != (node_id in self._nodes_away):
-            (self._nodes_away.add if is_away else self._nodes_away.discard)(node_id)
+        if is_away != self._is_agent_away(node_id):
+            self._agents_away_until_s[node_id] = math.inf if is_away else self._clock.monotonic_s()
             self._changed.set()
+
+    def _is_agent_away(self, node_id: str) -> bool:
+        return self._agents_away_until_s.get(node_id) == math.inf
 
     # What a worker says
 
@@ -280,7 +288,7 @@ class WorkerPool:
         self._tracked[state.worker_id].state = state
 
     def _seen(self, tracked: _Tracked) -> WorkerState:
-        is_agent_away = tracked.state.node_id in self._nodes_away
+        is_agent_away = self._is_agent_away(tracked.state.node_id)
         return replace(tracked.state, contact=Contact(tracked.heartbeats.quiet_at_s(), is_agent_away))
 
     def _forgive_own_pause(self) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from noted_streams import Streams
 from trainer_room import Room, prepared_for, worker
 from trainer_site import reported
 
@@ -41,34 +42,8 @@ from peerloom.v1.trainer_pb2 import (
     WorkerMet,
     WorkerReady,
     WorkerSessionRequest,
-    WorkerSessionResponse,
     WorkerStaying,
 )
-
-
-class Streams:
-    """A session router without streams: notes what is sent to whom."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, WorkerSessionResponse]] = []
-        self.hellos: dict[str, WorkerSessionRequest] = {}
-
-    def send(self, worker_id: str, message: WorkerSessionResponse) -> None:
-        self.sent.append((worker_id, message))
-
-    ask = send
-
-    def hello_of(self, worker_id: str) -> WorkerSessionRequest | None:
-        return self.hellos.get(worker_id)
-
-    def is_connected(self, worker_id: str) -> bool:
-        return worker_id in self.hellos
-
-    def told(self, worker_id: str) -> list[str]:
-        """The kinds of what a worker was told since the last time that this was asked."""
-        kinds = [str(message.WhichOneof("message")) for to, message in self.sent if to == worker_id]
-        self.sent = [(to, message) for to, message in self.sent if to != worker_id]
-        return kinds
 
 
 class Job:
@@ -309,6 +284,30 @@ def test_a_node_that_went_with_its_agent_is_the_registry_s_to_tell_of(working: J
     assert working.evidence() == []
     working.pool.agent_seen("node-ada", is_away=False)
     assert not working.state(1).contact.is_agent_away
+
+
+def test_an_agent_that_came_back_without_its_worker_was_interrupted_too(working: Job) -> None:
+    """worker-1's session breaks, its agent goes and another one comes; worker-2's agent was away before."""
+    working.pool.agent_seen("node-bob", is_away=True)
+    working.pool.agent_seen("node-bob", is_away=False)
+    working.room.clock.advance(1.0)
+    working.goes(1)
+    working.goes(2)
+    working.room.clock.advance(0.1)
+    working.pool.agent_seen("node-ada", is_away=True)
+    working.room.clock.advance(0.3)
+    working.pool.agent_seen("node-ada", is_away=False)
+    working.pool.give_up_on("worker-1", "nothing was heard of it for too long")
+    working.pool.give_up_on("worker-2", "nothing was heard of it for too long")
+    assert working.evidence() == ["node-bob"]
+
+
+def test_how_a_worker_ended_counts_against_its_node_though_its_agent_was_away_meanwhile(working: Job) -> None:
+    working.goes(1)
+    working.pool.agent_seen("node-ada", is_away=True)
+    working.pool.agent_seen("node-ada", is_away=False)
+    working.pool.lose("worker-1", "its process was killed by signal 9")
+    assert working.evidence() == ["node-ada"]
 
 
 def test_the_workers_lost_before_a_generation_are_forgotten_with_it(working: Job) -> None:
