@@ -102,7 +102,7 @@ class JobNodes:
                     request = self._recruiter.watch_request(self._record.job_id)
                     async for event in agent.stream(agent.stub.WatchWorkers, request):
                         backoff.succeeded()
-                        self._pool.agent_seen(node.node_id, is_away=False)
+                        self._pool.agent_told(event.worker.worker_id)
                         if event.ended:
                             how = how_it_ended(event.exit_code, event.reason)
                             self._process_ended(event.worker.worker_id, how)
@@ -111,7 +111,7 @@ class JobNodes:
                 moved_to = await self._recruiter.address_of(node.node_id)
                 if moved_to not in ("", address):
                     self._record.node_moved(node.node_id, moved_to)
-            self._pool.agent_seen(node.node_id, is_away=True)
+            self._pool.agent_away(node.node_id)
             await asyncio.sleep(backoff.next_pause_s())
 
     def _process_ended(self, worker_id: str, how: str) -> None:

@@ -51,14 +51,6 @@ def away_deadline(worker: WorkerState, limits: Limits) -> float | None:
     return since_s + (limits.start_timeout_s if is_patient else limits.reconnect_timeout_s)
 
 
-def went_with_agent(worker: WorkerState, away_until_s: float) -> bool:
-    """Whether its agent was away at some time while this worker was awaited; `away_until_s`: the last time.
-
-    An agent that is back may be another process, which has none of the former one's workers.
-    """
-    return worker.awaited_since_s is not None and away_until_s >= worker.awaited_since_s
-
-
 def next_deadline(workers: Sequence[WorkerState], limits: Limits, now_s: float) -> float | None:
     """When time alone changes what is to be done; None when it never does."""
     leave = [w.departure.leave_by_s for w in workers if w.departure and not w.departure.is_due(now_s)]

@@ -5,7 +5,6 @@ which then decides what to do next.
 """
 
 import asyncio
-import math
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,6 @@ from peerloom.kit.clock import Clock
 from peerloom.kit.ownership import voter
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.nodes.evidence_outbox import Witness
-from peerloom.services.trainer.workers.decisions import went_with_agent
 from peerloom.services.trainer.workers.failure_detector import HeartbeatHistory
 from peerloom.services.trainer.workers.session_router import SessionRouter
 from peerloom.services.trainer.workers.slot_measures import SlotMeasures
@@ -45,6 +43,7 @@ OWN_PAUSE_S = 0.5
 class _Tracked:
     state: WorkerState
     heartbeats: HeartbeatHistory = field(default_factory=HeartbeatHistory)
+    is_agent_away: bool = False  # or was, and hasn't told of this worker since
 
 
 class WorkerPool:
@@ -61,7 +60,6 @@ class WorkerPool:
         self._witness = witness
         self._clock = clock
         self._tracked: dict[str, _Tracked] = {}
-        self._agents_away_until_s: dict[str, float] = {}  # by node; infinite: it is away now
         self._looked_s = clock.monotonic_s()
         self._changed = asyncio.Event()
 
@@ -187,7 +185,7 @@ class WorkerPool:
             self._record.worker_dismissed(worker_id, (departure and departure.reason) or reason)
             self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
 
-    def lose(self, worker_id: str, reason: str, *, is_unfit: bool = False, blame: bool = True) -> None:
+    def lose(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
         """This worker will not come back; `is_unfit`: nor is its node asked again, and not to blame."""
         tracked = self._tracked.get(worker_id)
         if tracked is None or isinstance(tracked.state.phase, Lost):
@@ -198,16 +196,13 @@ class WorkerPool:
         worker = self._record.worker(worker_id)
         self.last_loss = f"{worker_id} on {worker.node_name}: {reason}"
         # A node that is gone with its agent was interrupted; the registry tells of that, once.
-        is_excused = is_unfit or tracked.state.is_departing or self._is_agent_away(worker.node_id)
-        if blame and not is_excused:
+        if not (is_unfit or tracked.state.is_departing or tracked.is_agent_away):
             self._witness.unfinished(worker.node_id, f"{worker_id} was lost: {reason}")
         self._changed.set()
 
     def give_up_on(self, worker_id: str, reason: str) -> None:
         """This worker was waited for in vain; what is left of it has no more use of its slot."""
-        state = self._tracked[worker_id].state
-        away_until_s = self._agents_away_until_s.get(state.node_id, -math.inf)
-        self.lose(worker_id, reason, blame=not went_with_agent(state, away_until_s))
+        self.lose(worker_id, reason)
         self.given_up.put_nowait(worker_id)
 
     def refuse(self, worker_id: str, reason: str, *, is_unfit: bool = False) -> None:
@@ -227,14 +222,17 @@ class WorkerPool:
             self.send(worker_id, WorkerSessionResponse(end=EndWorker(reason=reason)))
         self._changed.set()
 
-    def agent_seen(self, node_id: str, is_away: bool) -> None:
-        """A node's agent can be reached, or can't."""
-        if is_away != self._is_agent_away(node_id):
-            self._agents_away_until_s[node_id] = math.inf if is_away else self._clock.monotonic_s()
-            self._changed.set()
+    def agent_away(self, node_id: str) -> None:
+        """A node's agent can't be reached."""
+        for tracked in self._tracked.values():
+            tracked.is_agent_away |= tracked.state.node_id == node_id
+        self._changed.set()
 
-    def _is_agent_away(self, node_id: str) -> bool:
-        return self._agents_away_until_s.get(node_id) == math.inf
+    def agent_told(self, worker_id: str) -> None:
+        """A worker's agent tells of it: one that was started anew has none of those before."""
+        if worker_id in self._tracked:
+            self._tracked[worker_id].is_agent_away = False
+            self._changed.set()
 
     # What a worker says
 
@@ -288,8 +286,8 @@ class WorkerPool:
         self._tracked[state.worker_id].state = state
 
     def _seen(self, tracked: _Tracked) -> WorkerState:
-        is_agent_away = self._is_agent_away(tracked.state.node_id)
-        return replace(tracked.state, contact=Contact(tracked.heartbeats.quiet_at_s(), is_agent_away))
+        contact = Contact(tracked.heartbeats.quiet_at_s(), tracked.is_agent_away)
+        return replace(tracked.state, contact=contact)
 
     def _forgive_own_pause(self) -> None:
         # If the trainer was stopped, the signs of life of that time still wait in its sockets.

@@ -277,35 +277,26 @@ def test_a_lost_worker_is_recorded_and_evidence_against_its_node(working: Job) -
 
 
 def test_a_node_that_went_with_its_agent_is_the_registry_s_to_tell_of(working: Job) -> None:
-    working.pool.agent_seen("node-ada", is_away=True)
+    working.pool.agent_away("node-ada")
     assert working.state(1).contact.is_agent_away
     assert not working.state(2).contact.is_agent_away
     working.pool.lose("worker-1", "nothing was heard of it for too long")
     assert working.evidence() == []
-    working.pool.agent_seen("node-ada", is_away=False)
-    assert not working.state(1).contact.is_agent_away
 
 
-def test_an_agent_that_came_back_without_its_worker_was_interrupted_too(working: Job) -> None:
-    """worker-1's session breaks, its agent goes and another one comes; worker-2's agent was away before."""
-    working.pool.agent_seen("node-bob", is_away=True)
-    working.pool.agent_seen("node-bob", is_away=False)
-    working.room.clock.advance(1.0)
-    working.goes(1)
-    working.goes(2)
-    working.room.clock.advance(0.1)
-    working.pool.agent_seen("node-ada", is_away=True)
-    working.room.clock.advance(0.3)
-    working.pool.agent_seen("node-ada", is_away=False)
+def test_an_agent_that_is_back_has_only_the_workers_that_it_tells_of(working: Job) -> None:
+    """Started anew it tells of what it was given since: worker-1 went with the agent before."""
+    working.pool.agent_away("node-ada")
+    working.pool.agent_told("worker-7")
+    assert working.state(1).contact.is_agent_away
     working.pool.give_up_on("worker-1", "nothing was heard of it for too long")
-    working.pool.give_up_on("worker-2", "nothing was heard of it for too long")
-    assert working.evidence() == ["node-bob"]
+    assert working.evidence() == []
 
 
 def test_how_a_worker_ended_counts_against_its_node_though_its_agent_was_away_meanwhile(working: Job) -> None:
-    working.goes(1)
-    working.pool.agent_seen("node-ada", is_away=True)
-    working.pool.agent_seen("node-ada", is_away=False)
+    working.pool.agent_away("node-ada")
+    working.pool.agent_told("worker-1")
+    assert not working.state(1).contact.is_agent_away
     working.pool.lose("worker-1", "its process was killed by signal 9")
     assert working.evidence() == ["node-ada"]
 
