@@ -18,7 +18,13 @@ from peerloom.services.trainer.workers.pool import WorkerPool
 from peerloom.services.trainer.workers.rendezvous import Rendezvous
 from peerloom.services.trainer.workers.sessions import WorkerSessions
 from peerloom.services.trainer.workers.state import Lost
-from peerloom.v1.node_agent_pb2 import Refusal, RequestWorkRequest, RequestWorkResponse
+from peerloom.v1.node_agent_pb2 import (
+    Refusal,
+    RequestWorkRequest,
+    RequestWorkResponse,
+    WatchWorkersResponse,
+    WorkerProcess,
+)
 from peerloom.v1.selector_pb2 import Exclusion
 from peerloom.v1.trainer_pb2 import Backend, JobState, LiarDismissed, WatchJobResponse
 
@@ -171,8 +177,10 @@ async def test_a_node_whose_agent_is_away_is_watched_again() -> None:
         ada.watched.clear()
         ada.ends.put_nowait(UnavailableError("the agent was killed"))
         await ada.watched.wait()
-        assert made.pool.states()[0].contact.is_agent_away
-        ada.end("worker-of-another-time", 0)
+        (worker,) = made.pool.states()
+        assert worker.contact.is_agent_away
+        started = WatchWorkersResponse(worker=WorkerProcess(worker_id=worker.worker_id))
+        ada.ends.put_nowait(started)
     await until(lambda: not made.pool.states()[0].contact.is_agent_away)
     watching.cancel()
 
