@@ -225,13 +225,15 @@ class WorkerPool:
     def agent_away(self, node_id: str) -> None:
         """A node's agent can't be reached."""
         for tracked in self._tracked.values():
-            tracked.is_agent_away |= tracked.state.node_id == node_id
-        self._changed.set()
+            if tracked.state.node_id == node_id and not tracked.is_agent_away:
+                tracked.is_agent_away = True
+                self._changed.set()
 
     def agent_told(self, worker_id: str) -> None:
         """A worker's agent tells of it: one that was started anew has none of those before."""
-        if worker_id in self._tracked:
-            self._tracked[worker_id].is_agent_away = False
+        tracked = self._tracked.get(worker_id)
+        if tracked is not None and tracked.is_agent_away:
+            tracked.is_agent_away = False
             self._changed.set()
 
     # What a worker says

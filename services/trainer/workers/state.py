@@ -111,7 +111,7 @@ class Contact:
     """How well a worker can be heard now.
 
     `quiet_at_s` is when its pause becomes suspicious, None while that can't be told; `is_agent_away`: its
-    node's agent can't be reached either.
+    node's agent can't be reached either, or is back and hasn't told of this worker.
     """
 
     quiet_at_s: float | None = None
