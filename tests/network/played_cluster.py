@@ -11,6 +11,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,13 +161,25 @@ class PlayedCluster:
         """
         health = {name: Liveness(container(pod.template)["livenessProbe"]) for name, pod in self.pods.items()}
 
+        under_way: dict[str, Future[None]] = {}
+
+        def care_for(name: str, one: Liveness) -> None:
+            if one.heard(self._missing(self.pods[name], one.probe)):
+                self._restart(self.pods[name])
+
         def act() -> str:
+            for name in [name for name, future in under_way.items() if future.done()]:
+                under_way.pop(name).result()
             for name, one in health.items():
-                if one.is_due(time.monotonic()) and one.heard(self._missing(self.pods[name], one.probe)):
-                    self._restart(self.pods[name])
+                if name not in under_way and one.is_due(time.monotonic()):
+                    under_way[name] = kubelets.submit(care_for, name, one)
             return missing()
 
-        wait_until(act, limit_s)
+        # As many kubelets as pods: while one waits out a frozen pod's grace, others are asked on.
+        with ThreadPoolExecutor(max_workers=len(health)) as kubelets:
+            wait_until(act, limit_s)
+        for future in under_way.values():
+            future.result()
 
     def wait_until_ready(self, *names: str) -> None:
         """Asks probes of these pods, or of all, until they succeed, the startup probe first."""
