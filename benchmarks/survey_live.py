@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.choice import cell_job_ms
 from benchmarks.choice_cells import ChoiceCell, ChoiceModel, ChoiceNetwork
+from benchmarks.choice_trials import job_of
 from benchmarks.measure import Goal, Measurement, measurement
-from benchmarks.sync import wan_plan
+from benchmarks.sync import testbed_job_ms, wan_plan
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.layer_times import even_layers
@@ -59,7 +59,7 @@ def run(quick: bool) -> list[Measurement]:
         for _ in range(1 if quick else ROUNDS):
             for cell in cells:
                 for name, method in METHODS.items():
-                    taken[cell.title][name].append(cell_job_ms(testbed, cell, method))
+                    taken[cell.title][name].append(testbed_job_ms(testbed, job_of(cell, method)))
     return figures(cells, taken)
 
 

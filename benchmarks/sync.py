@@ -245,11 +245,11 @@ def testbed_job_ms(testbed: Testbed, asked: dict[str, object]) -> float:
     return float(told_in(testbed, "emulated_job", asked))
 
 
-def told_in(testbed: Testbed, program: str, asked: dict[str, object]) -> bytes:
-    """What a program of the benchmarks prints of a job that it asks for from inside the testbed."""
+def told_in(testbed: Testbed, program: str, asked: dict[str, object], limit_s: float = _LIMIT_S) -> bytes:
+    """What a program of the benchmarks prints of jobs that it asks for from inside the testbed."""
     command = [sys.executable, "-m", f"benchmarks.{program}", json.dumps(asked)]
     process = testbed.popen(command, stdout=subprocess.PIPE, cwd=ROOT)
-    told: bytes = process.communicate(timeout=_LIMIT_S)[0]
+    told: bytes = process.communicate(timeout=limit_s)[0]
     if process.returncode:
         raise SystemExit(f"the job {asked} ended with status {process.returncode}")
     return told
