@@ -131,6 +131,7 @@ DECISIONS = (
     "src/peerloom/kit/sync_grammar.py",
     "src/peerloom/kit/sync_method.py",
     "src/peerloom/kit/sync_model/",
+    "src/peerloom/kit/sync_servers.py",
     "src/peerloom/kit/tournament.py",
     "src/peerloom/sandbox/grant.py",
     "src/peerloom/sandbox/process_environment.py",

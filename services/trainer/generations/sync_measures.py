@@ -11,7 +11,7 @@ from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS
-from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SERVERS, SPREAD_BYTES, SyncMethod
+from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SERVERS, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.central_node import central_node
 from peerloom.kit.sync_model.layer_times import LayerTimes
@@ -141,8 +141,7 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
     """What a running job may change to: each codec's speed is known, and rounds where the job bears them.
 
     Those that average: with an outer momentum a learning rate that was right may be too large. Where there
-    are sites sums are offered by these, too, and each way by servers also with the one node nearest to all;
-    with all ranks as servers only where buckets are large enough to be spread over them.
+    are sites sums are offered by these, too, and each way by servers also with the one node nearest to all.
 
     Raises InvalidArgumentError for a quality that isn't there.
     """
@@ -161,11 +160,4 @@ def methods_for(quality: str, setting: SyncSetting, bears_rounds: bool) -> tuple
         if (one.rounds is None or (bears_rounds and one.rounds.averages))
         and (one.codec == NONE or one.codec in setting.codec_speeds)
         and not (one.schedule == CUT and size_bytes > MOST_PIECES * one.size_bytes)
-        and not _goes_by_chance(one, size_bytes)
     )
-
-
-def _goes_by_chance(method: SyncMethod, size_bytes: int) -> bool:
-    """Whether a bucket is too small to be spread over all ranks: one has it then, near or far."""
-    bucket_bytes = min(size_bytes, method.size_bytes or size_bytes)
-    return method.topology == SERVERS and not method.server_nodes and bucket_bytes < SPREAD_BYTES

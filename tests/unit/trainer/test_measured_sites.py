@@ -6,7 +6,7 @@ import pytest
 
 from peerloom.kit.sync_method import DIRECT, HIERARCHY, RING, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork, Trunk
-from peerloom.kit.sync_model.message_rounds import topology_of
+from peerloom.kit.sync_model.bucket_topologies import topologies_of
 from peerloom.kit.sync_model.scheme import SyncScheme, scheme_of
 from peerloom.kit.sync_model.sync_choice import EXACT, ranked
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
@@ -85,7 +85,8 @@ SITED = SyncNetwork(
     ],
 )
 def test_what_crosses_a_line_takes_its_time_there(topology: str, crossing: list[int]) -> None:
-    rounds = topology_of(SyncScheme(topology=topology), SITED).rounds(1000)
+    (way,) = topologies_of(SyncScheme(topology=topology), SITED, [4000])
+    rounds = way.rounds(1000)
     longest_s = [max(seconds for _, seconds in one.busy) for one in rounds]
     inside_s = [0.0, 0.0, 0.0, 0.0] if topology != HIERARCHY else [4000 * 8 / FAST, 0.0, 0.0, 4000 * 8 / FAST]
     expected = [max(8 * sent / 50e6, own) for sent, own in zip(crossing, inside_s, strict=False)]

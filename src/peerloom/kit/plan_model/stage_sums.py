@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.plan_model.plan_setting import PlanNetwork, PlanSetting
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
+from peerloom.kit.sync_model.bucket_topologies import topologies_of
 from peerloom.kit.sync_model.buckets import GradientBucket
 from peerloom.kit.sync_model.layer_times import LayerTimes
-from peerloom.kit.sync_model.message_rounds import SumTopology, topology_of
 from peerloom.kit.sync_model.step_simulation import CodecWork
 from peerloom.kit.sync_model.sync_setting import SyncSetting
 
@@ -26,9 +27,12 @@ class StageSums:
         if len(slots) == 1 or not parameters:
             return 0.0
         if slots not in self._shared:
-            setting, (sync_setting, topology) = self._setting, self._topology(slots)
+            setting = self._setting
+            sync_setting = SyncSetting(setting.network.among(slots), (LayerTimes("stage", 0, 0.0, 0.0),))
             # Half the bytes a value are half the values of single precision.
             bucket = GradientBucket(0, 0, max(1, round(parameters * setting.value_bytes / 4)))
+            sizes = [VALUE_BYTES * bucket.values]
+            (topology,) = topologies_of(setting.sync, sync_setting.network, sizes)
             self._shared[slots] = sum(
                 one.seconds if isinstance(one, CodecWork) else one.alone_s
                 for one in bucket_plan(setting.sync, sync_setting, topology, bucket).stages
@@ -44,11 +48,6 @@ class StageSums:
             size_bytes = parameters * self._setting.value_bytes
             self._turns[key] = exchanged_s(self._setting.network, slots, size_bytes)
         return self._turns[key]
-
-    def _topology(self, slots: tuple[int, ...]) -> tuple[SyncSetting, SumTopology]:
-        network = self._setting.network.among(slots)
-        layers = (LayerTimes("stage", 0, 0.0, 0.0),)
-        return SyncSetting(network, layers), topology_of(self._setting.sync, network)
 
 
 def exchanged_s(network: PlanNetwork, slots: Sequence[int], size_bytes: float) -> float:

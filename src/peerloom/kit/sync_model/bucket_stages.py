@@ -1,12 +1,12 @@
 """What becomes of a bucket: rounds of messages, and the work of a codec around them."""
 
-from peerloom.kit.sync_method import DOUBLING, HIERARCHY, RING, SERVERS
+from peerloom.kit.sync_method import DOUBLING, HIERARCHY, RING
 from peerloom.kit.sync_model.buckets import GradientBucket
 from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology
+from peerloom.kit.sync_model.owner_rounds import OwnersTopology
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.kit.sync_model.step_simulation import BucketPlan, CodecWork
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
-from peerloom.kit.sync_servers import server_ranks
 from peerloom.kit.sync_sites import leaders_of
 
 
@@ -15,7 +15,7 @@ def bucket_plan(
 ) -> BucketPlan:
     """A bucket's rounds, with the codec's work before, between and after them."""
     rounds = topology.rounds(bucket.values)
-    encode, add, decode = _codec_work(scheme, setting, bucket.values)
+    encode, add, decode = _codec_work(scheme, setting, topology, bucket.values)
     between: list[CodecWork | None] = [encode, *[add] * (len(rounds) - 1), decode]
     if scheme.topology == HIERARCHY:  # values go up as they are, and the leaders' sums down
         between = [None, encode, add, None, decode]
@@ -28,7 +28,7 @@ def bucket_plan(
 
 
 def _codec_work(
-    scheme: SyncScheme, setting: SyncSetting, values: int
+    scheme: SyncScheme, setting: SyncSetting, topology: SumTopology, values: int
 ) -> tuple[CodecWork, CodecWork, CodecWork]:
     """Encoding a bucket, adding up between two rounds, and decoding the sum; 0 s where it isn't encoded."""
     if scheme.topology == DOUBLING:
@@ -37,10 +37,7 @@ def _codec_work(
     ranks = network.ranks
     if scheme.topology == HIERARCHY:
         ranks = len(set(leaders_of(scheme.sites, network.node_names)))
-    owners = ranks
-    if scheme.topology == SERVERS:
-        named = server_ranks(scheme.owners, scheme.server_nodes, network.node_names)
-        owners = len(network.servers or named)
+    owners = topology.owners if isinstance(topology, OwnersTopology) else ranks
     part = -(-values // owners)
     speed = setting.codec_speeds[scheme.codec] if scheme.encodes(part) else CodecSpeed(0.0, 0.0)
     added_s = 0.0 if scheme.topology == RING else ranks * part * speed.decode_s + part * speed.encode_s

@@ -6,13 +6,15 @@ from math import fsum
 
 from peerloom.errors import InvalidArgumentError, nearest
 from peerloom.kit.codec_choices import POWER_SGD
+from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_method import NONE
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
+from peerloom.kit.sync_model.bucket_topologies import topologies_of
 from peerloom.kit.sync_model.buckets import buckets_of, divided_by_size
 from peerloom.kit.sync_model.event_queue import Interval
 from peerloom.kit.sync_model.group_rounds import GroupTopology
 from peerloom.kit.sync_model.low_rank_plan import low_rank_plans
-from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology, topology_of
+from peerloom.kit.sync_model.message_rounds import MessageRound, SumTopology
 from peerloom.kit.sync_model.scheme import SyncScheme
 from peerloom.kit.sync_model.step_simulation import BucketPlan, CodecWork, StepPlan, simulate
 from peerloom.kit.sync_model.sync_setting import SyncSetting
@@ -49,7 +51,7 @@ def predict(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | No
     """
     _check(scheme, setting)
     each = scheme if scheme.period == 1 else replace(scheme, after_backward=True, cut_bytes=0)
-    plan = _plan(each, setting, topology or topology_of(scheme, setting.network_of(scheme.topology)))
+    plan = _plan(each, setting, topology)
     steps = simulate(plan, _STEPS_BY_LAYER if plan.waits_by_layer else 1, setting.contention)
     begin_s, end_s = steps.backward_end_s[-2:] if plan.waits_by_layer else (0.0, steps.end_s[0])
     stages = [stage for bucket in plan.buckets for stage in bucket.stages]
@@ -105,23 +107,31 @@ def _busiest_bytes(rounds: Sequence[MessageRound]) -> int:
     return max((sum(of_rounds) for of_rounds in by_role), default=0)
 
 
-def _plan(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> StepPlan:
-    plans = _bucket_plans(scheme, setting, topology)
+def _plan(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | None) -> StepPlan:
+    plans, links = _bucket_plans(scheme, setting, topology)
     waits_by_layer = scheme.waits_by_layer and setting.waits_by_layer
     threads = setting.network_of(scheme.topology).library_threads
-    return StepPlan(setting.layers, plans, topology.links, waits_by_layer, threads)
+    return StepPlan(setting.layers, plans, links, waits_by_layer, threads)
 
 
-def _bucket_plans(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology) -> tuple[BucketPlan, ...]:
+def _bucket_plans(
+    scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | None
+) -> tuple[tuple[BucketPlan, ...], tuple[str, ...]]:
+    """The buckets with what becomes of them, and the links that they use."""
     if scheme.codec == POWER_SGD:
         return low_rank_plans(scheme, setting, topology)
     buckets = buckets_of(scheme, setting.layers)
-    if not scheme.codec_from:
-        return tuple(bucket_plan(scheme, setting, topology, one) for one in buckets)
+    if scheme.codec_from:
+        buckets = divided_by_size(scheme, setting.layers, buckets)
+    sizes, network = [VALUE_BYTES * one.values for one in buckets], setting.network_of(scheme.topology)
+    ways = [topology] * len(buckets) if topology else topologies_of(scheme, network, sizes)
     plain = scheme.without_codec()
-    exact = plain, setting, topology_of(plain, setting.network_of(scheme.topology))
-    parts = divided_by_size(scheme, setting.layers, buckets)
-    return tuple(bucket_plan(*(exact if one.is_small else (scheme, setting, topology)), one) for one in parts)
+    exact = topologies_of(plain, network, sizes) if scheme.codec_from else ways
+    plans = (
+        bucket_plan(plain, setting, small, one) if one.is_small else bucket_plan(scheme, setting, way, one)
+        for one, way, small in zip(buckets, ways, exact, strict=True)
+    )
+    return tuple(plans), ways[0].links if buckets else ()
 
 
 def _window(log: Sequence[Interval], begin_s: float, end_s: float) -> tuple[Interval, ...]:

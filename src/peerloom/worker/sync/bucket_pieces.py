@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from peerloom.kit.sync_method import CUT, DIRECT, SPREAD_BYTES, SyncMethod
-from peerloom.kit.sync_servers import server_ranks
+from peerloom.kit.sync_method import CUT, DIRECT, SyncMethod
+from peerloom.kit.sync_servers import ServerLoads, server_ranks
 
 
 @dataclass(frozen=True)
@@ -31,24 +31,19 @@ class BucketOwners:
     def __init__(self, method: SyncMethod, nodes: Sequence[str]) -> None:
         self._method = method
         self.servers = server_ranks(method.servers, method.server_nodes, nodes)
-        self._loads = [0] * len(self.servers)
+        self._loads = ServerLoads(self.servers)
 
     def begin_step(self) -> None:
         """The buckets of a new step come, and in the same order go to the same owners."""
-        self._loads = [0] * len(self.servers)
+        self._loads = ServerLoads(self.servers)
 
     def pieces(self, length: int, value_bytes: int) -> list[BucketPiece]:
         """The pieces of the step's next bucket, which has so many values of so many bytes.
 
-        With `direct` all ranks own a part of each piece; of one of SPREAD_BYTES or more all servers do, and
-        one of less is owned by the server that has the fewest bytes so far.
+        With `direct` all ranks own a part of each piece, else those that `ServerLoads` says.
         """
         bounds = piece_bounds(self._method, length, value_bytes)
         return [BucketPiece(start, end, self._owned_by((end - start) * value_bytes)) for start, end in bounds]
 
     def _owned_by(self, size_bytes: int) -> tuple[int, ...]:
-        if self._method.topology == DIRECT or size_bytes >= SPREAD_BYTES:
-            return self.servers
-        place = self._loads.index(min(self._loads))
-        self._loads[place] += size_bytes
-        return (self.servers[place],)
+        return self.servers if self._method.topology == DIRECT else self._loads.owners_of_next(size_bytes)
