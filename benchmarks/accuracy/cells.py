@@ -25,7 +25,13 @@ SELDOM = f"period={PERIOD},outer=nesterov:{OUTER_RATE}:{OUTER_MOMENTUM}"
 AUTO, EXACT = "auto,quality=relaxed", "wfbp-a2a"
 Make = Callable[[Testbed, Trial, Path], Racer]
 OURS: dict[str, Make] = {
-    f"Peerloom {sync}": partial(Ours, sync=sync) for sync in (AUTO, f"{SELDOM},codec=int4", EXACT)
+    f"Peerloom {AUTO}": partial(Ours, sync=AUTO),
+    f"Peerloom {SELDOM},codec=int4": partial(Ours, sync=f"{SELDOM},codec=int4"),
+    # What is left of a lead where a batch's parts don't follow speeds.
+    f"Peerloom {SELDOM},codec=int4, equal parts": partial(
+        Ours, sync=f"{SELDOM},codec=int4", equal_shares=True
+    ),
+    f"Peerloom {EXACT}": partial(Ours, sync=EXACT),
 }
 RIVALS: dict[str, Make] = {
     "torchrun DDP": Torchrun,

@@ -93,13 +93,15 @@ class Racer(ABC):
 
 
 class Ours(Racer):
-    """Peerloom, by a method of --sync."""
+    """Peerloom, by a method of --sync; with `equal_shares` parts of a batch don't follow speeds."""
 
     begins = 1
 
-    def __init__(self, testbed: Testbed, trial: Trial, folder: Path, sync: str) -> None:
+    def __init__(
+        self, testbed: Testbed, trial: Trial, folder: Path, sync: str, equal_shares: bool = False
+    ) -> None:
         super().__init__(testbed, trial, folder)
-        self._sync = sync
+        self._sync, self._equal_shares = sync, equal_shares
 
     def start(self) -> None:
         settings = {
@@ -112,6 +114,7 @@ class Ours(Racer):
             "batch_size": self.trial.batch,
             "seed": self.trial.seed,
             "sync": self._sync,
+            "equal_shares": self._equal_shares,
             "backend": "gloo",
         }
         asked = json.dumps({"settings": settings, "curve": str(self.curve)})
