@@ -11,7 +11,7 @@ import torch
 from test_broken_step import new_group, train
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import peerloom
 from peerloom.errors import DataLossError, InvalidArgumentError, PeerloomError
@@ -219,6 +219,41 @@ def test_a_loop_that_is_left_keeps_the_steps_it_has_made(way: str) -> None:
         leaving(run, model)
     assert steps == [True] * 7
     assert scheduler.get_last_lr() == [0.025], "it halves the rate each fourth step"
+
+
+class SlowRows(Dataset[Tensor]):
+    """Inputs, of which all but the first take a while, and draw from the process's own random numbers."""
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Tensor:
+        for _ in range(1000 if self.read else 0):
+            torch.rand(10_000)
+        self.read.append(index)
+        return INPUTS[index]
+
+
+def test_nothing_trains_on_behind_a_loop_that_is_left() -> None:
+    """Once a script leaves after its step the next batch is read: that is over when the block is."""
+    rows = SlowRows()
+    with contextlib.suppress(SystemExit), peerloom.elastic() as run:
+        model, *_ = run.prepare(*parts())
+        for batch in run.batches(rows, batch_size=1):
+            run.step(model(batch).mean())
+            sys.exit(0)
+    assert sorted(rows.read) == [0, 1]
+    assert "training" not in [each.name for each in threading.enumerate()]
+
+
+def test_nothing_trains_on_behind_a_loop_that_fails() -> None:
+    with contextlib.suppress(ZeroDivisionError), peerloom.elastic() as run:
+        for _ in prepared(run):
+            1 / 0  # noqa: B018  # a line of the script's that fails
+    assert "training" not in [each.name for each in threading.enumerate()]
 
 
 class Average:

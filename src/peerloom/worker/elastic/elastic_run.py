@@ -66,7 +66,7 @@ class ElasticRun:
         self._has_begun = self._has_batch = self._is_stopping = False
         self._stepping: frozenset[int] | None = None  # by a batch's earlier pieces
         self._casting: AbstractContextManager[Any] = nullcontext()
-        self._join: Callable[[], None] = lambda: None
+        self._join: Callable[[], BaseException | None] = lambda: None
 
     @property
     def is_main(self) -> bool:
@@ -84,8 +84,12 @@ class ElasticRun:
             self._conversation.end(failed)
         else:
             self._conversation.leave()
-        if error is None:
-            self._join()
+        if isinstance(error, KeyboardInterrupt):
+            return  # who wants out doesn't wait for the batch at hand
+        # What comes after the block has the process, and its random numbers, for itself.
+        failure = self._join()
+        if failure is not None and failed is None:
+            raise failure
 
     def prepare(self, *parts: Any) -> Any:
         """The same objects, models on `device`; from now on the training steps optimisers and schedules.

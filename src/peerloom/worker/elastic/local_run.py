@@ -19,8 +19,8 @@ from peerloom.worker.store_entries import StoreEntries
 
 def begin_alone(
     conversation: Conversation[ScriptLoop], watcher: Watcher, seed: int, device: torch.device
-) -> Callable[[], None]:
-    """Begins the training; returns what waits for its end, and raises what it failed with."""
+) -> Callable[[], BaseException | None]:
+    """Begins the training; returns what waits for its end, and gives what it failed with."""
     failures: list[BaseException] = []
 
     def train() -> None:
@@ -33,10 +33,9 @@ def begin_alone(
 
     thread = threading.Thread(target=train, name="training", daemon=True)
 
-    def join() -> None:
+    def join() -> BaseException | None:
         thread.join()
-        if failures:
-            raise failures[0]
+        return failures[0] if failures else None
 
     thread.start()
     return join
