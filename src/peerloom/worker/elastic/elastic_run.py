@@ -84,10 +84,8 @@ class ElasticRun:
             self._conversation.end(failed)
         else:
             self._conversation.leave()
-        if isinstance(error, KeyboardInterrupt):
-            return  # who wants out doesn't wait for the batch at hand
-        # What comes after the block has the process, and its random numbers, for itself.
-        failure = self._join()
+        # What follows the block has the process's random numbers for itself; Ctrl-C waits for no batch.
+        failure = None if isinstance(error, KeyboardInterrupt) else self._join()
         if failure is not None and failed is None:
             raise failure
 
