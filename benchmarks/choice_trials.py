@@ -10,7 +10,7 @@ in turn, and those times alone are compared.
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
@@ -35,7 +35,7 @@ class Trials:
 
     method: str
     predicted_ms: float | None
-    times: Times = field(default_factory=dict)
+    times: Times
     again: Times = field(default_factory=dict)
 
 
@@ -48,27 +48,23 @@ def main() -> None:
 
 def measured(client: Client, cell: ChoiceCell) -> Trials:
     """Each way once, then auto's job, its way if it is another one, and what comes close to that again."""
-    times: Times = {}
-    for way in ways_of(cell):
-        times.setdefault(str(parse_sync("sync", way)), []).append(_step_ms(client, cell, way))
+    times: Times = {str(parse_sync("sync", way)): [_step_ms(client, cell, way)] for way in ways_of(cell)}
     used = _chosen_by(client, cell)
     if used.method not in times:
         times[used.method] = [_step_ms(client, cell, used.method)]
     predicted_ms = 1000 * used.predicted.step_s if used.predicted else None
     found = Trials(used.method, predicted_ms, times)
-    contenders = list(close_to(used.method, times))
+    contenders = close_to(used.method, times)
     for _ in range(AGAIN if contenders else 0):
         for method in (used.method, *contenders):
             found.again.setdefault(method, []).append(_step_ms(client, cell, method))
     return found
 
 
-def close_to(method: str, times: Mapping[str, list[float]]) -> Iterator[str]:
+def close_to(method: str, times: Mapping[str, list[float]]) -> list[str]:
     """The RIVALS fastest others, as far as they are at most 15 % slower than the method."""
     others = sorted((one for one in times if one != method), key=lambda one: median(times[one]))
-    for other in others[:RIVALS]:
-        if median(times[other]) <= CLOSE * median(times[method]):
-            yield other
+    return [other for other in others[:RIVALS] if median(times[other]) <= CLOSE * median(times[method])]
 
 
 def job_of(cell: ChoiceCell, method: str) -> dict[str, Any]:

@@ -22,15 +22,13 @@ SEEDS = 5
 LIMIT_S = 120.0
 SOONER = 5
 SELDOM = f"period={PERIOD},outer=nesterov:{OUTER_RATE}:{OUTER_MOMENTUM}"
-AUTO, EXACT = "auto,quality=relaxed", "wfbp-a2a"
+AUTO, FIXED, EXACT = "auto,quality=relaxed", f"{SELDOM},codec=int4", "wfbp-a2a"
 Make = Callable[[Testbed, Trial, Path], Racer]
 OURS: dict[str, Make] = {
     f"Peerloom {AUTO}": partial(Ours, sync=AUTO),
-    f"Peerloom {SELDOM},codec=int4": partial(Ours, sync=f"{SELDOM},codec=int4"),
+    f"Peerloom {FIXED}": partial(Ours, sync=FIXED),
     # What is left of a lead where a batch's parts don't follow speeds.
-    f"Peerloom {SELDOM},codec=int4, equal parts": partial(
-        Ours, sync=f"{SELDOM},codec=int4", equal_shares=True
-    ),
+    f"Peerloom {FIXED}, equal parts": partial(Ours, sync=FIXED, equal_shares=True),
     f"Peerloom {EXACT}": partial(Ours, sync=EXACT),
 }
 RIVALS: dict[str, Make] = {

@@ -16,13 +16,19 @@ MOST_ALONE = 32  # each rank that is simulated by itself costs the simulation as
 
 
 def topologies_of(
-    scheme: SyncScheme, network: SyncNetwork, sizes_bytes: Sequence[int]
+    scheme: SyncScheme,
+    network: SyncNetwork,
+    sizes_bytes: Sequence[int],
+    given: SumTopology | None = None,
 ) -> tuple[SumTopology, ...]:
     """That of each message, which has so many bytes before it is encoded; all use the same links.
 
-    With servers that are ranks a small message has one owner, as `ServerLoads` says; where that makes over 32
-    owners their links are as busy as if each message were spread over all.
+    What is `given` is used in place of the scheme's. With servers that are ranks a small message has one
+    owner, as `ServerLoads` says; where that makes over 32 their links are as busy as if each message were
+    spread over all.
     """
+    if given is not None:
+        return _alike(given, sizes_bytes)
     if scheme.topology == RING:
         return _alike(RingTopology(network, scheme.message_bytes), sizes_bytes)
     if scheme.topology == DOUBLING:

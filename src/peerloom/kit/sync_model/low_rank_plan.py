@@ -31,7 +31,7 @@ def low_rank_plans(
     firsts = [one.values - taken + values for one, (taken, values) in zip(buckets, factored, strict=True)]
     sizes = [VALUE_BYTES * values for values in (*firsts, second_values)]
     network = setting.network_of(scheme.topology)
-    ways = [topology] * len(sizes) if topology else topologies_of(scheme, network, sizes)
+    ways = topologies_of(scheme, network, sizes, topology)
     speed = setting.codec_speeds[POWER_SGD]
     plans = list[BucketPlan]()
     for bucket, way, values, (taken, _) in zip(buckets, ways[:-1], firsts, factored, strict=True):

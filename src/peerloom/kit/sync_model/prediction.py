@@ -124,7 +124,7 @@ def _bucket_plans(
     if scheme.codec_from:
         buckets = divided_by_size(scheme, setting.layers, buckets)
     sizes, network = [VALUE_BYTES * one.values for one in buckets], setting.network_of(scheme.topology)
-    ways = [topology] * len(buckets) if topology else topologies_of(scheme, network, sizes)
+    ways = topologies_of(scheme, network, sizes, topology)
     plain = scheme.without_codec()
     exact = topologies_of(plain, network, sizes) if scheme.codec_from else ways
     plans = (
