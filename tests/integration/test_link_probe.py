@@ -81,21 +81,24 @@ def test_the_training_s_exchanges_go_on_beside_it(opened: ExitStack) -> None:
 def test_a_delay_is_half_of_the_shortest_trip_and_a_rate_is_that_of_the_rest(opened: ExitStack) -> None:
     """By a clock that says 10 ms for short messages, and 10 ns more for each byte: 800 Mbit/s."""
     meshes = connected(opened, 2)
-    now_s, sizes = 0.0, list[int]()
+    now_s, begun_s, under_way = 0.0, 0.0, list[int]()
 
     class Timed(Mesh):
         def begin(self, sequence, outgoing, incoming, thens=(), urgency=0):  # type: ignore[no-untyped-def]
             lengths = [len(one) for one in outgoing.values()]
             lengths += [len(one) for by_rank in incoming.values() for one in by_rank.values()]
-            sizes.append(sum(lengths) - 2 * link_probe.SHORT_BYTES)
+            under_way.append(sum(lengths) - 2 * link_probe.SHORT_BYTES)
             return Mesh.begin(self, sequence, outgoing, incoming, thens, urgency)
 
     def clock() -> float:
-        """It is asked before a trip, after it, and between trips; only trips take time."""
-        nonlocal now_s
-        if sizes:
-            now_s += 0.01 + 1e-8 * max(sizes)
-            sizes.clear()
+        """It is asked before trips that begin at once, and as each ends, the shorter one first."""
+        nonlocal now_s, begun_s
+        if not under_way:
+            begun_s = now_s
+            return now_s
+        shortest = min(under_way)
+        under_way.remove(shortest)
+        now_s = begun_s + 0.01 + 1e-8 * shortest
         return now_s
 
     meshes[0].__class__ = Timed

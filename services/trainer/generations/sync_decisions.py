@@ -18,6 +18,7 @@ from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 
 STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
 LONG_STEPS_MEASURED, LONG_MEASURED_S = 3, 2.0  # long ones vary less, and each costs as much as a change
+ROUGH_MARGIN = 0.5  # before so many: noise is less, and each step by a way so slow is lost
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 FIRST_INTERVAL_S, CHANGE_INTERVAL_S = 10.0, 30.0  # what hasn't been tried is tried early in a job
 Kind = tuple[str, bool, str, int]  # topology, whether it names its servers, codec, batches
@@ -26,11 +27,12 @@ _LOSES = (NONE, BF16, FP16, INT8, INT4, POWER_SGD, ONE_BIT, TOP_K)  # more and m
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """Medians over a method's last steps, in seconds."""
+    """Medians over a method's last steps, in seconds; rough ones are of few."""
 
     step_s: float
     compute_s: float
     communication_s: float
+    is_rough: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
         return SyncVerdict(now.in_use, "there is no other of this quality", prediction=now.of_present)
     best = _best(expected, now.measured.step_s)
     best_s = expected[best]
-    why_not = _why_not(now, now.measured.step_s, best, best_s)
+    why_not = _why_not(now, now.measured, best, best_s)
     if why_not:
         return SyncVerdict(now.in_use, why_not, False, now.of_present, (best, best_s))
     how = "was measured before" if best in now.tried else "is predicted"
@@ -159,15 +161,17 @@ def _kind(method: SyncMethod) -> Kind:
     return method.topology, bool(method.server_nodes), method.codec, method.batches
 
 
-def _why_not(now: SyncSituation, measured_s: float, best: SyncMethod, best_s: float) -> str:
+def _why_not(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_s: float) -> str:
     """Why the present method stays; empty: it doesn't."""
-    gain_s = measured_s - best_s
+    gain_s, step = measured.step_s - best_s, shown_time(measured.step_s)
     if gain_s <= 0:
-        return f"a step of {shown_time(measured_s)} is measured, and no less is expected of any other method"
-    gain = gain_s / measured_s
-    told = f"{best} would save {gain:.1%} of the {shown_time(measured_s)} that are measured"
+        return f"a step of {step} is measured, and no less is expected of any other method"
+    gain = gain_s / measured.step_s
+    told = f"{best} would save {gain:.1%} of the {step} that are measured"
     if gain <= MARGIN:
         return f"{told}, and a change is made for over {MARGIN:.0%}"
+    if measured.is_rough and gain <= ROUGH_MARGIN:
+        return f"{told}, and after so few steps a change is made for over {ROUGH_MARGIN:.0%}"
     if gain_s * now.steps_left <= CHANGE_COST_S:
         return f"{told}, {shown_time(gain_s * now.steps_left)} until the end: less than a change costs"
     interval_s = min(FIRST_INTERVAL_S * max(1, now.changes), CHANGE_INTERVAL_S)

@@ -107,12 +107,12 @@ class SyncTuner:
         if self._warm_up:
             self._warm_up -= 1
             return
-        had_enough = self._has_enough
+        before = self._has_some, self._has_enough
         self._steps.append(step)
         self._steps_s += step.step_s
         while self._steps_s > WINDOW_S and len(self._steps) > STEPS_MEASURED:
             self._steps_s -= self._steps.popleft().step_s
-        if self._has_enough and not had_enough:
+        if (self._has_some, self._has_enough) != before:
             self._news.set()
 
     async def keep_forever(self) -> None:
@@ -162,17 +162,22 @@ class SyncTuner:
         return [names[worker_id] for worker_id in worker_ids]
 
     @property
+    def _has_some(self) -> bool:
+        return self._steps_s >= MEASURED_S
+
+    @property
     def _has_enough(self) -> bool:
         least = LONG_STEPS_MEASURED if self._steps_s >= LONG_MEASURED_S else STEPS_MEASURED
-        return len(self._steps) >= least and self._steps_s >= MEASURED_S
+        return len(self._steps) >= least and self._has_some
 
     def _median(self) -> MeasuredStep | None:
-        if not self._has_enough:
+        if not self._has_some:
             return None
         return MeasuredStep(
             median(step.step_s for step in self._steps),
             median(step.compute_s for step in self._steps),
             median(step.communication_s for step in self._steps),
+            is_rough=not self._has_enough,
         )
 
     async def judge(self) -> None:
@@ -209,15 +214,17 @@ class SyncTuner:
         """What steps take by now, where the predictions are of another time.
 
         Layers are timed in a generation's first steps, when much is new: the first predictions are by that,
-        and made again once steps are measured. With a codec encoding is a part of computing, which then tells
-        nothing of the layers.
+        and made again once some steps are measured, and once enough are. With a codec encoding is a part of
+        computing, which then tells nothing of the layers.
         """
         measured = self._median()
         if measured is None or self._method.codec != NONE:
             return None
         then = self._predicted.by
-        if then is None:
+        if then is None or (then.is_rough and not measured.is_rough):
             return measured
+        if measured.is_rough:
+            return None
         if self._clock.monotonic_s() - self._predicted_at_s < CHANGE_INTERVAL_S:
             return None
         has_drifted = not then.compute_s / DRIFT <= measured.compute_s <= then.compute_s * DRIFT

@@ -124,6 +124,19 @@ def test_a_change_must_win_back_what_it_costs() -> None:
     assert "until the end" in decided(RING, predicted, 1.0, steps_left=1).reason
 
 
+def test_by_few_steps_only_what_saves_more_than_half_is_taken() -> None:
+    def rough(best_s: float) -> SyncVerdict:
+        known = situation(RING, {RING: 1.0, DIRECT: best_s}, 1.0)
+        return decide_sync(replace(known, measured=MeasuredStep(1.0, 0.5, 0.5, is_rough=True)))
+
+    assert rough(0.49).method == DIRECT
+    kept = rough(0.5)
+    assert (kept.method, kept.is_change) == (RING, False)
+    assert kept.reason.endswith(
+        "would save 50.0% of the 1 s that are measured, and after so few steps a change is made for over 50%"
+    )
+
+
 @pytest.mark.parametrize(("changes", "apart_s"), [(0, 10), (1, 10), (2, 20), (3, 30), (9, 30)])
 def test_changes_keep_their_distance_and_the_first_ones_less(changes: int, apart_s: int) -> None:
     """One that was asked for isn't counted before its generation is formed."""

@@ -51,11 +51,14 @@ class Job:
         delay_s: float = 0.1,
         codecs: tuple[str, ...] = (),
         bears_rounds: tuple[bool, bool] = (False, False),
+        bits_per_s: float = 1e8,
     ) -> None:
-        """Both have measured: 100 Mbit/s, so a ring of two takes two round trips, others two single ways."""
+        """Both have measured, 100 Mbit/s as a rule: a ring of two takes two round trips, others two single ways."""
         known = [MeasuredCodec(codec=codec, encode_s=1e-9, decode_s=1e-9) for codec in codecs]
         generation = self.record.generation
-        link = MeasuredLink(rank=1, delay_s=delay_s, sent_bits_per_s=1e8, received_bits_per_s=1e8)
+        link = MeasuredLink(
+            rank=1, delay_s=delay_s, sent_bits_per_s=bits_per_s, received_bits_per_s=bits_per_s
+        )
         layers = [MeasuredLayer(parameters=1_000_000, forward_s=0.02, backward_s=0.04)]
         first = WorkerMeasured(generation=generation, links=[link], codecs=known, layers=layers)
         second = WorkerMeasured(generation=generation, codecs=known)
@@ -288,9 +291,48 @@ async def test_what_is_shown_as_predicted_has_in_it_what_the_model_did_not_see_b
     assert shown.step_s == pytest.approx(shown.compute_s + shown.exposed_s)
 
 
-@pytest.mark.parametrize(("step_s", "least"), [(0.01, 52), (0.1, 10), (0.3, 9), (0.7, 5), (2.5, 5)])
+@pytest.mark.parametrize(("step_s", "least"), [(0.1, 10), (0.3, 9), (0.7, 5), (2.5, 5)])
 async def test_long_steps_need_fewer(job: Job, step_s: float, least: int) -> None:
-    """Two warm up; then it takes eight and half a second, or three and two seconds."""
+    """Two warm up; then it takes eight and half a second, or three and two seconds, to gain a little."""
+    job.measured(delay_s=step_s / 8, bits_per_s=1e8 / step_s)
+    job.steps(least - 1, step_s, compute_s=step_s / 2)
+    assert await job.wanted() is None
+    job.steps(1, step_s, compute_s=step_s / 2)
+    form = await job.wanted()
+    assert form is not None
+    assert 0.05 < 1 - job.record.job.sync_in_use.runner_up_step_s / step_s < 0.5
+
+
+@pytest.mark.parametrize(("step_s", "least"), [(0.1, 7), (0.3, 4), (0.8, 3), (2.5, 3)])
+async def test_for_more_than_half_of_a_step_half_a_second_is_enough(step_s: float, least: int) -> None:
+    """After the two that warm up. Rounds of 16 steps exchange so seldom."""
+    job = Job("auto,quality=relaxed")
+    job.measured(delay_s=step_s / 8, bears_rounds=(True, True))
+    job.steps(least - 1, step_s, compute_s=step_s / 10)
+    assert await job.wanted() is None
+    job.steps(1, step_s, compute_s=step_s / 10)
+    form = await job.wanted()
+    assert form is not None
+    assert "period=16" in form.sync
+
+
+async def test_what_a_few_steps_told_is_told_better_by_enough(job: Job) -> None:
+    """Of computing: predictions are made again."""
+    job.measured()
+    job.steps(3, 0.8, compute_s=0.05)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.05)
+    assert "after so few steps a change is made for over 50%" in job.record.job.sync_in_use.reason
+    job.steps(1, 0.8, compute_s=0.04)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.05)
+    job.steps(30, 0.8, compute_s=0.04)
+    await job.tuner.judge()
+    assert job.record.job.sync_in_use.predicted.compute_s == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(("step_s", "least"), [(0.01, 52), (0.2, 5), (0.7, 3)])
+async def test_what_steps_take_is_told_after_half_a_second(job: Job, step_s: float, least: int) -> None:
     job.steps(least - 1, step_s)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.measured_step_s == 0
@@ -300,10 +342,10 @@ async def test_long_steps_need_fewer(job: Job, step_s: float, least: int) -> Non
 
 
 async def test_of_rounds_whole_ones_warm_up() -> None:
-    """Two of 16 steps each, then eight steps say what one takes."""
+    """Two of 16 steps each, then half a second of steps says what one takes."""
     job = Job("auto,quality=relaxed")
     job.form("period=16")
-    job.steps(39, 0.1)
+    job.steps(36, 0.1)
     await job.tuner.judge()
     assert job.record.job.sync_in_use.measured_step_s == 0
     job.steps(1, 0.1)

@@ -14,6 +14,7 @@ from peerloom.worker.measuring.sync_measuring import NodeMeasures, usable
 from peerloom.worker.tasks.digits import Digits
 
 CPU = torch.device("cpu")
+SHORT_S = 0.01  # of a step: so few make no second
 
 
 def model() -> torch.nn.Module:
@@ -32,12 +33,24 @@ def test_a_layer_takes_the_time_between_two_gradients() -> None:
     for number in range(WARM_UP_STEPS + STEPS):
         assert clock.layers() == []
         make()
-        assert clock.after_step(7.0) == (number == WARM_UP_STEPS + STEPS - 1)
+        assert clock.after_step(7.0, SHORT_S) == (number == WARM_UP_STEPS + STEPS - 1)
     # Two of the seven seconds aren't backward pass; they go with the layers' parts of it.
     assert clock.layers() == [
         MeasuredLayer(parameters=12, forward_s=2.0 * 3 / 5, backward_s=3.0),
         MeasuredLayer(parameters=6, forward_s=2.0 * 2 / 5, backward_s=2.0),
     ]
+
+
+@pytest.mark.parametrize(("step_s", "steps"), [(0.1, 5), (0.3, 4), (0.4, 3), (0.5, 2), (9.0, 2)])
+def test_of_long_steps_fewer_are_enough(step_s: float, steps: int) -> None:
+    """Two that make a second, after the one that warms up."""
+    clock, make = clock_of(model(), [10.0, 12.0, 15.0])
+    for _ in range(WARM_UP_STEPS + steps - 1):
+        make()
+        assert not clock.after_step(7.0, step_s)
+    make()
+    assert clock.after_step(7.0, step_s)
+    assert [one.backward_s for one in clock.layers()] == [3.0, 2.0]
 
 
 def test_of_a_batch_in_pieces_the_last_one_s_gradients_count() -> None:
@@ -46,7 +59,7 @@ def test_of_a_batch_in_pieces_the_last_one_s_gradients_count() -> None:
     for _ in range(WARM_UP_STEPS + STEPS):
         make()
         make()
-        clock.after_step(12.0)
+        clock.after_step(12.0, SHORT_S)
     assert [(one.backward_s, one.forward_s) for one in clock.layers()] == [(1.0, 5.0), (1.0, 5.0)]
 
 
@@ -55,10 +68,10 @@ def test_it_leaves_the_model_as_it_was() -> None:
     clock, make = clock_of(trained, [10.0, 12.0, 15.0])
     for _ in range(WARM_UP_STEPS + STEPS):
         make()
-        clock.after_step(7.0)
+        clock.after_step(7.0, SHORT_S)
     heard = clock.layers()
     make()
-    clock.after_step(1e9)
+    clock.after_step(1e9, SHORT_S)
     assert clock.layers() == heard
     assert not trained._forward_hooks
 
@@ -68,7 +81,7 @@ def test_small_layers_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None
     clock, make = clock_of(model(), [10.0, 12.0, 15.0])
     for _ in range(WARM_UP_STEPS + STEPS):
         make()
-        clock.after_step(7.0)
+        clock.after_step(7.0, SHORT_S)
     assert clock.layers() == [MeasuredLayer(parameters=18, forward_s=2.0, backward_s=5.0)]
 
 

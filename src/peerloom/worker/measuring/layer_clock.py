@@ -12,6 +12,7 @@ import torch
 from peerloom.v1.trainer_pb2 import MeasuredLayer
 
 WARM_UP_STEPS, STEPS = 1, 5
+LONG_STEPS, LONG_S = 2, 1.0  # so many are enough where they take so long: long ones vary less
 MOST_GROUPS = 64  # of layers that follow each other: more would cost the simulation's time, and tell no more
 
 
@@ -35,34 +36,37 @@ class LayerClock:
         self._forward_end_s = 0.0
         self._came_s: dict[torch.Tensor, float] = {}
         self._steps: list[tuple[float, list[tuple[torch.Tensor, float]]]] = []
-        self._left = WARM_UP_STEPS + STEPS
+        self._made, self._timed_s = 0, 0.0
+        self._is_over = False
         self._handles: list[Any] = [model.register_forward_hook(self._note_forward)]
         for parameter in self._parameters:
             handle = parameter.register_post_accumulate_grad_hook(self._note_gradient)  # type: ignore[no-untyped-call]  # torch leaves it untyped
             self._handles.append(handle)
 
-    def after_step(self, compute_s: float) -> bool:
-        """A step was made, with so many seconds of computing; True once it has heard enough."""
-        if not self._left:
+    def after_step(self, compute_s: float, step_s: float) -> bool:
+        """A step of `step_s` was made, with so many seconds of computing; True once it has heard enough."""
+        if self._is_over:
             return True
         stamps, last_s = [], self._forward_end_s
         for parameter, came_s in sorted(self._came_s.items(), key=lambda item: item[1]):
             stamps.append((parameter, came_s - last_s))
             last_s = came_s
         self._came_s = {}
-        self._left -= 1
-        if self._left < STEPS:
+        self._made += 1
+        if self._made > WARM_UP_STEPS:
             self._steps.append((compute_s, stamps))
-        if not self._left:
+            self._timed_s += step_s
+        if len(self._steps) >= (LONG_STEPS if self._timed_s >= LONG_S else STEPS):
+            self._is_over = True
             self.close()
-        return not self._left
+        return self._is_over
 
     def layers(self) -> list[MeasuredLayer]:
         """From the first layer to the last; nothing before enough steps.
 
         Of a step whatever isn't backward pass counts as forward pass: it can't hide communication either.
         """
-        if self._left:
+        if not self._is_over:
             return []
         found = self._times()
         backward_s = math.fsum(one.backward_s for one in found)

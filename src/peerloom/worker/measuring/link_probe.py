@@ -104,12 +104,10 @@ class _Asking:
 
     def measure(self) -> MeasuredLink:
         """Each direction's rate, and half of the shortest round trip."""
-        self._trip(SHORT_BYTES, SHORT_BYTES, (SHORT_BYTES, SHORT_BYTES))  # until the other one is there
-        self._round_trip_s = self._trip(SHORT_BYTES, SHORT_BYTES)
-        begun_s = self._now_s()
-        sent = self._rate(0, begun_s)
-        received = self._rate(1, begun_s)
-        self._announce((0, 0))
+        self._announced((SHORT_BYTES, SHORT_BYTES))  # until the other one is there
+        self._round_trip_s = math.inf
+        sent, received = self._rate(0), self._rate(1)
+        self._announced((0, 0))
         return MeasuredLink(
             rank=self._peer,
             delay_s=self._round_trip_s / 2,
@@ -117,44 +115,59 @@ class _Asking:
             received_bits_per_s=received,
         )
 
-    def _rate(self, back: int, begun_s: float) -> float:
+    def _rate(self, back: int) -> float:
         """The best of trips that grow, there or `back` (1)."""
-        size, best = LEAST_BYTES, 0.0
+        size, best, begun_s = LEAST_BYTES, 0.0, self._now_s()
         while True:
-            sizes = (SHORT_BYTES, size) if back else (size, SHORT_BYTES)
-            self._announce(sizes)
-            took_s = self._trip(*sizes)
+            took_s = self._announced((SHORT_BYTES, size) if back else (size, SHORT_BYTES))
             net_s = max(took_s - self._round_trip_s, took_s / 10)
             best = max(best, 8 * size / net_s)
-            is_late = self._now_s() - begun_s > self._pair_s * (1 + back)
+            is_late = self._now_s() - begun_s > self._pair_s
             if net_s >= LONG_ENOUGH_S or size >= MOST_BYTES or is_late:
                 return best
             size *= GROWTH
 
-    def _announce(self, sizes: tuple[int, int]) -> None:
-        self._round_trip_s = min(self._round_trip_s, self._trip(SHORT_BYTES, SHORT_BYTES, sizes))
+    def _announced(self, sizes: tuple[int, int]) -> float:
+        """Seconds of a trip with messages of these sizes, there and back; 0 for none.
 
-    def _trip(self, there: int, back: int, announced: tuple[int, int] = (0, 0)) -> float:
-        """Seconds from the first byte's leaving to the last one's coming."""
+        It leaves right behind the short message that announces it, whose own trip is one of the shortest.
+        """
+        begun_s = self._now_s()
+        announcement = self._begin(SHORT_BYTES, SHORT_BYTES, sizes)
+        trip = self._begin(*sizes) if any(sizes) else None
+        self._round_trip_s = min(self._round_trip_s, announcement.ended_s() - begun_s)
+        return max(trip.ended_s() - begun_s, LEAST_TRIP_S) if trip is not None else 0.0
+
+    def _begin(self, there: int, back: int, announced: tuple[int, int] = (0, 0)) -> "_Trip":
         ping = torch.zeros(there, dtype=torch.uint8)
         ping[:SHORT_BYTES] = torch.frombuffer(bytearray(_SIZES.pack(*announced)), dtype=torch.uint8)
         pong = torch.empty(back, dtype=torch.uint8)
-        came_s: list[float] = []
-        is_over = threading.Event()
+        done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
+        self._next += 1
+        return _Trip(self._peer, done, self._now_s)
+
+
+class _Trip:
+    """A message to `peer` that is on its way, and the answer."""
+
+    def __init__(self, peer: int, done: TensorFuture, now_s: Callable[[], float]) -> None:
+        self._peer, self._done = peer, done
+        self._ended_s = 0.0
+        self._is_over = threading.Event()
 
         def end(_: object) -> None:
-            came_s.append(self._now_s())
-            is_over.set()
+            self._ended_s = now_s()
+            self._is_over.set()
 
-        begun_s = self._now_s()
-        done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
         done.add_done_callback(end)
-        self._next += 1
-        if not is_over.wait(LONGEST_WAIT_S):
+
+    def ended_s(self) -> float:
+        """When the last byte came; blocks. Raises RuntimeError when the peer is lost."""
+        if not self._is_over.wait(LONGEST_WAIT_S):
             raise RuntimeError(f"rank {self._peer} didn't answer")
-        if isinstance(failure := done.value(), str):
+        if isinstance(failure := self._done.value(), str):
             raise RuntimeError(failure)
-        return max(came_s[0] - begun_s, LEAST_TRIP_S)
+        return self._ended_s
 
 
 class _Answering:

@@ -96,7 +96,7 @@ class SyncMeasuring:
         self._say = say
         self._samples = 0.0
         self._made = 0
-        self._compute_s = training.figures.compute_s
+        self._compute_s, self._training_s = training.figures.compute_s, training.figures.training_s
         self._clocked = threading.Event()
         self._is_over = False
         wanted = group.rank == 0 and (training.sync.codec == NONE or not known.has_layers)
@@ -111,14 +111,15 @@ class SyncMeasuring:
         self._made += 1
         if self._made == PAUSE_AFTER and (links := self._links()) is not None:
             threading.Thread(target=self._measure, args=(links,), name="measuring", daemon=True).start()
-        now_s = self._training.figures.compute_s
-        computed_s, self._compute_s = now_s - self._compute_s, now_s
+        figures = self._training.figures
+        computed_s, took_s = figures.compute_s - self._compute_s, figures.training_s - self._training_s
+        self._compute_s, self._training_s = figures.compute_s, figures.training_s
         self._samples = samples
         if self._clocked.is_set():
             return
         if self._clock is None:
             self._clocked.set()
-        elif self._clock.after_step(computed_s / steps):
+        elif self._clock.after_step(computed_s / steps, took_s / steps):
             self._known.note_layers(self._clock.layers(), samples)
             self._training.is_timed = False
             self._clocked.set()
