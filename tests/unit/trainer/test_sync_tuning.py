@@ -53,7 +53,7 @@ class Job:
         bears_rounds: tuple[bool, bool] = (False, False),
         bits_per_s: float = 1e8,
     ) -> None:
-        """Both have measured, 100 Mbit/s as a rule: a ring of two takes two round trips, others two single ways."""
+        """Both have measured, as a rule 100 Mbit/s: a ring takes two round trips, others two single ways."""
         known = [MeasuredCodec(codec=codec, encode_s=1e-9, decode_s=1e-9) for codec in codecs]
         generation = self.record.generation
         link = MeasuredLink(
