@@ -12,6 +12,7 @@ import pytest
 import torch
 from mesh_ranks import LIMIT_S, Ranks
 
+from peerloom.kit import tournament
 from peerloom.kit.tournament import partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.measuring import link_probe
@@ -58,7 +59,7 @@ def test_the_lower_rank_of_each_pair_measures_both_directions(opened: ExitStack,
 
 
 def test_of_many_ranks_each_meets_some(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_probe, "MOST_ROUNDS", 1)
+    monkeypatch.setattr(tournament, "MOST_ROUNDS", 1)
     assert sum(len(links) for links in probed(connected(opened, 4))) == 2
 
 

@@ -6,7 +6,7 @@ worker in the place of one that was killed.
 
 from collections.abc import Iterable, Sequence
 
-from peerloom.kit.tournament import MOST_ROUNDS, partners
+from peerloom.kit.tournament import measured_partners
 from peerloom.v1.trainer_pb2 import MeasuredLink, WorkerMeasured
 
 LASTING_S = 180.0  # a way may become worse: it is measured again in the next generation after that
@@ -50,7 +50,7 @@ def _measured_pairs(ranks: int) -> set[tuple[int, ...]]:
     return {
         (rank, peer)
         for rank in range(ranks)
-        for peer in partners(rank, ranks)[:MOST_ROUNDS]
+        for peer in measured_partners(rank, ranks)
         if peer is not None and rank < peer
     }
 

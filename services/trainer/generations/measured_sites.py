@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from peerloom.kit.sync_model.access_links import AccessLink, Trunk
 from peerloom.kit.sync_sites import Sites
-from peerloom.kit.tournament import MOST_ROUNDS, partners
+from peerloom.kit.tournament import measured_partners
 
 # So many times as fast is another kind of way; within it nothing is gained by a leader.
 GAP = 3.0
@@ -71,10 +71,10 @@ def _is_inside(pair: tuple[int, int], sites: Sequence[Sequence[int]]) -> bool:
 
 def _shared_link(rates: Rates, site: Sequence[int], ranks: int) -> AccessLink:
     """What crossed it at once in the best round of the measuring, each way."""
-    rounds = min(MOST_ROUNDS, ranks - 1 + ranks % 2)
+    rounds = len(measured_partners(0, ranks))
     out, back = [0.0] * rounds, [0.0] * rounds
     for rank in site:
-        for number, partner in enumerate(partners(rank, ranks)[:rounds]):
+        for number, partner in enumerate(measured_partners(rank, ranks)):
             if partner is not None and partner not in site:
                 out[number] += rates.get((rank, partner), 0.0)
                 back[number] += rates.get((partner, rank), 0.0)

@@ -40,8 +40,7 @@ class SyncSituation:
     """What is known when it is decided.
 
     `predicted` has all methods that the quality allows, of equals the plainest first, and `tried` what these
-    workers' steps took with others than the one in use, of which `of_present` was predicted before its own
-    steps, None where the model doesn't know it. `measured` is None after too few steps;
+    workers' steps took with others than the one in use. `measured` is None after too few steps;
     `since_change_s` None where there was no change, of which the job has made so many `changes` by now.
     """
 
@@ -52,21 +51,18 @@ class SyncSituation:
     tried: Mapping[SyncMethod, float] = field(default_factory=dict)
     since_change_s: float | None = None
     changes: int = 0
-    of_present: StepPrediction | None = None
 
 
 @dataclass(frozen=True)
 class SyncVerdict:
     """The method to use from now on, why, and what else there is.
 
-    `prediction` is the situation's `of_present`; `runner_up` the best of all others, with the seconds that
-    its step is expected to take.
+    `runner_up` is the best of all others, with the seconds that its step is expected to take.
     """
 
     method: SyncMethod
     reason: str
     is_change: bool = False
-    prediction: StepPrediction | None = None
     runner_up: tuple[SyncMethod, float] | None = None
 
 
@@ -76,19 +72,19 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
     if not predictions:
         return SyncVerdict(now.in_use, "the links and layers are not measured yet")
     if now.measured is None:
-        return SyncVerdict(now.in_use, "too few steps are measured yet", prediction=now.of_present)
+        return SyncVerdict(now.in_use, "too few steps are measured yet")
     expected = _expected(now, predictions, now.measured.step_s)
     if not expected:
-        return SyncVerdict(now.in_use, "there is no other of this quality", prediction=now.of_present)
+        return SyncVerdict(now.in_use, "there is no other of this quality")
     best = _best(expected, now.measured.step_s)
     best_s = expected[best]
     why_not = _why_not(now, now.measured, best, best_s)
     if why_not:
-        return SyncVerdict(now.in_use, why_not, False, now.of_present, (best, best_s))
+        return SyncVerdict(now.in_use, why_not, False, (best, best_s))
     how = "was measured before" if best in now.tried else "is predicted"
     less = f"{1 - best_s / now.measured.step_s:.0%} less than the {shown_time(now.measured.step_s)} measured"
     reason = f"a step of {shown_time(best_s)} {how}, {less} with {now.in_use}"
-    return SyncVerdict(best, reason, True, now.of_present, (best, best_s))
+    return SyncVerdict(best, reason, True, (best, best_s))
 
 
 def may_change(workers: Sequence[WorkerState]) -> bool:

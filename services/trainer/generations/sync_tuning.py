@@ -40,7 +40,7 @@ from peerloom.services.trainer.generations.sync_measures import (
     setting_of,
 )
 from peerloom.services.trainer.jobs.record import JobRecord
-from peerloom.services.trainer.jobs.sync_entries import in_use
+from peerloom.services.trainer.jobs.sync_entries import JudgedSync, in_use
 from peerloom.services.trainer.workers.state import WorkerState
 from peerloom.v1.trainer_pb2 import StepProgress, WorkerMeasured
 
@@ -186,7 +186,8 @@ class SyncTuner:
         if not generation or generation != self._record.generation:
             return
         if len(self._members) == 1:
-            self._record.sync_judged(SyncVerdict(self._method, ALONE), self._median(), self._tried)
+            verdict = SyncVerdict(self._method, ALONE)
+            self._record.sync_judged(JudgedSync(verdict, self._median(), self._tried))
             return
         steps = self._telling_steps()
         if not self._predicted.methods or steps is not None:
@@ -205,10 +206,10 @@ class SyncTuner:
                 self._tried,
                 None if self._changed_s is None else now_s - self._changed_s,
                 self._record.job.sync_in_use.changes,
-                self._predicted.of_present,
             )
         )
-        self._record.sync_judged(self._verdict, measured, self._tried)
+        of_present = self._predicted.of_present
+        self._record.sync_judged(JudgedSync(self._verdict, measured, self._tried, of_present))
 
     def _telling_steps(self) -> MeasuredStep | None:
         """What steps take by now, where the predictions are of another time.

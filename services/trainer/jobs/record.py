@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from peerloom.kit.clock import to_timestamp
 from peerloom.kit.limits import cut_reason
-from peerloom.kit.sync_method import SyncMethod
-from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
 from peerloom.services.trainer.jobs import plan_entries, sample_ledger, stage_entries, sync_entries
 from peerloom.services.trainer.jobs.audit_entries import count_audits, enter
 from peerloom.services.trainer.jobs.plan_entries import ChosenPlan
 from peerloom.services.trainer.jobs.recorded_job import RecordedJob
+from peerloom.services.trainer.jobs.sync_entries import JudgedSync
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import (
     Backend,
@@ -169,11 +168,9 @@ class JobRecord(RecordedJob):
         formed.first_step, formed.sync = first_step, sync_entries.in_use(job)
         self._append(WatchJobResponse(generation_formed=formed))
 
-    def sync_judged(
-        self, verdict: SyncVerdict, measured: MeasuredStep | None, tried: Mapping[SyncMethod, float]
-    ) -> None:
-        """What is thought of the method in use, and what others took that were `tried`."""
-        if sync_entries.judge(self._job, verdict, measured, tried):
+    def sync_judged(self, judged: JudgedSync) -> None:
+        """What is thought of the method in use."""
+        if sync_entries.judge(self._job, judged):
             self._append()
 
     def plan_measured(self, step_s: float) -> None:

@@ -1,16 +1,31 @@
 """How a job is synchronised, as its record has it: pure functions that write into the job."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from peerloom.kit.limits import cut_reason
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.sync_auto import first_method, is_auto
 from peerloom.kit.sync_grammar import parse_sync
 from peerloom.kit.sync_method import SyncMethod
+from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, SyncVerdict
 from peerloom.v1.trainer_pb2 import Job, JobSync, SyncChanged, SyncPrediction, TriedSync
 
 NOT_YET = "until the links and layers are measured"
+
+
+@dataclass(frozen=True)
+class JudgedSync:
+    """What is thought of the method in use, whose steps were `measured`, beside those that were `tried`.
+
+    `predicted` is what was expected of it before its own steps. None: it isn't known.
+    """
+
+    verdict: SyncVerdict
+    measured: MeasuredStep | None
+    tried: Mapping[SyncMethod, float]
+    predicted: StepPrediction | None = None
 
 
 def in_use(job: Job) -> str:
@@ -51,22 +66,21 @@ def take(job: Job, method: str, reason: str) -> SyncChanged | None:
     return SyncChanged(generation=job.generation, method=method, former=former, reason=reason)
 
 
-def judge(
-    job: Job, verdict: SyncVerdict, measured: MeasuredStep | None, tried: Mapping[SyncMethod, float]
-) -> bool:
-    """The method in use was looked at, beside those that were `tried`; False: nothing is new."""
+def judge(job: Job, judged: JudgedSync) -> bool:
+    """The method in use was looked at; False: nothing is new."""
+    verdict, measured, predicted, tried = judged.verdict, judged.measured, judged.predicted, judged.tried
     reason = (
         f"{verdict.method} is to take its place: {verdict.reason}" if verdict.is_change else verdict.reason
     )
     found = JobSync(method=in_use(job), reason=cut_reason(reason), changes=job.sync_in_use.changes)
     found.tried.extend(TriedSync(method=str(method), step_s=step_s) for method, step_s in tried.items())
-    if (known := verdict.prediction) is not None:
+    if predicted is not None:
         found.predicted.CopyFrom(
             SyncPrediction(
-                step_s=known.step_s,
-                compute_s=known.compute_s,
-                exposed_s=known.exposed_s,
-                compression_s=known.compression_s,
+                step_s=predicted.step_s,
+                compute_s=predicted.compute_s,
+                exposed_s=predicted.exposed_s,
+                compression_s=predicted.compression_s,
             )
         )
     if measured is not None:

@@ -15,3 +15,8 @@ def partners(rank: int, ranks: int) -> list[int | None]:
             partner = places - 1 if partner == rank else partner
         found.append(partner if partner < ranks else None)
     return found
+
+
+def measured_partners(rank: int, ranks: int) -> list[int | None]:
+    """Whom a rank measures its way to, round by round: the first `MOST_ROUNDS` that it meets."""
+    return partners(rank, ranks)[:MOST_ROUNDS]

@@ -9,6 +9,7 @@ from peerloom.kit.sync_method import SyncMethod
 from peerloom.services.trainer.generations.sync_decisions import SyncVerdict
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sample_ledger import judge
+from peerloom.services.trainer.jobs.sync_entries import JudgedSync
 from peerloom.v1.artifact_pb2 import Artifact
 from peerloom.v1.selector_pb2 import Evidence
 from peerloom.v1.trainer_pb2 import (
@@ -214,7 +215,9 @@ VERBS: dict[str, tuple[Verb, str | None, Read, object]] = {
         ["10.0.0.9:1"],
     ),
     "sync_judged": (
-        lambda r: r.sync_judged(SyncVerdict(SyncMethod(), "it is best"), None, {SyncMethod("bsp"): 0.5}),
+        lambda r: r.sync_judged(
+            JudgedSync(SyncVerdict(SyncMethod(), "it is best"), None, {SyncMethod("bsp"): 0.5})
+        ),
         None,
         lambda j: (j.sync_in_use.reason, j.sync_in_use.tried[0].step_s),
         ("it is best", 0.5),

@@ -56,8 +56,7 @@ def situation(
         for method, step_s in sorted(predicted.items(), key=lambda one: one[1])
     ]
     measured = None if measured_s is None else MeasuredStep(measured_s, measured_s / 2, measured_s / 2)
-    present = next((one.prediction for one in found if one.method == in_use), None)
-    return SyncSituation(in_use, found, measured, steps_left, tried or {}, since_change_s, changes, present)
+    return SyncSituation(in_use, found, measured, steps_left, tried or {}, since_change_s, changes)
 
 
 def decided(
@@ -73,16 +72,12 @@ def test_nothing_changes_before_links_and_steps_are_measured() -> None:
     assert decided(RING, {}, 1.0).reason == "the links and layers are not measured yet"
     early = decided(RING, {RING: 1.0, DIRECT: 0.1}, None)
     assert (early.method, early.is_change) == (RING, False)
-    assert early.prediction is not None
-    assert early.prediction.step_s == 1.0
 
 
 def test_the_fastest_by_prediction_is_taken_and_the_reason_says_so() -> None:
     found = decided(RING, {RING: 1.0, DIRECT: 0.5, SERVERS: 0.7}, 1.0)
     assert (found.method, found.is_change) == (DIRECT, True)
     assert found.runner_up == (DIRECT, 0.5)
-    assert found.prediction is not None
-    assert found.prediction.step_s == 1.0
     assert found.reason == (
         "a step of 500 ms is predicted, 50% less than the 1 s measured with "
         "schedule=wfbp,topology=ring,codec=none"

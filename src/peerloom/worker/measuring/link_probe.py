@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from peerloom.kit.tournament import MOST_ROUNDS, partners
+from peerloom.kit.tournament import measured_partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.group.waits import TensorFuture
 from peerloom.worker.mesh.frames import Tag
@@ -45,7 +45,7 @@ class LinkProbe:
     def run(self) -> list[MeasuredLink]:
         """The ways to all higher ranks that it met; blocks. Raises RuntimeError when a peer is lost."""
         found = []
-        met = partners(self._rank, self._ranks)[:MOST_ROUNDS]
+        met = measured_partners(self._rank, self._ranks)
         pair_s = min(PAIR_S, ROUNDS_S / max(1, len(met)))
         for peer in met:
             if peer is None:
