@@ -13,7 +13,6 @@ import torch
 from mesh_ranks import LIMIT_S, Ranks
 
 from peerloom.kit import tournament
-from peerloom.kit.tournament import partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.measuring import link_probe
 from peerloom.worker.measuring.link_probe import LinkProbe
@@ -42,7 +41,7 @@ def probed(meshes: list[Mesh]) -> list[list[MeasuredLink]]:
 
 @pytest.mark.parametrize("ranks", range(2, 12))
 def test_all_meet_all_and_two_at_a_time(ranks: int) -> None:
-    table = [partners(rank, ranks) for rank in range(ranks)]
+    table = [tournament.partners(rank, ranks) for rank in range(ranks)]
     for rank, met in enumerate(table):
         assert sorted(peer for peer in met if peer is not None) == [r for r in range(ranks) if r != rank]
         assert all(table[peer][turn] == rank for turn, peer in enumerate(met) if peer is not None)

@@ -128,46 +128,46 @@ class _Asking:
             size *= GROWTH
 
     def _announced(self, sizes: tuple[int, int]) -> float:
-        """Seconds of a trip with messages of these sizes, there and back; 0 for none.
+        """Seconds of a trip with messages of these sizes, there and back; zeros are announced alone.
 
         It leaves right behind the short message that announces it, whose own trip is one of the shortest.
         """
         begun_s = self._now_s()
-        announcement = self._begin(SHORT_BYTES, SHORT_BYTES, sizes)
-        trip = self._begin(*sizes) if any(sizes) else None
-        self._round_trip_s = min(self._round_trip_s, announcement.ended_s() - begun_s)
-        return max(trip.ended_s() - begun_s, LEAST_TRIP_S) if trip is not None else 0.0
+        announcement = self._begin(begun_s, SHORT_BYTES, SHORT_BYTES, sizes)
+        trip = self._begin(begun_s, *sizes) if any(sizes) else announcement
+        self._round_trip_s = min(self._round_trip_s, announcement.took_s())
+        return trip.took_s()
 
-    def _begin(self, there: int, back: int, announced: tuple[int, int] = (0, 0)) -> "_Trip":
+    def _begin(self, begun_s: float, there: int, back: int, announced: tuple[int, int] = (0, 0)) -> "_Trip":
         ping = torch.zeros(there, dtype=torch.uint8)
         ping[:SHORT_BYTES] = torch.frombuffer(bytearray(_SIZES.pack(*announced)), dtype=torch.uint8)
         pong = torch.empty(back, dtype=torch.uint8)
         done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
         self._next += 1
-        return _Trip(self._peer, done, self._now_s)
+        return _Trip(self._peer, done, begun_s, self._now_s)
 
 
 class _Trip:
-    """A message to `peer` that is on its way, and the answer."""
+    """A message to `peer` that is on its way since `begun_s`, and the answer."""
 
-    def __init__(self, peer: int, done: TensorFuture, now_s: Callable[[], float]) -> None:
+    def __init__(self, peer: int, done: TensorFuture, begun_s: float, now_s: Callable[[], float]) -> None:
         self._peer, self._done = peer, done
-        self._ended_s = 0.0
+        self._took_s = 0.0
         self._is_over = threading.Event()
 
         def end(_: object) -> None:
-            self._ended_s = now_s()
+            self._took_s = max(now_s() - begun_s, LEAST_TRIP_S)
             self._is_over.set()
 
         done.add_done_callback(end)
 
-    def ended_s(self) -> float:
-        """When the last byte came; blocks. Raises RuntimeError when the peer is lost."""
+    def took_s(self) -> float:
+        """Seconds until the last byte came; blocks. Raises RuntimeError when the peer is lost."""
         if not self._is_over.wait(LONGEST_WAIT_S):
             raise RuntimeError(f"rank {self._peer} didn't answer")
         if isinstance(failure := self._done.value(), str):
             raise RuntimeError(failure)
-        return self._ended_s
+        return self._took_s
 
 
 class _Answering:
