@@ -23,10 +23,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	@$(BIN)/peerloom demo
 
-# Two at once, file by file; those that share the machine's networks and Docker stay on one side. TESTS names some, or
-# has pytest's options.
+# SIDES at once, file by file; those that share the machine's networks and Docker stay on one side. Three on two cores:
+# processes that a test has stopped or cut off are waited for. TESTS names some, or has pytest's options.
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadscope $(TESTS)
+	@$(BIN)/python -m pytest -n $(or $(SIDES),3) --dist loadscope $(TESTS)
 
 test-unit: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadscope tests/unit
