@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
-from replicated_system import Followed, ReplicatedSystem
+from replicated_system import Followed, ReplicatedSystem, begin_patient_job
 
 from benchmarks.new_database import by_proxy
 from peerloom import Client
@@ -74,7 +74,7 @@ def test_a_selector_and_a_trainer_cut_from_their_database_are_followed_by_their_
         system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1, urls)
         with Client(system.registry, patience_s=90) as client:
             next(client.watch_nodes())  # the agent has registered
-            job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+            job = begin_patient_job(client, WORKERS)
             followed = Followed(job.watch(), WORKERS)
             followed.until_whole()
             for name, proxy in (("selector", of_selector), ("trainer", of_trainer)):

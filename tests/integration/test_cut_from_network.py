@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
 from free_networks import free_network
-from replicated_system import COORDINATORS, HOSTS, LIMIT_S, Followed, ReplicatedSystem
+from replicated_system import COORDINATORS, HOSTS, LIMIT_S, Followed, ReplicatedSystem, begin_patient_job
 
 from benchmarks.cuttable_network import CuttableNetwork
 from benchmarks.new_database import by_proxy
@@ -86,7 +86,7 @@ def test_leaders_cut_from_everybody_are_followed_by_their_standbys(
         Client(system.registry, patience_s=90) as client,
     ):
         next(client.watch_nodes())  # the agent has registered
-        job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+        job = begin_patient_job(client, WORKERS)
         followed = Followed(job.watch(), WORKERS)
         followed.until_whole()
         for names in (*((name,) for name in COORDINATORS), COORDINATORS):

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 from conftest import StartService
 from databases import new_database
-from replicated_system import COORDINATORS, LIMIT_S, Followed, ReplicatedSystem, wakes_and_ends
+from replicated_system import (
+    COORDINATORS,
+    LIMIT_S,
+    Followed,
+    ReplicatedSystem,
+    begin_patient_job,
+    wakes_and_ends,
+)
 
 from peerloom import Client
 
@@ -48,7 +55,7 @@ def test_whichever_coordinator_is_lost_its_standby_goes_on(
         system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1)
         with Client(system.registry, patience_s=90) as client:
             next(client.watch_nodes())  # the agent has registered
-            job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+            job = begin_patient_job(client, WORKERS)
             followed = Followed(job.watch(), WORKERS)
             followed.until_whole()
             for how in (signal.SIGKILL, signal.SIGSTOP):
@@ -66,7 +73,7 @@ def test_all_coordinators_may_be_lost_at_once(start_service: StartService, tmp_p
         system = ReplicatedSystem(start_service, url, tmp_path, WORKERS + 1)
         with Client(system.registry, patience_s=90) as client:
             next(client.watch_nodes())
-            job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+            job = begin_patient_job(client, WORKERS)
             followed = Followed(job.watch(), WORKERS)
             followed.until_whole()
             frozen = [system.lose(name, signal.SIGSTOP) for name in COORDINATORS]
