@@ -27,15 +27,14 @@ from peerloom.embedded.health import Prober
 
 LIMIT_S = 90.0
 START_TRIES = 3
-# A step is 20 ms of waiting: the job is there to be interrupted, and leaves the processors to others.
-PATIENT = MappingProxyType({"samples": "1500", "sample_ms": "0", "step_ms": "20", "parameters": "1000"})
 StartService = Callable[..., Any]
 
 
 def begin_patient_job(client: Client, workers: int) -> JobHandle:
-    """A job of so many workers that goes on until it is cancelled."""
+    """A job of so many workers that goes on until it is cancelled, and leaves the processors to others."""
+    arguments = {"samples": "1500", "sample_ms": "0", "step_ms": "20", "parameters": "1000"}
     return client.train(
-        "emulated", requests=workers, max_workers=workers, epochs=100_000, arguments=dict(PATIENT)
+        "emulated", requests=workers, max_workers=workers, epochs=100_000, arguments=arguments
     )
 
 
