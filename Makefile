@@ -155,7 +155,7 @@ bench-staleness: $(READY)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" staleness
 
 # Whether auto takes the fastest way to synchronise, cell by cell; needs root and ns-3 (make ns3). Two minutes a cell, and
-# hours for all; CHOICE_MINUTES=40 takes as many as that.
+# hours for all; CHOICE_MINUTES=40 takes as many as that, and the next run goes on from there.
 bench-choice: $(READY)
 	@CHOICE_MINUTES="$(CHOICE_MINUTES)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" choice
 

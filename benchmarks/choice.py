@@ -2,9 +2,10 @@
 
 Run by `make bench-choice`, as root with ns-3. In each cell the ways that differ there run as jobs of their
 own, then a job by auto, over the same links (`choice_trials`); what auto has chosen after half a minute is
-held against the fastest of all. CHOICE_MINUTES bounds how long it takes: the cells are taken in an order by
-chance, the same each time, so that some of them are no better than the rest. Beside auto stands what would
-come of one method for all cells. Computing is emulated (see `sync`).
+held against the fastest of all. CHOICE_MINUTES bounds how long a run takes: the cells are taken in an order
+by chance, the same each time, so that some of them are no better than the rest, and the next run goes on
+where this one ends (`choice_kept`). Beside auto stands what would come of one method for all cells.
+Computing is emulated (see `sync`).
 """
 
 import json
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.choice_cells import ALWAYS, CELLS, ChoiceCell
+from benchmarks.choice_kept import in_turn, keep_cell, kept_cells
 from benchmarks.choice_trials import Trials
 from benchmarks.intervals import figure_of
 from benchmarks.measure import Goal, Measurement, measurement
@@ -56,21 +58,28 @@ class Chosen:
 
 
 def run(quick: bool) -> list[Measurement]:
-    """As many cells as there is time for, a testbed at a time."""
-    minutes = float(os.environ.get("CHOICE_MINUTES") or 0)
-    until_s = time.monotonic() + 60 * minutes if minutes else float("inf")
+    """As many cells as there is time for, a testbed at a time; the figures are of all that are kept."""
     cells = list(CELLS)
     random.Random(1).shuffle(cells)
-    found: list[Chosen] = []
-    for cell in cells[: 1 if quick else None]:
+    if quick:
+        return figures([Chosen(cells[0], _measured(cells[0]))], len(CELLS))
+    minutes = float(os.environ.get("CHOICE_MINUTES") or 0)
+    until_s = time.monotonic() + 60 * minutes if minutes else float("inf")
+    for cell in in_turn(cells, kept_cells()):
         if time.monotonic() > until_s:
             break
-        plan = wan_plan(cell.links, slots=cell.network.slots)
-        with tempfile.TemporaryDirectory() as folder, Testbed(plan, Path(folder)) as testbed:
-            told = told_in(testbed, "choice_trials", {"cell": cell.title}, LIMIT_S)
-        found.append(Chosen(cell, Trials(**json.loads(told))))
-        print(f"  {cell.title}: {found[-1].trials}", flush=True)
+        keep_cell(cell, _measured(cell))
+    kept = kept_cells()
+    found = [Chosen(cell, kept[cell.title].trials) for cell in cells if cell.title in kept]
     return figures(found, len(CELLS))
+
+
+def _measured(cell: ChoiceCell) -> Trials:
+    plan = wan_plan(cell.links, slots=cell.network.slots)
+    with tempfile.TemporaryDirectory() as folder, Testbed(plan, Path(folder)) as testbed:
+        trials = Trials(**json.loads(told_in(testbed, "choice_trials", {"cell": cell.title}, LIMIT_S)))
+    print(f"  {cell.title}: {trials}", flush=True)
+    return trials
 
 
 def profile(quick: bool) -> str:

@@ -1,9 +1,12 @@
 """What the benchmark of auto's choice makes of measured steps, by hand."""
 
+from pathlib import Path
+
 import pytest
 
 from benchmarks.choice import Chosen, figures
 from benchmarks.choice_cells import CELLS, DIRECT, NETWORKS, RING, SERVERS, ChoiceCell, ChoiceModel, ways_of
+from benchmarks.choice_kept import in_turn, keep_cell, kept_cells
 from benchmarks.choice_trials import Trials, close_to
 from peerloom.kit.sync_grammar import parse_sync
 
@@ -77,3 +80,16 @@ def test_a_bound_is_what_no_exact_step_falls_much_below() -> None:
     assert cell.links == (("1000Mbps", "50us"),) * 4
     assert cell.bound_ms == pytest.approx(100 + 2 * 2 * 0.05)
     assert ChoiceCell(NETWORKS[4], 4, MODEL).bound_ms == pytest.approx(960 + 2 * 2 * 1)
+
+
+def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    """Cells b, c, b were measured before: of b its second measuring counts, so c is the oldest."""
+    a, b, c, d = (ChoiceCell(NETWORKS[0], 2, ChoiceModel(name, 1, 1, 1)) for name in "abcd")
+    path = tmp_path / "results" / "cells.jsonl"
+    assert kept_cells(path) == {}
+    for cell, method in ((b, "first"), (c, "once"), (b, "second")):
+        keep_cell(cell, Trials(method, 2.5, {method: [1.5]}, {}), path)
+    kept = kept_cells(path)
+    assert [one.trials.method for one in kept.values()] == ["once", "second"]
+    assert kept[c.title].trials == Trials("once", 2.5, {"once": [1.5]}, {})
+    assert in_turn([a, b, c, d], kept) == [a, d, c, b]
