@@ -32,11 +32,20 @@ SEEDS = 5
 
 @dataclass(frozen=True)
 class Way:
-    """A method; how many points or per cent it may lose, what part of the exact one's bytes it may send."""
+    """A method; how many points or per cent it may lose, what part of the exact one's bytes it may send.
+
+    `rate` is of the task's learning rate.
+    """
 
     method: str
     may_lose: float | None = None
     may_send: float | None = None
+    rate: float = 1.0
+
+    @property
+    def title(self) -> str:
+        called = {ONE_MEAN: "one mean an epoch", EXACT: "the exact method"}.get(self.method, self.method)
+        return called if self.rate == 1 else f"{called}, at {self.rate:g} times the learning rate"
 
 
 @dataclass(frozen=True)
@@ -71,15 +80,13 @@ def run(quick: bool) -> list[Measurement]:
     with _system(Path(arguments["data"])) as client:
         for trial in trials:
             ways = [Way(EXACT), Way(ONE_MEAN), *trial.ways]
-            outcomes: dict[str, list[Outcome]] = {way.method: [] for way in ways}
+            outcomes: dict[Way, list[Outcome]] = {way: [] for way in ways}
             for seed in range(1, 2 if quick else SEEDS + 1):
                 for way in ways:
-                    outcomes[way.method].append(_outcome(client, trial, way.method, seed, quick))
-                    print(
-                        f"  {trial.task}, seed {seed}, {way.method}: {outcomes[way.method][-1]}", flush=True
-                    )
+                    outcomes[way].append(_outcome(client, trial, way, seed, quick))
+                    print(f"  {trial.task}, seed {seed}, {way.title}: {outcomes[way][-1]}", flush=True)
             for way in ways[1:]:
-                found += _compared(trial, way, outcomes[way.method], outcomes[EXACT])
+                found += _compared(trial, way, outcomes[way], outcomes[ways[0]])
     return found
 
 
@@ -91,6 +98,7 @@ def profile(quick: bool) -> str:
 def _trials(arguments: dict[str, str]) -> list[Trial]:
     part = ", nine tenths of the 10,000 test images" if "test_fraction" in arguments else ""
     local = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=int4" for period in (14, 32, 64))
+    plain = "period=14,codec=int4"
     mnist = (
         Way("codec=int4", 0.5),
         Way("codec=1bit"),
@@ -114,6 +122,12 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way("cocod-sgd"),
         Way("local-sgd"),
         *GROUPED,
+        Way(plain, 1.0, 1 / 100),
+        # What the correction for Adam is worth, and what more of the rate would be to all.
+        Way("period=8", rate=0.5),
+        Way("period=8", rate=2),
+        Way(plain, rate=2),
+        Way(EXACT, rate=2),
     )
     return [
         Trial("mnist", f"MNIST network{part}, 3 epochs", mnist, False, 3, arguments),
@@ -131,7 +145,8 @@ def _system(data: Path) -> Iterator[Client]:
         yield client
 
 
-def _outcome(client: Client, trial: Trial, method: str, seed: int, quick: bool) -> Outcome:
+def _outcome(client: Client, trial: Trial, way: Way, seed: int, quick: bool) -> Outcome:
+    task = load_task(trial.task, trial.arguments)
     job = client.train(
         trial.task,
         requests=WORKERS,
@@ -141,7 +156,8 @@ def _outcome(client: Client, trial: Trial, method: str, seed: int, quick: bool) 
         epochs=1 if quick else trial.epochs,
         arguments=trial.arguments,
         seed=seed,
-        sync=method,
+        sync=way.method,
+        learning_rate=way.rate * task.learning_rate,
         backend="gloo",
         equal_shares=True,
     )
@@ -173,15 +189,14 @@ def _compared(trial: Trial, way: Way, ours: list[Outcome], exact: list[Outcome])
     else:
         unit, what = "points", "test accuracy below the exact method's"
         lost = [other.accuracy - one.accuracy for one, other in zip(ours, exact, strict=True)]
-    called = "one mean an epoch" if way.method == ONE_MEAN else way.method
     may_lose = None if way.may_lose is None else Goal(way.may_lose, at_least=False)
     may_send = None if way.may_send is None else Goal(way.may_send, at_least=False, of_ratio=True)
     mean = statistics.fmean(one.loss if trial.by_loss else one.accuracy for one in exact)
     title = f"{trial.title} (the exact method's {'loss' if trial.by_loss else 'accuracy'}: {mean:.3f})"
     return [
-        measurement(f"{called}: {what}: {title}", unit, lost, statistic="mean", goal=may_lose),
+        measurement(f"{way.title}: {what}: {title}", unit, lost, statistic="mean", goal=may_lose),
         measurement(
-            f"{called}: sent by one worker: {trial.title}",
+            f"{way.title}: sent by one worker: {trial.title}",
             "MB",
             [one.sent_bytes / 1e6 for one in ours],
             goal=may_send,

@@ -62,8 +62,9 @@ def walk_round(
             group.check(committed)
             local_steps.updater.reach(step)
             loss = share_of[step].walk(training, forward, local_steps.updater)
-            local_steps.make(loss)
-            loss_sum += loss.detach() * len(share_of[step].indices)
+            samples, of_all = len(share_of[step].indices), sum(divided[step - steps.start])
+            local_steps.make(loss, samples / of_all)
+            loss_sum += loss.detach() * samples
         means.after(step, steps, parameters)
     own = float(loss_sum) / sum(map(sum, divided))  # on a GPU this waits for the local steps
     group.check(committed)

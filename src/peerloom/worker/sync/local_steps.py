@@ -111,10 +111,13 @@ class LocalSteps:
             self._start = None
         self.step = steps.stop
 
-    def make(self, loss: Tensor) -> None:
-        """One step of this rank's own, by the gradients of the `loss` and those that are there already."""
+    def make(self, loss: Tensor, part: float) -> None:
+        """One step of this rank's own, by the gradients of the `loss` and those that are there already.
+
+        They are of such a `part` of the batch's samples.
+        """
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.updater.step()
+        self.updater.step(part=part)
 
     def exchange(self, sync: Synchroniser, loss: float, counts: Sequence[int], rank: int) -> float:
         """Leaves the ranks' mean change in `.grad`, weighted by `counts`, their samples in the round.

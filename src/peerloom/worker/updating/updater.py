@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from peerloom.errors import InvalidArgumentError
 from peerloom.worker.updating.clipping import clip_gradients, gradients_of, sum_of_squares
 from peerloom.worker.updating.named_state import NamedOptimiser, check_apart, check_known, load_schedule
+from peerloom.worker.updating.part_of_batch import as_by_whole_batch
 from peerloom.worker.updating.partwise_update import why_not_in_parts
 from peerloom.worker.updating.precision import GradientScaler
 
@@ -72,10 +73,11 @@ class Updater:
         named = [pair for each in self._named for pair in zip(each.names, each.parameters, strict=True)]
         return sum_of_squares(gradients_of([found for name, found in named if name not in left_out]))
 
-    def step(self, norm: float | None = None) -> None:
+    def step(self, norm: float | None = None, part: float = 1.0) -> None:
         """The next parameters of the gradients in `.grad`, which are cleared; and the next learning rate.
 
-        `norm` is that of the whole gradient, where others hold parts of it: these are clipped by it.
+        `norm` is that of the whole gradient, where others hold parts of it: these are clipped by it. Of a
+        batch's samples the gradients are of such a `part`.
         """
         self._show_metric()
         stepping = self.stepping
@@ -84,11 +86,12 @@ class Updater:
             self._scaler.unscale(optimisers)
         if self._clip_norm is not None:
             clip_gradients(self._updated, self._clip_norm, norm)
-        if self._scaler is not None:
-            self._scaler.step(optimisers)
-        else:
-            for optimiser in optimisers:
-                optimiser.step()
+        with as_by_whole_batch(optimisers, part):
+            if self._scaler is not None:
+                self._scaler.step(optimisers)
+            else:
+                for optimiser in optimisers:
+                    optimiser.step()
         self.end_step(stepping)
 
     @property

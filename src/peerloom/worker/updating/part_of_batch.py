@@ -1,0 +1,48 @@
+"""An adaptive optimiser's step by a part of a batch, as long as one by the whole batch.
+
+Adam and its kind divide a gradient by its own size, which is mostly noise: that of a n-th part of a batch is
+the square root of n times as large. So where each rank steps by its part, and the mean of all is taken later,
+that mean goes 1 / sqrt(n) as far as a step by the whole batch, with the same noise. What is done here makes
+up for it: an optimiser is given its gradients as large as the batch's, so that the squares that it remembers
+are those of the batch, and takes the rate as many times larger. SGD's mean needs none of this. Source: the
+square-root rule of Malladi et al. (NeurIPS 2022, arXiv 2205.10287). Where gradients are mostly signal, steps
+get longer than the batch's instead, up to 1 / sqrt(part) times.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.optim import Adagrad, Adam, Adamax, NAdam, Optimizer, RAdam, RMSprop
+
+ADAPTIVE = (Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop)  # AdamW is an Adam
+
+
+@contextmanager
+def as_by_whole_batch(optimisers: Sequence[Optimizer], part: float) -> Iterator[None]:
+    """While it lasts, these step by a `part` of a batch, above 0 and at most 1, as by all of it."""
+    scale = math.sqrt(part)
+    with ExitStack() as changed:
+        for optimiser in optimisers if part < 1 else ():
+            if isinstance(optimiser, ADAPTIVE):
+                for group in optimiser.param_groups:
+                    changed.enter_context(_scaled(group, scale))
+        yield
+
+
+@contextmanager
+def _scaled(group: dict[str, Any], scale: float) -> Iterator[None]:
+    """Decay is scaled too: it comes with the gradient, or with the rate, and is to be as long as before."""
+    gradients = [each.grad for each in group["params"] if each.grad is not None]
+    if gradients:
+        torch._foreach_mul_(gradients, scale)
+    kept: dict[str, Any] = {name: group[name] for name in ("lr", "weight_decay") if name in group}
+    try:
+        group["lr"] = group["lr"] / scale
+        if "weight_decay" in group:
+            group["weight_decay"] = group["weight_decay"] * scale
+        yield
+    finally:
+        group.update(kept)
