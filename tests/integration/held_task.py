@@ -9,7 +9,7 @@ from peerloom.worker.task import Samples
 from peerloom.worker.tasks.digits import Digits
 
 FREE_BATCHES = 30
-WALKING_S = 0.3  # a batch
+WALKING_S = 0.9  # a batch
 _LOOKS_EACH_S = 0.02
 
 

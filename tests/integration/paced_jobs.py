@@ -1,9 +1,9 @@
-"""Jobs on the digits at a pace that leaves the cores to others, and waits for their epochs."""
+"""Jobs at a pace that leaves the cores to others, and waits for their epochs."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from peerloom import EpochFinished, JobEvent
+from peerloom import Client, EpochFinished, JobEvent, JobHandle
 
 _TASK = """
 import threading
@@ -13,6 +13,14 @@ class Paced(Digits):
         threading.Event().wait(%r)
         return super().batch(split, indices)
 """
+
+
+def begin_patient_job(client: Client, workers: int) -> JobHandle:
+    """A job of so many workers that goes on until it is cancelled, and leaves the processors to others."""
+    arguments = {"samples": "1500", "sample_ms": "0", "step_ms": "20", "parameters": "1000"}
+    return client.train(
+        "emulated", requests=workers, max_workers=workers, epochs=100_000, arguments=arguments
+    )
 
 
 def put_paced_task(folder: Path, pause_s: float) -> None:

@@ -14,7 +14,6 @@ from worker_processes import workers_of
 from benchmarks.chaos.system import COORDINATORS
 from benchmarks.cuttable_network import CuttableNetwork
 from benchmarks.takeover_replicas import HOSTS
-from peerloom import Client, JobHandle
 from peerloom.client.types import (
     GenerationFormed,
     JobEvent,
@@ -28,14 +27,6 @@ from peerloom.embedded.health import Prober
 LIMIT_S = 90.0
 START_TRIES = 3
 StartService = Callable[..., Any]
-
-
-def begin_patient_job(client: Client, workers: int) -> JobHandle:
-    """A job of so many workers that goes on until it is cancelled, and leaves the processors to others."""
-    arguments = {"samples": "1500", "sample_ms": "0", "step_ms": "20", "parameters": "1000"}
-    return client.train(
-        "emulated", requests=workers, max_workers=workers, epochs=100_000, arguments=arguments
-    )
 
 
 class ReplicatedSystem:

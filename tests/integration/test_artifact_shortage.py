@@ -55,7 +55,7 @@ def test_a_model_that_does_not_fit_is_stored_by_another_node(
         if limit_bytes > 20_000:
             asyncio.run(fill(client.node("node-1").address, tmp_path / "content"))
         arguments = {"gate": str(gate)}
-        job = client.train("held_task:Walking", requests=2, max_workers=2, epochs=12, arguments=arguments)
+        job = client.train("held_task:Walking", requests=2, max_workers=2, epochs=4, arguments=arguments)
         ranks, lost = list[list[str]](), list[WorkerLost]()
         for event in job.watch():
             if isinstance(event, GenerationFormed):

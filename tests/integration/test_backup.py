@@ -17,6 +17,7 @@ import pytest
 import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
+from paced_jobs import begin_patient_job
 
 from benchmarks.new_database import GIVEN
 from peerloom import Client, JobHandle
@@ -98,7 +99,7 @@ def test_a_backup_of_a_running_system_gives_back_what_it_knew(
         done = client.train("digits", requests=1, max_workers=1, epochs=1)
         model = done.result().model
         assert model is not None
-        running = client.train("digits", requests=1, max_workers=1, epochs=100_000)
+        running = begin_patient_job(client, workers=1)
         told = _follow_through_failovers(running, before["trainer"])
         updates = _updates(client)
         assert updates

@@ -1,8 +1,10 @@
 """A job whose only worker dies before a first checkpoint: what it comes to, and that this has an end."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from paced_jobs import put_paced_task
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded
@@ -17,7 +19,10 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     """One node with one slot, and no checkpoint within the time of a test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "3600")
-        with Embedded(tmp_path_factory.mktemp("system"), (1,)) as started:
+        folder = tmp_path_factory.mktemp("system")
+        put_paced_task(folder, 0.02)
+        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        with Embedded(folder / "state", (1,)) as started:
             yield started
 
 
@@ -30,8 +35,8 @@ def client(system: Embedded) -> Iterator[Client]:
 def test_it_begins_anew_and_ends_with_the_model_of_an_undisturbed_job(
     system: Embedded, client: Client
 ) -> None:
-    undisturbed = client.train("digits", epochs=40, seed=7).result(JOB_LIMIT_S)
-    job = client.train("digits", epochs=40, seed=7)
+    undisturbed = client.train("paced:Paced", epochs=6, seed=7).result(JOB_LIMIT_S)
+    job = client.train("paced:Paced", epochs=6, seed=7)
     formed = []
     for event in job.watch():
         if isinstance(event, GenerationFormed):
@@ -51,7 +56,7 @@ def test_it_begins_anew_and_ends_with_the_model_of_an_undisturbed_job(
 
 
 def test_one_whose_worker_dies_each_time_fails_and_says_why(system: Embedded, client: Client) -> None:
-    job = client.train("digits", epochs=1000, seed=8)
+    job = client.train("paced:Paced", epochs=1000, seed=8)
     killed = 0
     for event in job.watch():
         if isinstance(event, StepCommitted) and event.step == 3:

@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
-from replicated_system import Followed, ReplicatedSystem, begin_patient_job
+from paced_jobs import begin_patient_job
+from replicated_system import Followed, ReplicatedSystem
 
 from benchmarks.new_database import by_proxy
 from peerloom import Client

@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from conftest import StartService
 from databases import new_database
 from free_networks import free_network
-from replicated_system import COORDINATORS, HOSTS, LIMIT_S, Followed, ReplicatedSystem, begin_patient_job
+from paced_jobs import begin_patient_job
+from replicated_system import COORDINATORS, HOSTS, LIMIT_S, Followed, ReplicatedSystem
 
 from benchmarks.cuttable_network import CuttableNetwork
 from benchmarks.new_database import by_proxy

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ServiceHandle, StartService
+from paced_jobs import begin_patient_job
 from replicated_system import Followed
 from s3_server import s3_server
 from sent_code import write_code, write_table
@@ -56,7 +57,7 @@ def test_what_a_trainer_kept_outlives_its_disk(start_service: StartService, tmp_
             put = client.artifacts.put
             data = put(write_table(tmp_path / "table.txt"), node="trainer", copies=1).digest
             sent = put(write_code(tmp_path / "code"), kind="code", node="trainer", copies=1).digest
-            going = client.train("digits", requests=1, max_workers=1, epochs=100_000)
+            going = begin_patient_job(client, workers=1)
             followed = Followed(going.watch(), 1)
             followed.until_whole()
             made = client.train("digits", requests=1, max_workers=1, epochs=1).result(LIMIT_S)

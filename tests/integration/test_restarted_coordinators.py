@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from paced_jobs import begin_patient_job
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded
@@ -95,7 +96,7 @@ class Watched:
 def test_a_worker_killed_just_after_a_restart_costs_the_others_no_wait(tmp_path: Path) -> None:
     """As soon as the trainer answers; after the first step that it hears of; and twenty steps later."""
     with Embedded(tmp_path, (1,) * WORKERS) as system, Client(system.address, patience_s=LIMIT_S) as client:
-        job = client.train("digits", requests=WORKERS, max_workers=WORKERS, epochs=100_000)
+        job = begin_patient_job(client, WORKERS)
         watched = Watched(job.watch())
         for number, steps_later in enumerate((0, 1, 20), start=1):
             watched.until_whole()

@@ -12,14 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import StartService
 from databases import new_database
-from replicated_system import (
-    COORDINATORS,
-    LIMIT_S,
-    Followed,
-    ReplicatedSystem,
-    begin_patient_job,
-    wakes_and_ends,
-)
+from paced_jobs import begin_patient_job
+from replicated_system import COORDINATORS, LIMIT_S, Followed, ReplicatedSystem, wakes_and_ends
 
 from peerloom import Client
 

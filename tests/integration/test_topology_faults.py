@@ -16,7 +16,7 @@ from peerloom import Client, Embedded
 from peerloom.client.types import GenerationFormed, JobEvent, StepCommitted, WorkerLost
 
 LIMIT_S = 120.0
-EPOCHS, STEPS_PER_EPOCH, STRUCK_AT = 8, 45, 20
+EPOCHS, STEPS_PER_EPOCH, STRUCK_AT = 5, 45, 20
 pytestmark = pytest.mark.timeout(300)
 
 

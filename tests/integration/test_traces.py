@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import StartService
 from otlp_collector import CollectedSpan, OtlpCollector
+from paced_jobs import begin_patient_job
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded
@@ -163,7 +164,7 @@ def test_a_trainer_that_comes_back_goes_on_with_the_trace(
     """The trainer is killed, then, when it leads again, a worker: the recovery stands in the job's trace."""
     system, collector = tracing_system
     with Client(system.address, patience_s=LIMIT_S) as client:
-        job = client.train("digits", requests=2, max_workers=2, epochs=100_000)
+        job = begin_patient_job(client, workers=2)
         events = job.watch()
         next(event for event in events if isinstance(event, StepCommitted) and event.step >= 3)
         first_trainer = system.pids["trainer"]

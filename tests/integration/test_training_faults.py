@@ -4,6 +4,7 @@ Each fault is set off by a committed step, never by a time, so it falls inside t
 """
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from paced_jobs import put_paced_task
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded, JobHandle
@@ -27,14 +29,16 @@ from peerloom.errors import UnavailableError
 
 JOB_LIMIT_S = 120.0
 EPOCHS = 10
-LONG = 25  # long enough for somebody to come and join
+LONG = 12  # at a pace that leaves somebody time to come and join
 STRUCK_AT = 20
 pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
-def system(tmp_path: Path) -> Iterator[Embedded]:
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedded]:
     """One for each test: what becomes of a worker is evidence, by which the next job's nodes are chosen."""
+    put_paced_task(tmp_path, 0.02)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with Embedded(tmp_path, (2, 1)) as started:
         yield started
 
@@ -78,7 +82,7 @@ def test_a_killed_worker_costs_no_step_and_is_replaced(system: Embedded, client:
         selector.suspend()
         workers_of(system.pids["node-1"])[0].kill()
 
-    job = client.train("digits", requests=2, epochs=LONG)
+    job = client.train("paced:Paced", requests=2, epochs=LONG)
     events: list[JobEvent] = []
     try:
         for event in job.watch():
@@ -180,7 +184,7 @@ def test_a_frozen_worker_is_left_behind_and_joins_again(system: Embedded, client
         frozen.append(workers_of(system.pids["node-2"])[0])
         frozen[0].suspend()
 
-    job = client.train("digits", requests=2, epochs=LONG)
+    job = client.train("paced:Paced", requests=2, epochs=LONG)
     events: list[JobEvent] = []
     for event in job.watch():
         events.append(event)
