@@ -90,8 +90,12 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[dict[s
 
 
 def test_a_backup_of_a_running_system_gives_back_what_it_knew(
-    start_service: StartService, urls: list[dict[str, str]], tmp_path: Path
+    start_service: StartService,
+    urls: list[dict[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "2")  # the first one is waited for
     before, after = urls
     system = System(start_service, before, tmp_path / "before", "ada")
     with Client(system.registry, patience_s=90) as client:
