@@ -11,8 +11,7 @@ get longer than the batch's instead, up to 1 / sqrt(part) times.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
 
 import torch
 from torch.optim import Adagrad, Adam, Adamax, NAdam, Optimizer, RAdam, RMSprop
@@ -24,25 +23,16 @@ ADAPTIVE = (Adagrad, Adam, Adamax, NAdam, RAdam, RMSprop)  # AdamW is an Adam
 def as_by_whole_batch(optimisers: Sequence[Optimizer], part: float) -> Iterator[None]:
     """While it lasts, these step by a `part` of a batch, above 0 and at most 1, as by all of it."""
     scale = math.sqrt(part)
-    with ExitStack() as changed:
-        for optimiser in optimisers if part < 1 else ():
-            if isinstance(optimiser, ADAPTIVE):
-                for group in optimiser.param_groups:
-                    changed.enter_context(_scaled(group, scale))
-        yield
-
-
-@contextmanager
-def _scaled(group: dict[str, Any], scale: float) -> Iterator[None]:
-    """Decay is scaled too: it comes with the gradient, or with the rate, and is to be as long as before."""
-    gradients = [each.grad for each in group["params"] if each.grad is not None]
-    if gradients:
-        torch._foreach_mul_(gradients, scale)
-    kept: dict[str, Any] = {name: group[name] for name in ("lr", "weight_decay") if name in group}
+    adaptive = [each for each in optimisers if isinstance(each, ADAPTIVE)] if part < 1 else []
+    groups = [group for each in adaptive for group in each.param_groups]
+    kept = [(group["lr"], group["weight_decay"]) for group in groups]
     try:
-        group["lr"] = group["lr"] / scale
-        if "weight_decay" in group:
-            group["weight_decay"] = group["weight_decay"] * scale
+        for group, (rate, decay) in zip(groups, kept, strict=True):
+            # Decay comes with the gradient, or with the rate: it is to be as long as before.
+            group["lr"], group["weight_decay"] = rate / scale, decay * scale
+            if gradients := [each.grad for each in group["params"] if each.grad is not None]:
+                torch._foreach_mul_(gradients, scale)
         yield
     finally:
-        group.update(kept)
+        for group, (rate, decay) in zip(groups, kept, strict=True):
+            group["lr"], group["weight_decay"] = rate, decay
