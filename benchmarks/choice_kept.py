@@ -8,12 +8,11 @@ result of cells that knew another auto says little.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.choice_cells import ChoiceCell
 from benchmarks.choice_trials import Trials
-from benchmarks.keeping import RESULTS, git
+from benchmarks.keeping import RESULTS, stamp
 
 KEPT = RESULTS / "choice_cells.jsonl"
 
@@ -30,8 +29,7 @@ class KeptCell:
 
 def keep_cell(cell: ChoiceCell, trials: Trials, path: Path = KEPT) -> None:
     """Appends a line; the tree is clean (`check_may_keep`)."""
-    commit = git("rev-parse", "--short=12", "HEAD").strip()
-    kept = KeptCell(cell.title, commit, datetime.now(UTC).isoformat(timespec="seconds"), trials)
+    kept = KeptCell(cell.title, **stamp(), trials=trials)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         file.write(json.dumps(asdict(kept)) + "\n")

@@ -43,8 +43,7 @@ def keep(name: str, measurements: Sequence[Measurement], why: str) -> None:
     check_may_keep(name, why)
     result = {
         "benchmark": name,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": git("rev-parse", "--short=12", "HEAD").strip(),
+        **stamp(),
         "machine": machine(),
         "versions": _versions(),
         "measurements": [asdict(one) for one in measurements],
@@ -82,6 +81,12 @@ def replaced(old: dict[str, Any], new: dict[str, Any], why: str) -> list[dict[st
         }
         for figure in {**before, **now}
     ]
+
+
+def stamp() -> dict[str, str]:
+    """When something was measured (UTC), and the commit that was."""
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"date": date, "commit": git("rev-parse", "--short=12", "HEAD").strip()}
 
 
 def git(*arguments: str) -> str:

@@ -22,7 +22,7 @@ from peerloom.client.client import Client
 from peerloom.embedded import Embedded
 from peerloom.worker.batches import call_model
 from peerloom.worker.evaluation import EVALUATION_BATCH
-from peerloom.worker.task import load_batch, load_data, load_task
+from peerloom.worker.task import Task, load_batch, load_data, load_task
 
 WORKERS = 4
 EXACT = "topology=direct"
@@ -163,15 +163,14 @@ def _outcome(client: Client, trial: Trial, way: Way, seed: int, quick: bool) -> 
     )
     result = job.result().raise_for_state()
     with tempfile.TemporaryDirectory() as folder:
-        loss = _test_loss(trial, job.fetch_model(Path(folder, "model.safetensors")))
+        loss = _test_loss(task, job.fetch_model(Path(folder, "model.safetensors")))
     assert result.metric is not None
     assert result.communicated_bytes is not None
     return Outcome(100 * result.metric, loss, result.communicated_bytes)
 
 
 @torch.no_grad()
-def _test_loss(trial: Trial, path: Path) -> float:
-    task = load_task(trial.task, trial.arguments)
+def _test_loss(task: Task, path: Path) -> float:
     _, test = load_data(task)
     model = task.model().eval()
     model.load_state_dict(load_file(path))
