@@ -1,7 +1,10 @@
 """Jobs at a pace that leaves the cores to others, and waits for their epochs."""
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
 
 from peerloom import Client, EpochFinished, JobEvent, JobHandle
 
@@ -26,6 +29,12 @@ def begin_patient_job(client: Client, workers: int) -> JobHandle:
 def put_paced_task(folder: Path, pause_s: float) -> None:
     """Puts `paced:Paced` there, which waits so long before each batch."""
     (folder / "paced.py").write_text(_TASK % pause_s)
+
+
+def let_nodes_import_paced_task(patch: pytest.MonkeyPatch, folder: Path, pause_s: float) -> None:
+    """The same, for all nodes that are started while the patch lasts."""
+    put_paced_task(folder, pause_s)
+    patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
 
 async def next_epoch(events: AsyncIterator[JobEvent]) -> None:

@@ -1,10 +1,9 @@
 """A job whose only worker dies before a first checkpoint: what it comes to, and that this has an end."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
-from paced_jobs import put_paced_task
+from paced_jobs import let_nodes_import_paced_task
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded
@@ -20,8 +19,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PEERLOOM_TRAINER_CHECKPOINT_INTERVAL_S", "3600")
         folder = tmp_path_factory.mktemp("system")
-        put_paced_task(folder, 0.02)
-        patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+        let_nodes_import_paced_task(patch, folder, 0.02)
         with Embedded(folder / "state", (1,)) as started:
             yield started
 

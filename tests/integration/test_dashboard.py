@@ -15,7 +15,7 @@ import psutil
 import pytest
 from dashboard_parts import CHROMIUM, Look, await_more_points, dashboard, points
 from node_agent_parts import StartService
-from paced_jobs import put_paced_task
+from paced_jobs import let_nodes_import_paced_task
 from playwright.sync_api import Browser, Page, expect
 
 from peerloom import Client, MachineLoad
@@ -33,9 +33,8 @@ pytestmark = [
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
     """Two nodes that know a task which leaves the cores to others."""
     folder = tmp_path_factory.mktemp("system")
-    put_paced_task(folder, 0.02)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(folder))
+        let_nodes_import_paced_task(patch, folder, 0.02)
         with Embedded(folder / "state", (2, 1)) as running:
             yield running
 

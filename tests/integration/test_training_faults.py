@@ -4,7 +4,6 @@ Each fault is set off by a committed step, never by a time, so it falls inside t
 """
 
 import json
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from paced_jobs import put_paced_task
+from paced_jobs import let_nodes_import_paced_task
 from worker_processes import workers_of
 
 from peerloom import Client, Embedded, JobHandle
@@ -37,8 +36,7 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Embedded]:
     """One for each test: what becomes of a worker is evidence, by which the next job's nodes are chosen."""
-    put_paced_task(tmp_path, 0.02)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    let_nodes_import_paced_task(monkeypatch, tmp_path, 0.02)
     with Embedded(tmp_path, (2, 1)) as started:
         yield started
 
