@@ -68,6 +68,7 @@ DECISIONS = (
     "services/selector/policies/",
     "services/trainer/generations/decision_types.py",
     "services/trainer/generations/decisions.py",
+    "services/trainer/generations/expected_steps.py",
     "services/trainer/generations/measured_sites.py",
     "services/trainer/generations/pipeline_decisions.py",
     "services/trainer/generations/plan_decisions.py",

@@ -1,19 +1,18 @@
 """Whether a running job takes another way to synchronise: pure functions of predictions and measurements.
 
-A prediction proposes, and the measured steps decide: of a method that these workers have used, the time that
-was measured counts, and of any other the predicted one, made longer where the model was too hopeful about a
-method of its kind, or else as it was about those that were used. So a change that doesn't keep its promise is
-taken back, others of its kind aren't tried after it, and noise below the margin moves nothing back and forth.
+A prediction proposes, and the measured steps decide (`expected_steps`). So a change that doesn't keep its
+promise is taken back at once, others of its kind aren't made after it, and noise below the margin moves
+nothing back and forth. Where predictions are too near to each other to tell which topology is the fastest, a
+long job tries them.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import geometric_mean
 
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
-from peerloom.kit.sync_model.prediction import StepPrediction
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
+from peerloom.services.trainer.generations.expected_steps import expected_steps, kind_of
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
 
 STEPS_MEASURED, MEASURED_S = 8, 0.5  # fewer and shorter ones say little of a method
@@ -21,7 +20,9 @@ LONG_STEPS_MEASURED, LONG_MEASURED_S = 3, 2.0  # long ones vary less, and each c
 ROUGH_MARGIN = 0.5  # before so many: noise is less, and each step by a way so slow is lost
 CHANGE_COST_S = 1.0  # to meet anew beside the training, and for DDP to cut its buckets again
 FIRST_INTERVAL_S, CHANGE_INTERVAL_S = 10.0, 30.0  # what hasn't been tried is tried early in a job
-Kind = tuple[str, bool, str, int]  # topology, whether it names its servers, codec, batches
+RETURN_MARGIN = 0.02  # both were just measured by the same workers, which is surer than a prediction
+DOUBT = 0.1  # of a prediction: so much slower may as well be faster
+TRY_EACH_S = 60.0  # to come for each change so far: a try costs two changes and a few steps, some 3 s
 _LOSES = (NONE, BF16, FP16, INT8, INT4, POWER_SGD, ONE_BIT, TOP_K)  # more and more
 
 
@@ -41,7 +42,8 @@ class SyncSituation:
 
     `predicted` has all methods that the quality allows, of equals the plainest first, and `tried` what these
     workers' steps took with others than the one in use. `measured` is None after too few steps;
-    `since_change_s` None where there was no change, of which the job has made so many `changes` by now.
+    `since_change_s` None where there was no change, of which the job has made so many `changes` by now. With
+    `is_new` these workers came to the method in use by the last of them, and hadn't used it before.
     """
 
     in_use: SyncMethod
@@ -51,6 +53,7 @@ class SyncSituation:
     tried: Mapping[SyncMethod, float] = field(default_factory=dict)
     since_change_s: float | None = None
     changes: int = 0
+    is_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,27 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
         return SyncVerdict(now.in_use, "the links and layers are not measured yet")
     if now.measured is None:
         return SyncVerdict(now.in_use, "too few steps are measured yet")
-    expected = _expected(now, predictions, now.measured.step_s)
+    expected = expected_steps(now.in_use, now.measured.step_s, now.tried, predictions)
     if not expected:
         return SyncVerdict(now.in_use, "there is no other of this quality")
+    back = _better_before(now, now.measured, expected)
+    if back is not None:
+        return _changed(now, now.measured, back, expected[back])
     best = _best(expected, now.measured.step_s)
-    best_s = expected[best]
-    why_not = _why_not(now, now.measured, best, best_s)
-    if why_not:
-        return SyncVerdict(now.in_use, why_not, False, (best, best_s))
+    why_not = _why_not(now, now.measured, best, expected[best])
+    if not why_not:
+        return _changed(now, now.measured, best, expected[best])
+    attempt = _worth_a_try(now, now.measured, expected)
+    if attempt is None:
+        return SyncVerdict(now.in_use, why_not, False, (best, expected[best]))
+    about = f"{shown_time(expected[attempt])} is predicted, near to the {shown_time(now.measured.step_s)}"
+    reason = f"a step of {about} measured with {now.in_use}: there is time to try it"
+    return SyncVerdict(attempt, reason, True, (attempt, expected[attempt]))
+
+
+def _changed(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_s: float) -> SyncVerdict:
     how = "was measured before" if best in now.tried else "is predicted"
-    less = f"{1 - best_s / now.measured.step_s:.0%} less than the {shown_time(now.measured.step_s)} measured"
+    less = f"{1 - best_s / measured.step_s:.0%} less than the {shown_time(measured.step_s)} measured"
     reason = f"a step of {shown_time(best_s)} {how}, {less} with {now.in_use}"
     return SyncVerdict(best, reason, True, (best, best_s))
 
@@ -100,42 +114,6 @@ def may_change(workers: Sequence[WorkerState]) -> bool:
     )
 
 
-def _expected(
-    now: SyncSituation, predictions: Mapping[SyncMethod, StepPrediction], measured_s: float
-) -> dict[SyncMethod, float]:
-    """Seconds of a step by each other method."""
-    unseen = unseen_by_kind({**now.tried, now.in_use: measured_s}, predictions)
-    return {
-        method: now.tried.get(method, prediction.step_s * unseen_of(method, unseen, now.in_use))
-        for method, prediction in predictions.items()
-        if method != now.in_use
-    }
-
-
-def unseen_by_kind(
-    known: Mapping[SyncMethod, float], predictions: Mapping[SyncMethod, StepPrediction]
-) -> dict[Kind, float]:
-    """How many times what is predicted the `known` methods' steps take, at least 1; of a kind the most."""
-    unseen: dict[Kind, float] = {}
-    for method, step_s in known.items():
-        if method in predictions:
-            times = max(1.0, step_s / predictions[method].step_s)
-            unseen[_kind(method)] = max(times, unseen.get(_kind(method), 1.0))
-    return unseen
-
-
-def unseen_of(method: SyncMethod, unseen: Mapping[Kind, float], in_use: SyncMethod) -> float:
-    """How many times what is predicted a step takes, as far as anybody knows.
-
-    Of a kind that nobody has used as many as of those that were, in the geometric mean. Rounds keep to
-    rounds: of their steps the model doesn't see another part.
-    """
-    if (own := unseen.get(_kind(method))) is not None:
-        return own
-    alike = [hope for (*_, batches), hope in unseen.items() if batches == method.batches]
-    return geometric_mean(alike) if alike else unseen.get(_kind(in_use), 1.0)
-
-
 def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod:
     """The fastest, or what loses less and is no more than the margin slower; of equals the first.
 
@@ -147,14 +125,50 @@ def _best(expected: Mapping[SyncMethod, float], measured_s: float) -> SyncMethod
     return min(near, key=lambda method: (*_loss_rank(method), expected[method]))
 
 
+def _better_before(
+    now: SyncSituation, measured: MeasuredStep, expected: Mapping[SyncMethod, float]
+) -> SyncMethod | None:
+    """What these workers come back to: the fastest that they used before a change that made steps longer."""
+    used = [method for method in expected if method in now.tried]
+    if not now.is_new or measured.is_rough or not used:
+        return None
+    before = min(used, key=lambda method: expected[method])
+    gain_s = measured.step_s - expected[before]
+    loses_more = _loss_rank(before) > _loss_rank(now.in_use)
+    is_plain = gain_s > (MARGIN if loses_more else RETURN_MARGIN) * measured.step_s
+    return before if is_plain and gain_s * now.steps_left > CHANGE_COST_S else None
+
+
+def _worth_a_try(
+    now: SyncSituation, measured: MeasuredStep, expected: Mapping[SyncMethod, float]
+) -> SyncMethod | None:
+    """A method over a topology that these workers haven't used, if it may be the fastest, in a long job.
+
+    Codecs and rounds aren't tried so: what they save is known better, and what they lose isn't measured.
+    """
+    is_short = now.steps_left * measured.step_s < TRY_EACH_S * (1 + now.changes)
+    if measured.is_rough or is_short or _waits_s(now):
+        return None
+    used = {kind_of(method) for method in (*now.tried, now.in_use)}
+    new = [one for one in expected if kind_of(one) not in used and _differs_in_ways(one, now.in_use)]
+    near = [method for method in new if expected[method] <= (1 + DOUBT) * measured.step_s]
+    return min(near, key=lambda method: expected[method], default=None)
+
+
+def _differs_in_ways(method: SyncMethod, other: SyncMethod) -> bool:
+    """Whether both send the same values as often, or nearly."""
+    return (method.codec, method.batches) == (other.codec, other.batches)
+
+
+def _waits_s(now: SyncSituation) -> float:
+    """How long after each other changes are made, if the last one was less long ago; 0: none is too soon."""
+    interval_s = min(FIRST_INTERVAL_S * max(1, now.changes), CHANGE_INTERVAL_S)
+    return interval_s if now.since_change_s is not None and now.since_change_s < interval_s else 0.0
+
+
 def _loss_rank(method: SyncMethod) -> tuple[bool, int]:
     """Rounds lose more than any codec."""
     return method.rounds is not None, _LOSES.index(method.codec)
-
-
-def _kind(method: SyncMethod) -> Kind:
-    """Methods of one kind go the same ways: the model errs alike about them."""
-    return method.topology, bool(method.server_nodes), method.codec, method.batches
 
 
 def _why_not(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_s: float) -> str:
@@ -170,7 +184,6 @@ def _why_not(now: SyncSituation, measured: MeasuredStep, best: SyncMethod, best_
         return f"{told}, and after so few steps a change is made for over {ROUGH_MARGIN:.0%}"
     if gain_s * now.steps_left <= CHANGE_COST_S:
         return f"{told}, {shown_time(gain_s * now.steps_left)} until the end: less than a change costs"
-    interval_s = min(FIRST_INTERVAL_S * max(1, now.changes), CHANGE_INTERVAL_S)
-    if now.since_change_s is not None and now.since_change_s < interval_s:
+    if interval_s := _waits_s(now):
         return f"{told}, and the next change is made {interval_s:.0f} s after the last one"
     return ""

@@ -21,8 +21,9 @@ from peerloom.kit.sync_model.shown_rates import faster, shown_factor
 from peerloom.kit.sync_model.sync_choice import RankedMethod, candidates, ranked
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
 from peerloom.kit.topology_choices import MOST_NAMED_NODES
+from peerloom.services.trainer.generations.expected_steps import unseen_by_kind, unseen_of
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
-from peerloom.services.trainer.generations.sync_decisions import MeasuredStep, unseen_by_kind, unseen_of
+from peerloom.services.trainer.generations.sync_decisions import MeasuredStep
 from peerloom.v1.trainer_pb2 import WorkerMeasured
 
 # More pieces hide nothing more, and each costs the simulation's time.

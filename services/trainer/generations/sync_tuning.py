@@ -65,7 +65,8 @@ class SyncTuner:
         self._ways = KnownWays()
         self._generation = 0  # that the steps and predictions are of
         self._members = self._ranked_members()
-        self._method = SyncMethod()
+        self._method = _parsed(in_use(job)) if self._quality else SyncMethod()
+        self._is_new = False  # a trainer that was started anew can't know
         self._steps: deque[StepProgress] = deque()
         self._steps_s = 0.0
         self._warm_up = WARM_UP_STEPS
@@ -138,14 +139,18 @@ class SyncTuner:
 
     def _begin(self, generation: int) -> None:
         # Of the generation before, what its steps took still counts if it had the same workers.
-        members, measured = self._ranked_members(), self._median()
-        if sorted(members) != sorted(self._members):
+        members, measured, method = self._ranked_members(), self._median(), _parsed(in_use(self._record.job))
+        are_same = sorted(members) == sorted(self._members)
+        if not are_same:
             self._tried.clear()
         elif measured is not None:
             self._tried[self._method] = measured.step_s
         self._generation, self._members = generation, members
-        self._method = _parsed(in_use(self._record.job))
-        self._tried.pop(self._method, None)
+        if method != self._method:
+            self._is_new = method not in self._tried
+        self._is_new &= are_same
+        self._method = method
+        self._tried.pop(method, None)
         self._steps.clear()
         self._steps_s = 0.0
         self._warm_up, self._verdict = WARM_UP_STEPS * self._method.batches, None
@@ -206,6 +211,7 @@ class SyncTuner:
                 self._tried,
                 None if self._changed_s is None else now_s - self._changed_s,
                 self._record.job.sync_in_use.changes,
+                self._is_new,
             )
         )
         of_present = self._predicted.of_present

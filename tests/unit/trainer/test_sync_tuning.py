@@ -109,6 +109,24 @@ async def test_a_job_begins_with_the_all_reduce_and_changes_once_all_is_measured
     assert await job.wanted() is None, "one change is made once"
 
 
+async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: Job) -> None:
+    job.measured()
+    job.steps(30, 0.8)
+    form = await job.wanted()
+    assert form is not None
+    job.form(form.sync)
+    job.measured()
+    job.steps(30, 0.9)
+    back = await job.wanted()
+    assert back is not None
+    assert back.sync == RING
+    assert back.reason.startswith("a step of 800 ms was measured before, 11% less than the 900 ms")
+    job.form(RING)
+    job.measured()
+    job.steps(30, 0.95)
+    assert await job.wanted() is None, "what has been used before isn't new"
+
+
 async def test_a_change_is_an_event_and_a_part_of_the_record(job: Job) -> None:
     job.measured()
     job.steps(30, 0.8)
