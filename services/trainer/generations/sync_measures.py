@@ -17,7 +17,7 @@ from peerloom.kit.sync_model.central_node import central_node
 from peerloom.kit.sync_model.layer_times import LayerTimes
 from peerloom.kit.sync_model.prediction import StepPrediction, predict
 from peerloom.kit.sync_model.scheme import scheme_of
-from peerloom.kit.sync_model.shown_rates import faster, shown_factor
+from peerloom.kit.sync_model.shown_rates import at_least, shown_rate
 from peerloom.kit.sync_model.sync_choice import RankedMethod, candidates, ranked
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
 from peerloom.kit.topology_choices import MOST_NAMED_NODES
@@ -102,17 +102,15 @@ def predictions_of(
     InvalidArgumentError.
     """
     shown = {one: step_s for one, step_s in tried.items() if _shows_links(one)}
-    before = max(
-        (shown_factor(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=1.0
-    )
+    before = max((shown_rate(scheme_of(one), setting, step_s) for one, step_s in shown.items()), default=0.0)
     now = before
     if measured is not None and _shows_links(in_use):
-        now = max(before, shown_factor(scheme_of(in_use), setting, measured.step_s))
+        now = max(before, shown_rate(scheme_of(in_use), setting, measured.step_s))
     used = [one for one in (*tried, in_use) if one in methods]
-    predictions = {one: predict(scheme_of(one), faster(setting, before)) for one in used}
+    predictions = {one: predict(scheme_of(one), at_least(setting, before)) for one in used}
     times = unseen_of(in_use, unseen_by_kind(tried, predictions), in_use)
     present = _longer(predictions[in_use], times) if in_use in predictions else None
-    return Predictions(ranked(methods, faster(setting, now)), present, measured)
+    return Predictions(ranked(methods, at_least(setting, now)), present, measured)
 
 
 def _longer(one: StepPrediction, times: float) -> StepPrediction:
