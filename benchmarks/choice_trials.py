@@ -2,7 +2,8 @@
 
 `python -m benchmarks.choice_trials {"cell": TITLE}` runs the ways that differ there as jobs of the task
 "emulated", one after the other, and then a job by `--sync auto`: it prints milliseconds a step, which method
-auto used when it was looked at, and what it had predicted for that one.
+auto used for the most of its last seconds, and what it had predicted for that one. That job would be a long
+one, and is cancelled then: auto tries more where there is time to come.
 
 Of so many times the least is partly luck. So where others come close to auto's way these run again with it,
 in turn, and those times alone are compared.
@@ -10,7 +11,7 @@ in turn, and those times alone are compared.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
@@ -19,12 +20,12 @@ from benchmarks.choice_cells import CELLS, ChoiceCell, ways_of
 from benchmarks.committed import stamp_s
 from benchmarks.emulated_job import job_ms
 from peerloom.client.client import Client
-from peerloom.client.types import StepCommitted, SyncInUse
+from peerloom.client.types import StepCommitted, SyncChanged
 from peerloom.kit.sync_grammar import parse_sync
 
-LOOK_S = 36.0  # a second change may follow the first after 30 s
+LOOK_S, LAST_S = 60.0, 20.0  # how long auto is watched, and how much of that counts
+LEFT_S = 600.0  # of its job, at least
 TARGET_MS, LEAST_COMMITS, MOST_COMMITS, WARM_UP = 2000, 6, 80, 2
-MOST_STEPS = 4000
 RIVALS, CLOSE, AGAIN = 2, 1.15, 3
 Times = dict[str, list[float]]
 
@@ -49,14 +50,13 @@ def main() -> None:
 def measured(client: Client, cell: ChoiceCell) -> Trials:
     """Each way once, then auto's job, its way if it is another one, and what comes close to that again."""
     times: Times = {str(parse_sync("sync", way)): [_step_ms(client, cell, way)] for way in ways_of(cell)}
-    used = _chosen_by(client, cell)
-    if used.method not in times:
-        times[used.method] = [_step_ms(client, cell, used.method)]
-    predicted_ms = 1000 * used.predicted.step_s if used.predicted else None
-    found = Trials(used.method, predicted_ms, times)
-    contenders = close_to(used.method, times)
+    chosen, predicted_ms = _chosen_by(client, cell)
+    if chosen not in times:
+        times[chosen] = [_step_ms(client, cell, chosen)]
+    found = Trials(chosen, predicted_ms, times)
+    contenders = close_to(chosen, times)
     for _ in range(AGAIN if contenders else 0):
-        for method in (used.method, *contenders):
+        for method in (chosen, *contenders):
             found.again.setdefault(method, []).append(_step_ms(client, cell, method))
     return found
 
@@ -78,23 +78,38 @@ def _step_ms(client: Client, cell: ChoiceCell, method: str) -> float:
     return job_ms(client, job_of(cell, method))
 
 
-def _chosen_by(client: Client, cell: ChoiceCell) -> SyncInUse:
-    """What a job with auto uses so many seconds after its first step, or when its steps are over."""
-    arguments = _arguments(cell, min(MOST_STEPS, round(2 * 1000 * LOOK_S / cell.bound_ms)))
+def longest_used(changes: Sequence[tuple[float, str]], from_s: float, until_s: float) -> str:
+    """What was used for the most of that time; `changes` have when each method came into use, in order."""
+    used: dict[str, float] = {}
+    ends = [at_s for at_s, _ in changes[1:]] + [until_s]
+    for (at_s, method), end_s in zip(changes, ends, strict=True):
+        used[method] = used.get(method, 0.0) + max(0.0, min(end_s, until_s) - max(at_s, from_s))
+    return max(used, key=lambda method: used[method])
+
+
+def _chosen_by(client: Client, cell: ChoiceCell) -> tuple[str, float | None]:
+    """What a job with auto used in the end, and how many ms it had predicted for that, where it says so."""
+    arguments = _arguments(cell, round(1000 * (LOOK_S + LEFT_S) / cell.bound_ms))
     settings = {**_settings(cell), "sync": "auto"}
     job = client.train("emulated", epochs=1, arguments=arguments, backend="gloo", **settings)
+    changes: list[tuple[float, str]] = []
     began_s: float | None = None
+    now_s = 0.0
     for event in job.watch():
         now_s = stamp_s(event)
+        if isinstance(event, SyncChanged):
+            changes = [*(changes or [(0.0, event.former)]), (now_s, event.method)]
         if began_s is None and isinstance(event, StepCommitted):
             began_s = now_s
         if began_s is not None and now_s - began_s > LOOK_S:
             break
     found = job.status()
-    if not found.ended:
-        job.cancel()
+    assert not found.ended, f"a job with auto is looked at while it trains: {found}"
+    job.cancel()
     assert found.sync is not None, "a job with auto says what it uses"
-    return found.sync
+    method = longest_used(changes or [(0.0, found.sync.method)], now_s - LAST_S, now_s)
+    predicted = found.sync.predicted if found.sync.method == method else None
+    return method, None if predicted is None else 1000 * predicted.step_s
 
 
 def _settings(cell: ChoiceCell) -> dict[str, Any]:

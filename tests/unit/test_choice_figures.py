@@ -7,7 +7,7 @@ import pytest
 from benchmarks.choice import Chosen, figures
 from benchmarks.choice_cells import CELLS, DIRECT, NETWORKS, RING, SERVERS, ChoiceCell, ChoiceModel, ways_of
 from benchmarks.choice_kept import in_turn, keep_cell, kept_cells
-from benchmarks.choice_trials import Trials, close_to
+from benchmarks.choice_trials import Trials, close_to, longest_used
 from peerloom.kit.sync_grammar import parse_sync
 
 MODEL = ChoiceModel("a model", 1_000_000, 4, 100)
@@ -93,3 +93,11 @@ def test_a_run_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert [one.trials.method for one in kept.values()] == ["once", "second"]
     assert kept[c.title].trials == Trials("once", 2.5, {"once": [1.5]}, {})
     assert in_turn([a, b, c, d], kept) == [a, d, c, b]
+
+
+def test_what_auto_used_for_the_most_of_the_last_seconds_is_its_choice() -> None:
+    """Of 20 seconds 12 in two parts, and 8 between them; what was used before doesn't count."""
+    changes = [(0.0, DIRECT), (35.0, RING), (48.0, SERVERS), (56.0, RING)]
+    assert longest_used(changes, 40.0, 60.0) == RING
+    assert longest_used(changes, 46.0, 56.5) == SERVERS
+    assert longest_used([(0.0, SERVERS)], 40.0, 60.0) == SERVERS
