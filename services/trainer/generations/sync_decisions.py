@@ -6,7 +6,7 @@ nothing back and forth. Where predictions are too near to each other to tell whi
 long job tries them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from peerloom.kit.codec_choices import POWER_SGD
@@ -43,7 +43,8 @@ class SyncSituation:
     `predicted` has all methods that the quality allows, of equals the plainest first, and `tried` what these
     workers' steps took with others than the one in use. `measured` is None after too few steps;
     `since_change_s` None where there was no change, of which the job has made so many `changes` by now. With
-    `is_new` these workers came to the method in use by the last of them, and hadn't used it before.
+    `is_new` these workers came to the method in use by the last of them, and hadn't used it before. `roughly`
+    are those tried ones that were left after their first steps.
     """
 
     in_use: SyncMethod
@@ -54,6 +55,7 @@ class SyncSituation:
     since_change_s: float | None = None
     changes: int = 0
     is_new: bool = False
+    roughly: Collection[SyncMethod] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def decide_sync(now: SyncSituation) -> SyncVerdict:
         return SyncVerdict(now.in_use, "the links and layers are not measured yet")
     if now.measured is None:
         return SyncVerdict(now.in_use, "too few steps are measured yet")
-    expected = expected_steps(now.in_use, now.measured.step_s, now.tried, predictions)
+    expected = expected_steps(now.in_use, now.measured.step_s, now.tried, predictions, now.roughly)
     if not expected:
         return SyncVerdict(now.in_use, "there is no other of this quality")
     back = _better_before(now, now.measured, expected)

@@ -4,7 +4,7 @@ Two ranks at a time measure their way, while the others are quiet or train. A ra
 than its fastest way does, so that is taken for its rate in each direction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from statistics import median
@@ -21,7 +21,7 @@ from peerloom.kit.sync_model.shown_rates import at_least, shown_rate
 from peerloom.kit.sync_model.sync_choice import RankedMethod, candidates, ranked
 from peerloom.kit.sync_model.sync_setting import CodecSpeed, SyncSetting
 from peerloom.kit.topology_choices import MOST_NAMED_NODES
-from peerloom.services.trainer.generations.expected_steps import unseen_by_kind, unseen_of
+from peerloom.services.trainer.generations.expected_steps import Unseen
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep
 from peerloom.v1.trainer_pb2 import WorkerMeasured
@@ -95,9 +95,11 @@ def predictions_of(
     in_use: SyncMethod,
     tried: Mapping[SyncMethod, float],
     measured: MeasuredStep | None,
+    roughly: Collection[SyncMethod] = (),
 ) -> Predictions:
     """What steps are expected to take, where `tried` ones took so many seconds, and those in use `measured`.
 
+    Of the tried ones those that `roughly` names were left after their first steps.
     Links carry at least what any of these shows, of methods that send values as they are in each step. Raises
     InvalidArgumentError.
     """
@@ -108,7 +110,7 @@ def predictions_of(
         now = max(before, shown_rate(scheme_of(in_use), setting, measured.step_s))
     used = [one for one in (*tried, in_use) if one in methods]
     predictions = {one: predict(scheme_of(one), at_least(setting, before)) for one in used}
-    times = unseen_of(in_use, unseen_by_kind(tried, predictions), in_use)
+    times = Unseen(tried, predictions, roughly).of(in_use, in_use)
     present = _longer(predictions[in_use], times) if in_use in predictions else None
     return Predictions(ranked(methods, at_least(setting, now)), present, measured)
 

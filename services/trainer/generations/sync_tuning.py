@@ -72,6 +72,7 @@ class SyncTuner:
         self._warm_up = WARM_UP_STEPS
         self._predicted = Predictions()
         self._predicted_at_s = 0.0
+        self._roughly: set[SyncMethod] = set()  # of those the ones that were left after their first steps
         self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
         # A trainer that was started anew can't know when the last change was.
         self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
@@ -145,12 +146,14 @@ class SyncTuner:
             self._tried.clear()
         elif measured is not None:
             self._tried[self._method] = measured.step_s
+            (self._roughly.add if measured.is_rough else self._roughly.discard)(self._method)
         self._generation, self._members = generation, members
         if method != self._method:
             self._is_new = method not in self._tried
         self._is_new &= are_same
         self._method = method
         self._tried.pop(method, None)
+        self._roughly &= set(self._tried)
         self._steps.clear()
         self._steps_s = 0.0
         self._warm_up, self._verdict = WARM_UP_STEPS * self._method.batches, None
@@ -212,6 +215,7 @@ class SyncTuner:
                 None if self._changed_s is None else now_s - self._changed_s,
                 self._record.job.sync_in_use.changes,
                 self._is_new,
+                tuple(self._roughly),
             )
         )
         of_present = self._predicted.of_present
@@ -255,8 +259,11 @@ class SyncTuner:
             )
             methods = methods_for(self._quality, setting, bears_rounds)
             # Some tens of simulations: not in the loop that waits for workers' signs of life.
-            tried = dict(self._tried)  # others come in while the thread reads it
-            return await asyncio.to_thread(predictions_of, methods, setting, self._method, tried, steps)
+            # Others come in while the thread reads these.
+            tried, roughly = dict(self._tried), tuple(self._roughly)
+            return await asyncio.to_thread(
+                predictions_of, methods, setting, self._method, tried, steps, roughly
+            )
         except InvalidArgumentError as error:  # what a worker said can't be
             _log.warning("sync_not_predicted", job=self._record.job_id, reason=error.message)
             return Predictions()

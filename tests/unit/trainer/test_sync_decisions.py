@@ -35,6 +35,7 @@ from peerloom.v1.trainer_pb2 import WorkerFinished
 
 RING, DIRECT, SERVERS = SyncMethod(), SyncMethod(topology="direct"), SyncMethod(topology="ps")
 CUT = parse_sync("sync", "schedule=cut:131072,topology=direct")
+MERGED = parse_sync("sync", "schedule=merged:262144")
 INT8 = parse_sync("sync", "codec=int8")
 ROUNDS = parse_sync("sync", "local-sgd")
 INT8_ROUNDS = replace(ROUNDS, codec="int8")
@@ -232,6 +233,15 @@ def test_of_a_kind_that_was_not_used_as_much_is_believed_as_of_those_that_were()
     assert rounds.runner_up == (DIRECT, 0.53)
     kept = decided(ROUNDS, {ROUNDS: 0.5, INT8_ROUNDS: 0.48}, 0.72, tried={DIRECT: 0.53})
     assert kept.runner_up == (INT8_ROUNDS, pytest.approx(0.6912))
+
+
+def test_what_was_left_after_its_first_steps_says_something_of_its_own_kind_only() -> None:
+    """The ring took three times what is predicted. Servers are believed, another ring isn't."""
+    predicted = {RING: 1.0, DIRECT: 1.0, SERVERS: 0.9, MERGED: 0.4}
+    now = situation(DIRECT, predicted, 1.0, tried={RING: 3.0})
+    assert decide_sync(now).runner_up == (MERGED, pytest.approx(1.2))
+    rough = decide_sync(replace(now, roughly=(RING,)))
+    assert (rough.method, rough.runner_up) == (SERVERS, (SERVERS, 0.9))
 
 
 def test_a_method_that_the_quality_does_not_know_can_be_left() -> None:

@@ -127,6 +127,19 @@ async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: J
     assert await job.wanted() is None, "what has been used before isn't new"
 
 
+async def test_first_steps_that_were_long_make_no_prediction_longer(job: Job) -> None:
+    """One step of 20 s is enough to leave a ring of 2 s; of what comes after it 0.56 s are predicted."""
+    job.measured(delay_s=0.5, bits_per_s=1e12)
+    job.steps(3, 20.0)
+    form = await job.wanted()
+    assert form is not None
+    job.form(form.sync)
+    job.measured(delay_s=0.5, bits_per_s=1e12)
+    job.steps(30, 0.6)
+    assert await job.wanted() is None
+    assert job.record.job.sync_in_use.predicted.step_s == pytest.approx(0.56, abs=0.01)
+
+
 async def test_a_change_is_an_event_and_a_part_of_the_record(job: Job) -> None:
     job.measured()
     job.steps(30, 0.8)
