@@ -152,13 +152,13 @@ def _worth_a_try(
     if measured.is_rough or is_short or _waits_s(now):
         return None
     used = {kind_of(method) for method in (*now.tried, now.in_use)}
-    new = [one for one in expected if kind_of(one) not in used and _differs_in_ways(one, now.in_use)]
+    new = [one for one in expected if kind_of(one) not in used and _sends_alike(one, now.in_use)]
     near = [method for method in new if expected[method] <= (1 + DOUBT) * measured.step_s]
     return min(near, key=lambda method: expected[method], default=None)
 
 
-def _differs_in_ways(method: SyncMethod, other: SyncMethod) -> bool:
-    """Whether both send the same values as often, or nearly."""
+def _sends_alike(method: SyncMethod, other: SyncMethod) -> bool:
+    """Whether both send values in the same form, and as often."""
     return (method.codec, method.batches) == (other.codec, other.batches)
 
 
