@@ -89,6 +89,15 @@ class Job:
         await self.tuner.judge()
         return self.tuner.change(workers)
 
+    async def changed(self) -> Form:
+        """The change that is made after plain steps of 0.8 s, once its generation is formed."""
+        self.measured()
+        self.steps(30, 0.8)
+        form = await self.wanted()
+        assert form is not None
+        self.form(form.sync)
+        return form
+
 
 @pytest.fixture
 def job() -> Job:
@@ -110,11 +119,7 @@ async def test_a_job_begins_with_the_all_reduce_and_changes_once_all_is_measured
 
 
 async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: Job) -> None:
-    job.measured()
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    job.form(form.sync)
+    await job.changed()
     job.measured()
     job.steps(30, 0.9)
     back = await job.wanted()
@@ -141,11 +146,7 @@ async def test_first_steps_that_were_long_make_no_prediction_longer(job: Job) ->
 
 
 async def test_a_change_is_an_event_and_a_part_of_the_record(job: Job) -> None:
-    job.measured()
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    job.form(form.sync)
+    form = await job.changed()
     found = job.record.job.sync_in_use
     assert (found.method, found.changes, in_use(job.record.job)) == (form.sync, 1, form.sync)
     change = job.record.take_change()
@@ -181,11 +182,7 @@ async def test_nobody_is_disturbed_who_joins_and_no_other_generation_is_changed(
 
 async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_distance(job: Job) -> None:
     """The workers say again what they measured; what steps took before is in the record."""
-    job.measured()
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    job.form(form.sync)
+    form = await job.changed()
     job.restart()
     job.measured()
     job.steps(30, 9.0)
@@ -201,11 +198,7 @@ async def test_a_method_outlives_its_trainer_and_the_next_change_keeps_its_dista
 async def test_a_broken_promise_is_taken_back_with_the_same_workers_and_forgotten_with_others(
     job: Job,
 ) -> None:
-    job.measured()
-    job.steps(30, 0.8)
-    form = await job.wanted()
-    assert form is not None
-    job.form(form.sync)
+    await job.changed()
     job.measured()
     job.steps(30, 1.6)
     job.room.clock.advance(FIRST_INTERVAL_S)
