@@ -78,6 +78,7 @@ DECISIONS = (
     "services/trainer/generations/stage_states.py",
     "services/trainer/generations/sync_decisions.py",
     "services/trainer/generations/sync_measures.py",
+    "services/trainer/generations/used_methods.py",
     "services/trainer/jobs/audit_entries.py",
     "services/trainer/jobs/federated_entries.py",
     "services/trainer/jobs/ledger_entries.py",

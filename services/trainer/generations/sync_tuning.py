@@ -39,6 +39,7 @@ from peerloom.services.trainer.generations.sync_measures import (
     predictions_of,
     setting_of,
 )
+from peerloom.services.trainer.generations.used_methods import UsedMethods
 from peerloom.services.trainer.jobs.record import JobRecord
 from peerloom.services.trainer.jobs.sync_entries import JudgedSync, in_use
 from peerloom.services.trainer.workers.state import WorkerState
@@ -65,15 +66,13 @@ class SyncTuner:
         self._ways = KnownWays()
         self._generation = 0  # that the steps and predictions are of
         self._members = self._ranked_members()
-        self._method = _parsed(in_use(job)) if self._quality else SyncMethod()
-        self._is_new = False  # a trainer that was started anew can't know
         self._steps: deque[StepProgress] = deque()
         self._steps_s = 0.0
         self._warm_up = WARM_UP_STEPS
         self._predicted = Predictions()
         self._predicted_at_s = 0.0
-        self._roughly: set[SyncMethod] = set()  # of those the ones that were left after their first steps
-        self._tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
+        tried = {_parsed(one.method): one.step_s for one in job.sync_in_use.tried}
+        self._used = UsedMethods(_parsed(in_use(job)) if self._quality else SyncMethod(), tried)
         # A trainer that was started anew can't know when the last change was.
         self._changed_s = clock.monotonic_s() if job.sync_in_use.changes else None
         self._verdict: SyncVerdict | None = None
@@ -140,23 +139,13 @@ class SyncTuner:
 
     def _begin(self, generation: int) -> None:
         # Of the generation before, what its steps took still counts if it had the same workers.
-        members, measured, method = self._ranked_members(), self._median(), _parsed(in_use(self._record.job))
+        members, method = self._ranked_members(), _parsed(in_use(self._record.job))
         are_same = sorted(members) == sorted(self._members)
-        if not are_same:
-            self._tried.clear()
-        elif measured is not None:
-            self._tried[self._method] = measured.step_s
-            (self._roughly.add if measured.is_rough else self._roughly.discard)(self._method)
+        self._used.begin(method, are_same, self._median(), self._predicted.of_present)
         self._generation, self._members = generation, members
-        if method != self._method:
-            self._is_new = method not in self._tried
-        self._is_new &= are_same
-        self._method = method
-        self._tried.pop(method, None)
-        self._roughly &= set(self._tried)
         self._steps.clear()
         self._steps_s = 0.0
-        self._warm_up, self._verdict = WARM_UP_STEPS * self._method.batches, None
+        self._warm_up, self._verdict = WARM_UP_STEPS * self._used.in_use.batches, None
         self._predicted = Predictions()
 
     def _ranked_members(self) -> tuple[str, ...]:
@@ -194,8 +183,8 @@ class SyncTuner:
         if not generation or generation != self._record.generation:
             return
         if len(self._members) == 1:
-            verdict = SyncVerdict(self._method, ALONE)
-            self._record.sync_judged(JudgedSync(verdict, self._median(), self._tried))
+            verdict = SyncVerdict(self._used.in_use, ALONE)
+            self._record.sync_judged(JudgedSync(verdict, self._median(), self._used.tried))
             return
         steps = self._telling_steps()
         if not self._predicted.methods or steps is not None:
@@ -207,19 +196,19 @@ class SyncTuner:
         measured = self._median()
         self._verdict = decide_sync(
             SyncSituation(
-                self._method,
+                self._used.in_use,
                 self._predicted.methods,
                 measured,
                 int(progress.total_steps - progress.step),
-                self._tried,
+                self._used.tried,
                 None if self._changed_s is None else now_s - self._changed_s,
                 self._record.job.sync_in_use.changes,
-                self._is_new,
-                tuple(self._roughly),
+                self._used.is_new,
+                self._used.roughly,
             )
         )
-        of_present = self._predicted.of_present
-        self._record.sync_judged(JudgedSync(self._verdict, measured, self._tried, of_present))
+        of_present = self._used.foretold(self._predicted.of_present)
+        self._record.sync_judged(JudgedSync(self._verdict, measured, self._used.tried, of_present))
 
     def _telling_steps(self) -> MeasuredStep | None:
         """What steps take by now, where the predictions are of another time.
@@ -229,7 +218,7 @@ class SyncTuner:
         computing, which then tells nothing of the layers.
         """
         measured = self._median()
-        if measured is None or self._method.codec != NONE:
+        if measured is None or self._used.in_use.codec != NONE:
             return None
         then = self._predicted.by
         if then is None or (then.is_rough and not measured.is_rough):
@@ -260,9 +249,9 @@ class SyncTuner:
             methods = methods_for(self._quality, setting, bears_rounds)
             # Some tens of simulations: not in the loop that waits for workers' signs of life.
             # Others come in while the thread reads these.
-            tried, roughly = dict(self._tried), tuple(self._roughly)
+            tried, roughly = dict(self._used.tried), tuple(self._used.roughly)
             return await asyncio.to_thread(
-                predictions_of, methods, setting, self._method, tried, steps, roughly
+                predictions_of, methods, setting, self._used.in_use, tried, steps, roughly
             )
         except InvalidArgumentError as error:  # what a worker said can't be
             _log.warning("sync_not_predicted", job=self._record.job_id, reason=error.message)

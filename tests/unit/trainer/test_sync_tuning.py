@@ -126,10 +126,14 @@ async def test_what_disappoints_is_left_as_soon_as_its_steps_are_measured(job: J
     assert back is not None
     assert back.sync == RING
     assert back.reason.startswith("a step of 800 ms was measured before, 11% less than the 900 ms")
+    foretold_s = job.record.job.sync_in_use.predicted.step_s
     job.form(RING)
     job.measured()
     job.steps(30, 0.95)
     assert await job.wanted() is None, "what has been used before isn't new"
+    told_s = job.record.job.sync_in_use.predicted.step_s
+    assert told_s == pytest.approx(0.78, rel=0.02), "as before it was left, whatever others took since"
+    assert foretold_s < told_s
 
 
 async def test_first_steps_that_were_long_make_no_prediction_longer(job: Job) -> None:
