@@ -36,7 +36,8 @@ class UsedMethods:
             self._foretold.clear()
         elif measured is not None:
             self.tried[self.in_use] = measured.step_s
-            (self.roughly.add if measured.is_rough else self.roughly.discard)(self.in_use)
+            if measured.is_rough:
+                self.roughly.add(self.in_use)
             if predicted is not None:
                 self._foretold.setdefault(self.in_use, predicted)
         if method != self.in_use:
