@@ -86,10 +86,11 @@ def page(results: Sequence[dict[str, Any]]) -> str:
 
 
 def machine_of(result: dict[str, Any]) -> str:
-    """In words, without the release of its kernel."""
+    """In words, without the release of its kernel; older results don't say what TCP did."""
     machine = result["machine"]
     memory_gib = machine["memory_bytes"] / 2**30
-    return f"{machine['processor']}, {machine['cores']} cores, {memory_gib:.0f} GiB"
+    tcp = f", TCP by {machine['congestion_control']}" if "congestion_control" in machine else ""
+    return f"{machine['processor']}, {machine['cores']} cores, {memory_gib:.0f} GiB{tcp}"
 
 
 def section(result: dict[str, Any]) -> str:

@@ -42,7 +42,7 @@ from peerloom.testbed.testbed_record import Record
 
 HERE = Path(__file__).parent
 SERVICES = ("registry", "selector", "trainer")
-DOCKERS_OWN = ("networks", "ports", "depends_on")
+DOCKERS_OWN = ("networks", "ports", "depends_on", "sysctls")  # the last: wiring sets up hosts' TCP
 READY_LIMIT_S = 120.0
 SLEEP = "import signal; signal.sigwait({signal.SIGTERM, signal.SIGINT})"
 

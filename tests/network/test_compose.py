@@ -24,7 +24,7 @@ USER = "10001:10001"
 SERVICE_KEYS = {
     "cap_drop", "depends_on", "deploy", "environment", "healthcheck", "image", "init", "logging", "mem_limit",
     "network_mode", "networks", "pids_limit", "ports", "pull_policy", "read_only", "restart",
-    "security_opt", "shm_size", "stop_grace_period", "tmpfs", "ulimits", "volumes",
+    "security_opt", "shm_size", "stop_grace_period", "sysctls", "tmpfs", "ulimits", "volumes",
 }  # fmt: skip
 
 
@@ -156,6 +156,7 @@ def test_every_container_is_contained(stack: Stack) -> None:
         assert limits["Memory"] > 0, container.name
         assert limits["PidsLimit"] > 0, container.name
         assert limits["RestartPolicy"]["Name"] == "unless-stopped", container.name
+        assert limits["Sysctls"] == {"net.ipv4.tcp_slow_start_after_idle": "0"}, container.name
         # From outside: what docker exec prints is lost now and then (docker-py's issues 2042 and 3332).
         lines = Path(f"/proc/{container.attrs['State']['Pid']}/status").read_text().splitlines()
         status = dict(line.split(":", 1) for line in lines)

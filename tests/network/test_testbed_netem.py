@@ -25,7 +25,7 @@ from testbed_parts import (
 )
 
 from peerloom.errors import FailedPreconditionError
-from peerloom.testbed import Action, Testbed
+from peerloom.testbed import Action, Testbed, namespaces
 from peerloom.testbed.backends.netem import Netem
 from peerloom.testbed.lab import with_netlink
 from peerloom.testbed.testbed_record import read_entries
@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.network, pytest.mark.timeout(180)]
 @pytest.fixture(scope="module")
 def testbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     require(ns3=False)
-    network = {"nodes": 5, "rate": "200Mbps", "delay": "1ms", "mtu": 1500}
+    network = {"nodes": 5, "rate": "200Mbps", "delay": "1ms", "mtu": 1500, "congestion_control": "reno"}
     with Testbed(plan_of(2, "netem", network=network, door=False), tmp_path_factory.mktemp("testbed")) as up:
         yield up
 
@@ -126,6 +126,27 @@ def test_programs_run_as_users_without_rights_each_as_its_own(testbed: Testbed) 
 def status_of(pid: int) -> dict[str, str]:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def test_hosts_tcp_is_the_plans_whatever_this_machines_is(testbed: Testbed) -> None:
+    def settings() -> tuple[str, ...]:
+        names = ("tcp_congestion_control", "tcp_slow_start_after_idle")
+        return tuple(Path("/proc/sys/net/ipv4", name).read_text().strip() for name in names)
+
+    for host in testbed.plan.all_hosts:
+        assert namespaces.inside(testbed.names.host(host.name), settings) == ("reno", "0")
+    assert testbed.traffic().congestion_control == "reno"
+
+
+def test_what_the_kernel_has_not_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    require(ns3=False)
+    plan = plan_of(1, "netem", network={"nodes": 2, "congestion_control": "carrier_pigeon"})
+    broken = Testbed(plan, tmp_path / "state")
+    with pytest.raises(
+        FailedPreconditionError, match=r"lets hosts use .*reno.*tcp_allowed_congestion_control"
+    ):
+        broken.start()
+    assert not any(namespaces.exists(broken.names.host(host.name)) for host in plan.all_hosts)
 
 
 def test_every_cable_is_shaped_at_both_ends(testbed: Testbed) -> None:

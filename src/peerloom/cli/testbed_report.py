@@ -45,7 +45,7 @@ def print_traffic(traffic: "Traffic") -> None:
     for line in table_lines(shown, _LINK_COLUMNS):
         say(line, err=True)
     sent = f"{human_bytes(traffic.total_bytes)} sent by all hosts in {traffic.seconds:.1f} s"
-    say(f"{sent} over {traffic.backend} ({traffic.medium})", err=True)
+    say(f"{sent} over {traffic.backend} ({traffic.medium}, {traffic.congestion_control})", err=True)
     if traffic.lag_worst_s is None:
         return
     words = "faithful" if traffic.faithful else "NOT FAITHFUL: the emulation itself was the slowest part"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from peerloom.errors import DataLossError, FailedPreconditionError, NotFoundError
+from peerloom.testbed.needs import own_congestion_control
 
 FORMAT = 1
 
@@ -47,7 +48,7 @@ def commit(folder: Path) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """This machine: its processor, cores, bytes of memory, and its system with the kernel's release."""
+    """This machine: processor, cores, bytes of memory, system with the kernel's release, and its own TCP."""
     import psutil  # here, because it is slow to import
 
     return {
@@ -55,6 +56,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_bytes": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.release()}",
+        "congestion_control": own_congestion_control(),
     }
 
 

@@ -22,6 +22,7 @@ from peerloom.testbed.names import HOST_INTERFACE, Names
 from peerloom.testbed.plan import Host, Plan
 
 T = TypeVar("T")
+_TCP = "/proc/sys/net/ipv4"
 _ETHTOOL = 0x8946
 # Checksums, scatter-gather, and the joining and cutting of segments: what a cable of 1500 bytes can't have.
 _OFFLOADS_OFF = {"tx": 0x17, "rx": 0x15, "sg": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
@@ -32,6 +33,7 @@ def build_lab(plan: Plan, its: Names) -> None:
     with_netlink(its.lab, lambda netlink: _build(netlink, plan, its))
     for host in plan.all_hosts:
         with_netlink(cabled(host, its), lambda netlink, host=host: _set_up_host(netlink, plan, host))  # type: ignore[misc]  # mypy can't infer a lambda with a default
+        namespaces.inside(its.host(host.name), lambda: _set_up_tcp(plan.network.congestion_control))
 
 
 def cabled(host: Host, its: Names) -> str:
@@ -130,6 +132,24 @@ def _set_up_host(netlink: IPRoute, plan: Plan, host: Host) -> None:
         write_setting(f"ipv6/conf/{which}/disable_ipv6", "1")
     _set_mtu(netlink, HOST_INTERFACE, plan.network.mtu_bytes)
     set_up_interface(netlink, HOST_INTERFACE, host.address, plan.network.prefix_length)
+
+
+def _set_up_tcp(congestion_control: str) -> None:
+    """What a host's connections do, whatever this machine's own do.
+
+    Workers exchange in bursts, with pauses in which the kernel would forget how much a path holds.
+    """
+    write_setting("ipv4/tcp_slow_start_after_idle", "0")
+    try:
+        Path(_TCP, "tcp_congestion_control").write_text(congestion_control)
+    except OSError as error:  # one that isn't there is a file that isn't there, says the kernel
+        allowed = Path(_TCP, "tcp_allowed_congestion_control").read_text().strip()
+        raise FailedPreconditionError(
+            f"The kernel refuses network.congestion_control {congestion_control} ({error.strerror}): it lets "
+            f"hosts use {allowed.replace(' ', ', ')}. For another load its module, and name it in the "
+            "machine's sysctl net.ipv4.tcp_allowed_congestion_control.",
+            reason="CONGESTION_CONTROL_REFUSED",
+        ) from error
 
 
 def set_up_interface(netlink: IPRoute, name: str, address: str, prefix_length: int) -> None:

@@ -12,6 +12,7 @@ from peerloom.testbed.plan import Plan
 
 PROGRAM = "peerloom-ns3"
 PROGRAM_VARIABLE = "PEERLOOM_NS3"
+_OWN_TCP = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _NEXT_TO_US = Path(__file__).parents[3] / "ns3" / "build" / PROGRAM
 
 
@@ -35,6 +36,11 @@ def check_needs(plan: Plan) -> None:
             reason="NEEDS_MISSING",
             metadata={"missing": ",".join(need.name for need in missing)},
         )
+
+
+def own_congestion_control() -> str:
+    """What this machine's own TCP uses, by the kernel's name; where it says none, "reno", which each has."""
+    return _OWN_TCP.read_text().strip() if _OWN_TCP.exists() else "reno"
 
 
 def needs_of(plan: Plan) -> list[Need]:

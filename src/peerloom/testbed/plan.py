@@ -22,7 +22,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Network:
-    """The emulated network; `default_link` is the LAN itself for csma, each access link for wan."""
+    """The emulated network; `default_link` is the LAN itself for csma, each access link for wan.
+
+    `congestion_control` is of all hosts' TCP, by the kernel's name of it.
+    """
 
     nodes: int
     medium: Literal["csma", "wan"]
@@ -31,6 +34,7 @@ class Network:
     background_bits_per_s: float
     subnet: str
     seed: int
+    congestion_control: str
 
     @property
     def prefix_length(self) -> int:

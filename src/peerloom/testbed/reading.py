@@ -12,6 +12,7 @@ from peerloom.testbed import quantities
 from peerloom.testbed.addresses import AddressBook, mac_of
 from peerloom.testbed.documents import Document, read_document
 from peerloom.testbed.documents import Path as Where
+from peerloom.testbed.needs import own_congestion_control
 from peerloom.testbed.plan import (
     CONTROL,
     HOME_NETWORK,
@@ -123,6 +124,7 @@ def _network(document: Document, content: Mapping[str, Any]) -> Network:
         background_bits_per_s=quantities.bits_per_s(content.get("background", 0)),
         subnet=content.get("subnet", DEFAULT_SUBNET),
         seed=content.get("seed", 1),
+        congestion_control=content.get("congestion_control") or own_congestion_control(),
     )
 
 

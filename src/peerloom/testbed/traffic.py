@@ -31,6 +31,7 @@ class Traffic:
 
     backend: str
     medium: str
+    congestion_control: str
     seconds: float
     lag_worst_s: float | None
     lag_bound_s: float
@@ -68,6 +69,7 @@ def traffic_between(plan: Plan, samples: Sequence[Stats]) -> Traffic:
     return Traffic(
         backend=plan.backend,
         medium=plan.network.medium,
+        congestion_control=plan.network.congestion_control,
         seconds=last.wall_s - first.wall_s,
         lag_worst_s=worst_s,
         lag_bound_s=plan.faithful_lag_s,

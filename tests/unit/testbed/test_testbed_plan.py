@@ -18,6 +18,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 def test_what_is_left_out_has_its_default() -> None:
     read = plan()
     assert (read.backend, read.network.subnet, read.network.seed) == ("ns3", "10.77.0.0/24", 1)
+    own = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    assert read.network.congestion_control == (own.read_text().strip() if own.exists() else "reno")
     assert (read.control.node, read.control.address, read.control.slots) == (0, "10.77.0.1", 0)
     assert [host.address for host in read.hosts] == ["10.77.0.11", "10.77.0.12", "10.77.0.50"]
     assert [host.slots for host in read.hosts] == [2, 1, 1]
@@ -53,6 +55,7 @@ WRONG = {
     "a key that is there twice": ("mtu: 1500", "mtu: 1500\n  mtu: 9000", 8, "twice"),
     "slots that are no number": ("slots: 2", "slots: many", 9, "a whole number"),
     "a truth value for a number": ("slots: 2", "slots: true", 9, "a whole number"),
+    "TCP by no name": ("mtu: 1500", "mtu: 1500\n  congestion_control: Reno!", 8, "like reno"),
     "NAT without a relay": ("node: 2", "node: 2, nat: true", 10, "relay: true"),
     "a group's hardware address": ("node: 2", 'node: 2, mac: "01:00:5e:00:00:01"', 10, "must be even"),
 }
