@@ -76,7 +76,9 @@ def decide(request: WorkRequest, node: NodeView) -> Decision:
             f"promised: {request.memory_bytes:,} more don't fit.",
         )
     slots = min(request.max_slots, node.free_slots, by_memory, by_owner)
-    reason = f"{node.free_slots} of {node.total_slots} slots were free, {request.max_slots} were asked for"
+    reason = (
+        f"{node.free_slots} of {node.total_slots} slots were free, up to {request.max_slots} were asked for"
+    )
     if slots < min(request.max_slots, node.free_slots):
         reason += f", and memory suffices for {slots}"
     return Decision(slots, Refusal.REFUSAL_UNSPECIFIED, f"{reason}.")

@@ -4,7 +4,7 @@ Measuring holds all workers up, over long ways for seconds. A change of method c
 worker in the place of one that was killed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from peerloom.kit.tournament import measured_partners
 from peerloom.v1.trainer_pb2 import MeasuredLink, WorkerMeasured
@@ -17,10 +17,12 @@ class KnownWays:
 
     def __init__(self) -> None:
         self._ways: dict[tuple[str, str], tuple[float, MeasuredLink]] = {}  # from the one to the other
+        self._together: dict[str, float] = {}  # bits/s that came to a node while all asked all
 
-    def note(self, nodes: Sequence[str], rank: int, links: Iterable[MeasuredLink], now_s: float) -> None:
+    def note(self, nodes: Sequence[str], rank: int, measured: WorkerMeasured, now_s: float) -> None:
         """The worker of this rank has told of its ways; `nodes` has each rank's node."""
-        for link in links:
+        self._together[nodes[rank]] = measured.together_bits_per_s
+        for link in measured.links:
             if link.rank < len(nodes) and link.rank != rank:
                 self._ways[nodes[rank], nodes[link.rank]] = now_s, link
                 self._ways[nodes[link.rank], nodes[rank]] = now_s, _turned(link)
@@ -33,10 +35,11 @@ class KnownWays:
         )
 
     def filled(self, by_rank: Sequence[WorkerMeasured], nodes: Sequence[str]) -> list[WorkerMeasured]:
-        """What was told by rank, with those of the ways to be measured that nobody told of and are known."""
+        """What was told by rank, with what is known besides: ways to be measured, and what came together."""
         whole = [WorkerMeasured() for _ in by_rank]
-        for filled, each in zip(whole, by_rank, strict=True):
+        for filled, each, node in zip(whole, by_rank, nodes, strict=True):
             filled.CopyFrom(each)
+            filled.together_bits_per_s = each.together_bits_per_s or self._together.get(node, 0.0)
         told = {tuple(sorted((rank, link.rank))) for rank, each in enumerate(by_rank) for link in each.links}
         for one, other in sorted(_measured_pairs(len(by_rank)) - told):
             if (known := self._ways.get((nodes[one], nodes[other]))) is not None:

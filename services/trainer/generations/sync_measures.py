@@ -4,14 +4,14 @@ Two ranks at a time measure their way, while the others are quiet or train. A ra
 than its fastest way does, so that is taken for its rate in each direction.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from statistics import median
 
 from peerloom.kit.codec_sizes import VALUE_BYTES
 from peerloom.kit.sync_grammar import MAX_SYNC_CHARACTERS
-from peerloom.kit.sync_method import CUT, DIRECT, HIERARCHY, NONE, RING, SERVERS, SyncMethod
+from peerloom.kit.sync_method import CUT, DIRECT, DOUBLING, HIERARCHY, NONE, RING, SERVERS, SyncMethod
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork
 from peerloom.kit.sync_model.central_node import central_node
 from peerloom.kit.sync_model.layer_times import LayerTimes
@@ -24,7 +24,7 @@ from peerloom.kit.topology_choices import MOST_NAMED_NODES
 from peerloom.services.trainer.generations.expected_steps import Unseen
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep
-from peerloom.v1.trainer_pb2 import WorkerMeasured
+from peerloom.v1.trainer_pb2 import MeasuredLink, WorkerMeasured
 
 # More pieces hide nothing more, and each costs the simulation's time.
 MOST_PIECES = 256
@@ -47,34 +47,63 @@ def setting_of(
         LayerTimes(f"layer {number}", layer.parameters, layer.forward_s * scale, layer.backward_s * scale)
         for number, layer in enumerate(layers)
     )
-    # The library's own messages cost little.
-    by_topology = {RING: replace(network, overhead_s=0.0)}
+    alone = replace(network, links=_links_alone(by_rank))
+    # These use one connection at a time, and of a ring the library's own, whose messages cost little.
+    by_topology = {RING: replace(alone, overhead_s=0.0), DOUBLING: alone}
     waits_by_layer = all(one.waits_by_layer for one in by_rank)
     return SyncSetting(network, times, codec_speeds(by_rank), by_topology, waits_by_layer=waits_by_layer)
 
 
 def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> SyncNetwork | None:
-    """The ranks' links, and what those of a site share, where there are sites.
+    """The ranks' links while several connections use them, and what those of a site share, if there are any.
 
-    Of a way that nobody measured the delay is a middling one, and so is what a message costs. None: a rank
-    has no way.
+    A link sends at least what each of all others got while all answered all. Of a way that nobody measured
+    the delay is a middling one, and so is what a message costs. None: a rank has no way.
     """
     ranks = len(by_rank)
-    rates: dict[tuple[int, int], float] = {}
     delays: dict[tuple[int, int], float] = {}
     for rank, measured in enumerate(by_rank):
-        for link in (link for link in measured.links if link.rank < ranks and link.rank != rank):
-            rates[rank, link.rank], rates[link.rank, rank] = link.sent_bits_per_s, link.received_bits_per_s
+        for link in _ways_of(measured, rank, ranks):
             delays[rank, link.rank] = delays[link.rank, rank] = link.delay_s
-    sent = [[rate for (sender, _), rate in rates.items() if sender == rank] for rank in range(ranks)]
-    received = [[rate for (_, taker), rate in rates.items() if taker == rank] for rank in range(ranks)]
-    if ranks < 2 or not all(sent):
+    alone = _links_alone(by_rank)
+    if ranks < 2 or not alone:
         return None
-    links = tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
     usual_s = median(delays.values())
     rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
     message_s = median(link.message_s for measured in by_rank for link in measured.links)
-    return SyncNetwork(links, tuple(rows), message_s, nodes=tuple(nodes), trunks=trunks_of(rates, ranks))
+    got = [measured.together_bits_per_s for measured in by_rank]
+    links = tuple(
+        AccessLink(
+            max(link.up_bits_per_s, min(got[:rank] + got[rank + 1 :])), max(link.down_bits_per_s, got[rank])
+        )
+        for rank, link in enumerate(alone)
+    )
+    return SyncNetwork(
+        links, tuple(rows), message_s, nodes=tuple(nodes), trunks=trunks_of(_rates(by_rank), ranks)
+    )
+
+
+def _links_alone(by_rank: Sequence[WorkerMeasured]) -> tuple[AccessLink, ...]:
+    """What each rank's fastest way carries, there and back; empty where one has none."""
+    rates, ranks = _rates(by_rank), range(len(by_rank))
+    sent = [[rate for (sender, _), rate in rates.items() if sender == rank] for rank in ranks]
+    received = [[rate for (_, taker), rate in rates.items() if taker == rank] for rank in ranks]
+    if not all(sent):
+        return ()
+    return tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
+
+
+def _rates(by_rank: Sequence[WorkerMeasured]) -> dict[tuple[int, int], float]:
+    """Bits/s from a rank to another, of the ways that were measured."""
+    rates: dict[tuple[int, int], float] = {}
+    for rank, measured in enumerate(by_rank):
+        for link in _ways_of(measured, rank, len(by_rank)):
+            rates[rank, link.rank], rates[link.rank, rank] = link.sent_bits_per_s, link.received_bits_per_s
+    return rates
+
+
+def _ways_of(measured: WorkerMeasured, rank: int, ranks: int) -> Iterable[MeasuredLink]:
+    return (link for link in measured.links if link.rank < ranks and link.rank != rank)
 
 
 @dataclass(frozen=True)

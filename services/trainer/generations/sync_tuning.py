@@ -90,7 +90,7 @@ class SyncTuner:
         is_new = measured.generation == self._record.generation and not measured.ways_known
         if is_new and worker_id in members:
             rank, now_s = members.index(worker_id), self._clock.monotonic_s()
-            self._ways.note(self._nodes_of(members), rank, measured.links, now_s)
+            self._ways.note(self._nodes_of(members), rank, measured, now_s)
         self._news.set()
 
     def knows_ways(self, worker_ids: Sequence[str]) -> bool:

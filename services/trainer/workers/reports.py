@@ -269,12 +269,10 @@ def _why_not_exited(job: Job, said: ScriptExit) -> str:
 
 def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
     lengths = (len(said.links), len(said.codecs), len(said.layers))
+    most = (len(job.workers), MOST_CODECS, MOST_LAYERS)
     if not 1 <= said.generation <= job.generation:
         return f"it measured in generation {said.generation} of {job.generation}"
-    if any(
-        length > most
-        for length, most in zip(lengths, (len(job.workers), MOST_CODECS, MOST_LAYERS), strict=True)
-    ):
+    if any(length > limit for length, limit in zip(lengths, most, strict=True)):
         return "it measured {} links, {} codecs and {} layers, more than there are".format(*lengths)
     for link in said.links:
         if not link.sent_bits_per_s or not link.received_bits_per_s:
@@ -282,6 +280,8 @@ def _why_not_measurements(job: Job, said: WorkerMeasured) -> str:
         rates = {"sent_bits_per_s": link.sent_bits_per_s, "received_bits_per_s": link.received_bits_per_s}
         if reason := _why_not_measured(delay_s=link.delay_s, message_s=link.message_s, **rates):
             return reason
+    if reason := _why_not_measured(together_bits_per_s=said.together_bits_per_s):
+        return reason
     for codec in said.codecs:
         if reason := _why_not_measured(encode_s=codec.encode_s, decode_s=codec.decode_s):
             return reason

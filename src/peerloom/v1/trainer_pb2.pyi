@@ -3104,6 +3104,7 @@ class WorkerMeasured(_message.Message):
     BEARS_ROUNDS_FIELD_NUMBER: _builtins.int
     WAITS_BY_LAYER_FIELD_NUMBER: _builtins.int
     WAYS_KNOWN_FIELD_NUMBER: _builtins.int
+    TOGETHER_BITS_PER_S_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Which generation."""
     bears_rounds: _builtins.bool
@@ -3111,7 +3112,9 @@ class WorkerMeasured(_message.Message):
     waits_by_layer: _builtins.bool
     """Whether a layer's next forward pass can begin with its own sum, before all others have come (schedule cut)."""
     ways_known: _builtins.bool
-    """The links are those that this worker measured in an earlier generation."""
+    """The links, and what came together, are those that this worker measured in an earlier generation."""
+    together_bits_per_s: _builtins.float
+    """What this worker's link brought while all workers asked all others at once, in bits a second; 0: that wasn't measured."""
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___MeasuredLink]:
         """To other ranks; of two the lower one measures."""
@@ -3134,10 +3137,11 @@ class WorkerMeasured(_message.Message):
         bears_rounds: _builtins.bool = ...,
         waits_by_layer: _builtins.bool = ...,
         ways_known: _builtins.bool = ...,
+        together_bits_per_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "together_bits_per_s", b"together_bits_per_s", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

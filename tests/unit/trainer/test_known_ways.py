@@ -12,12 +12,16 @@ def link(rank: int, sent: float, received: float) -> MeasuredLink:
     )
 
 
+def told(*links: MeasuredLink, together: float = 0) -> WorkerMeasured:
+    return WorkerMeasured(links=links, together_bits_per_s=together)
+
+
 def known(now_s: float = 10.0) -> KnownWays:
     """Of three ranks the lower one of each two has measured."""
     ways = KnownWays()
-    ways.note(NODES, 0, [link(1, 12, 21), link(2, 13, 31)], now_s)
-    ways.note(NODES, 1, [link(2, 23, 32)], now_s)
-    ways.note(NODES, 2, [], now_s)
+    ways.note(NODES, 0, told(link(1, 12, 21), link(2, 13, 31), together=5), now_s)
+    ways.note(NODES, 1, told(link(2, 23, 32), together=6), now_s)
+    ways.note(NODES, 2, told(together=7), now_s)
     return ways
 
 
@@ -35,18 +39,18 @@ def test_ways_are_measured_again_after_a_while() -> None:
     ways = known(10.0)
     assert ways.cover(NODES, 9.0 + LASTING_S)
     assert not ways.cover(NODES, 10.0 + LASTING_S)
-    ways.note(NODES, 0, [link(1, 1, 1)], 100.0)
+    ways.note(NODES, 0, told(link(1, 1, 1)), 100.0)
     assert not ways.cover(NODES, 10.0 + LASTING_S), "the others are as old as before"
     assert ways.cover(("ada", "bob"), 10.0 + LASTING_S)
 
 
 def test_what_nobody_told_of_is_filled_in_as_the_lower_rank_sees_it() -> None:
-    told = [
+    said = [
         WorkerMeasured(generation=5),
-        WorkerMeasured(generation=5, links=[link(2, 7, 8)]),
+        WorkerMeasured(generation=5, links=[link(2, 7, 8)], together_bits_per_s=9),
         WorkerMeasured(),
     ]
-    filled = known().filled(told, ("bob", "cid", "ada"))
+    filled = known().filled(said, ("bob", "cid", "ada"))
     assert [(one.rank, one.sent_bits_per_s, one.received_bits_per_s) for one in filled[0].links] == [
         (1, 23, 32),
         (2, 21, 12),
@@ -54,12 +58,13 @@ def test_what_nobody_told_of_is_filled_in_as_the_lower_rank_sees_it() -> None:
     assert list(filled[1].links) == [link(2, 7, 8)], "what a worker told of counts"
     assert (filled[0].links[0].delay_s, filled[0].links[0].message_s) == (0.1, 0.5)
     assert [one.generation for one in filled] == [5, 5, 0]
-    assert not told[0].links
+    assert [one.together_bits_per_s for one in filled] == [6, 9, 5]
+    assert not said[0].links
 
 
 def test_ranks_that_nobody_has_are_ignored() -> None:
     ways = KnownWays()
-    ways.note(("ada", "bob"), 0, [link(0, 1, 1), link(7, 1, 1)], 1.0)
+    ways.note(("ada", "bob"), 0, told(link(0, 1, 1), link(7, 1, 1)), 1.0)
     assert not ways.cover(("ada", "bob"), 1.0)
 
 
@@ -67,6 +72,6 @@ def test_ways_that_these_ranks_would_not_measure_are_not_filled_in() -> None:
     """Of 12 ranks each meets eight others: what is known of the rest may be as old as the job."""
     ways, nodes = KnownWays(), [f"node-{rank}" for rank in range(12)]
     for rank in range(12):
-        ways.note(nodes, rank, [link(other, 1, 1) for other in range(rank + 1, 12)], 1.0)
+        ways.note(nodes, rank, told(*(link(other, 1, 1) for other in range(rank + 1, 12))), 1.0)
     filled = ways.filled([WorkerMeasured() for _ in nodes], nodes)
     assert sum(len(each.links) for each in filled) == 12 * 8 / 2

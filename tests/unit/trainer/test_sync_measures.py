@@ -40,6 +40,27 @@ def test_a_rank_s_own_link_is_as_fast_as_its_fastest_way() -> None:
     assert network.delay_s == ((0.0, 0.01, 0.05), (0.01, 0.0, 0.03), (0.05, 0.03, 0.0))
 
 
+def test_several_connections_at_once_may_bring_more_and_a_ring_or_doubling_has_one() -> None:
+    """100, 50 and 15 came. Rank 2 sent at least the 50 that came to the slower of those that it answered."""
+    measured = [WorkerMeasured(links=one.links) for one in THREE]
+    measured[0].layers.append(layer(10, 1.0, 2.0))
+    for one, came in zip(measured, (100.0, 50.0, 15.0), strict=True):
+        one.together_bits_per_s = came
+    setting = setting_of(measured)
+    assert setting is not None
+    for topology in ("direct", "ps", "hierarchy"):
+        links = setting.network_of(topology).links
+        assert [(one.up_bits_per_s, one.down_bits_per_s) for one in links] == [
+            (60.0, 100.0),
+            (40.0, 60.0),
+            (50.0, 20.0),
+        ]
+    alone = network_of(THREE)
+    assert alone is not None
+    assert {setting.network_of(topology).links for topology in ("ring", "doubling")} == {alone.links}
+    assert setting.network_of("doubling").overhead_s == setting.network.overhead_s
+
+
 def test_what_a_message_costs_is_a_middling_one_and_not_the_library_s() -> None:
     """Of ways that say 1, 2 and 6 ms it is 2; a ring is the library's."""
     said = [link(1, 60.0, 40.0, 0.01), link(2, 20.0, 10.0, 0.05), link(2, 20.0, 10.0, 0.03)]

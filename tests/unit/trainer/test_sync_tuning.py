@@ -405,6 +405,7 @@ async def test_who_asks_for_a_method_keeps_it() -> None:
             "its delay_s is -1",
         ),
         (WorkerMeasured(generation=1, codecs=[MeasuredCodec(encode_s=1e30)]), "its encode_s is 1e+30"),
+        (WorkerMeasured(generation=1, together_bits_per_s=-1), "its together_bits_per_s is -1"),
         (WorkerMeasured(generation=1, layers=[MeasuredLayer(parameters=2**60)]), "a layer of"),
         (
             WorkerMeasured(generation=1, layers=[MeasuredLayer(forward_s=float("nan"))]),

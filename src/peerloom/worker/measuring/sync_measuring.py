@@ -19,6 +19,7 @@ from peerloom.worker.group.process_group import Group
 from peerloom.worker.measuring.codec_speed import codec_speeds
 from peerloom.worker.measuring.layer_clock import LayerClock
 from peerloom.worker.measuring.link_probe import LinkProbe
+from peerloom.worker.measuring.together_probe import TogetherProbe
 from peerloom.worker.task import Task
 from peerloom.worker.task_checks import check_low_rank, check_method
 from peerloom.worker.training import Training
@@ -33,6 +34,7 @@ class NodeMeasures:
 
     def __init__(self) -> None:
         self.codecs: list[MeasuredCodec] | None = None
+        self.together_bits_per_s = 0.0  # what came while all asked all
         self._ways: dict[str, MeasuredLink] = {}  # by the other one's node
         self._layers: list[MeasuredLayer] = []
         self._samples = 0.0
@@ -140,11 +142,15 @@ class SyncMeasuring:
             return self._known.ways(group.node_ids, group.rank)
         try:
             links = LinkProbe(group.mesh, group.rank, group.world_size).run()
+            together = TogetherProbe(group.mesh, group.rank, group.world_size, links).run()
         except RuntimeError as error:
             _log.info("links_not_measured", generation=group.generation, reason=str(error))
             return None
         self._known.note_ways(links, group.node_ids)
-        _log.info("ways_measured", generation=group.generation, links=len(links))
+        self._known.together_bits_per_s = together
+        _log.info(
+            "ways_measured", generation=group.generation, links=len(links), together_bits_per_s=together
+        )
         return links
 
     def _measure(self, links: Sequence[MeasuredLink]) -> None:
@@ -166,6 +172,7 @@ class SyncMeasuring:
                 bears_rounds=self._training.bears_rounds,
                 waits_by_layer=not self._training.why_whole,
                 ways_known=self._ways_known,
+                together_bits_per_s=self._known.together_bits_per_s,
             )
         )
         _log.info("sync_measured", generation=group.generation, links=len(links), layers=len(layers))
