@@ -1,7 +1,7 @@
 """What the workers of a generation measured, as the model of a step wants it: pure functions.
 
-Two ranks at a time measure their way, while the others are quiet or train. A rank's own link can't carry less
-than its fastest way does, so that is taken for its rate in each direction.
+Two ranks at a time measure their way, with one connection, and then all ask all at once. A rank's own link
+can't carry less than its fastest way does, nor than what came together: the most is its rate, by direction.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
