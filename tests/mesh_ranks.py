@@ -1,6 +1,7 @@
 """The meshes of several ranks in one process, over real sockets."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 from peerloom.v1.trainer_pb2 import StoreEntry
 from peerloom.worker.group.relay.relay import RelayedGeneration
@@ -35,3 +36,11 @@ class Ranks:
         with ThreadPoolExecutor(among) as pool:
             list(pool.map(Mesh.connect, self.meshes[:among]))
         return self.meshes[:among]
+
+
+def connected(opened: ExitStack, ranks: int) -> list[Mesh]:
+    """The meshes of so many ranks, connected; `opened` closes them."""
+    meshes = Ranks(ranks).connect(ranks)
+    for mesh in meshes:
+        opened.callback(mesh.close)
+    return meshes

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from mesh_ranks import LIMIT_S, Ranks
+from mesh_ranks import LIMIT_S, connected
 
 from peerloom.kit import tournament
 from peerloom.v1.trainer_pb2 import MeasuredLink
@@ -23,13 +23,6 @@ from peerloom.worker.mesh.mesh import Mesh
 def opened() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-def connected(opened: ExitStack, ranks: int) -> list[Mesh]:
-    meshes = Ranks(ranks).connect(ranks)
-    for mesh in meshes:
-        opened.callback(mesh.close)
-    return meshes
 
 
 def probed(meshes: list[Mesh]) -> list[list[MeasuredLink]]:

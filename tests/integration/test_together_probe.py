@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from mesh_ranks import LIMIT_S, Ranks
+from mesh_ranks import LIMIT_S, connected
 
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.measuring.together_probe import TogetherProbe
@@ -19,13 +19,6 @@ from peerloom.worker.mesh.mesh import Mesh
 def opened() -> Iterator[ExitStack]:
     with ExitStack() as stack:
         yield stack
-
-
-def connected(opened: ExitStack, ranks: int) -> list[Mesh]:
-    meshes = Ranks(ranks).connect(ranks)
-    for mesh in meshes:
-        opened.callback(mesh.close)
-    return meshes
 
 
 def known_to(rank: int, ranks: int) -> list[MeasuredLink]:
