@@ -4,7 +4,7 @@ Two ranks at a time measure their way, with one connection, and then all ask all
 can't carry less than its fastest way does, nor than what came together: the most is its rate, by direction.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from statistics import median
@@ -24,7 +24,7 @@ from peerloom.kit.topology_choices import MOST_NAMED_NODES
 from peerloom.services.trainer.generations.expected_steps import Unseen
 from peerloom.services.trainer.generations.measured_sites import named_sites, trunks_of
 from peerloom.services.trainer.generations.sync_decisions import MeasuredStep
-from peerloom.v1.trainer_pb2 import MeasuredLink, WorkerMeasured
+from peerloom.v1.trainer_pb2 import WorkerMeasured
 
 # More pieces hide nothing more, and each costs the simulation's time.
 MOST_PIECES = 256
@@ -38,8 +38,8 @@ def setting_of(
     `compute_s` is what a step's computing takes by now; 0: what the layers took when they were timed.
     """
     layers = by_rank[0].layers if by_rank else ()
-    network = network_of(by_rank, nodes)
-    if network is None or not sum(layer.parameters for layer in layers):
+    alone = network_of(by_rank, nodes)
+    if alone is None or not sum(layer.parameters for layer in layers):
         return None
     whole_s = fsum(layer.forward_s + layer.backward_s for layer in layers)
     scale = compute_s / whole_s if compute_s and whole_s else 1.0
@@ -47,7 +47,7 @@ def setting_of(
         LayerTimes(f"layer {number}", layer.parameters, layer.forward_s * scale, layer.backward_s * scale)
         for number, layer in enumerate(layers)
     )
-    alone = replace(network, links=_links_alone(by_rank))
+    network = replace(alone, links=_links_together(alone.links, by_rank))
     # These use one connection at a time, and of a ring the library's own, whose messages cost little.
     by_topology = {RING: replace(alone, overhead_s=0.0), DOUBLING: alone}
     waits_by_layer = all(one.waits_by_layer for one in by_rank)
@@ -55,55 +55,40 @@ def setting_of(
 
 
 def network_of(by_rank: Sequence[WorkerMeasured], nodes: Sequence[str] = ()) -> SyncNetwork | None:
-    """The ranks' links while several connections use them, and what those of a site share, if there are any.
+    """The ranks' links as single ways show them, and what those of a site share, where there are sites.
 
-    A link sends at least what each of all others got while all answered all. Of a way that nobody measured
-    the delay is a middling one, and so is what a message costs. None: a rank has no way.
+    Of a way that nobody measured the delay is a middling one, and so is what a message costs. None: a rank
+    has no way.
     """
     ranks = len(by_rank)
+    rates: dict[tuple[int, int], float] = {}
     delays: dict[tuple[int, int], float] = {}
     for rank, measured in enumerate(by_rank):
-        for link in _ways_of(measured, rank, ranks):
+        for link in (link for link in measured.links if link.rank < ranks and link.rank != rank):
+            rates[rank, link.rank], rates[link.rank, rank] = link.sent_bits_per_s, link.received_bits_per_s
             delays[rank, link.rank] = delays[link.rank, rank] = link.delay_s
-    alone = _links_alone(by_rank)
-    if ranks < 2 or not alone:
+    sent = [[rate for (sender, _), rate in rates.items() if sender == rank] for rank in range(ranks)]
+    received = [[rate for (_, taker), rate in rates.items() if taker == rank] for rank in range(ranks)]
+    if ranks < 2 or not all(sent):
         return None
+    links = tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
     usual_s = median(delays.values())
     rows = (tuple(0.0 if i == j else delays.get((i, j), usual_s) for j in range(ranks)) for i in range(ranks))
     message_s = median(link.message_s for measured in by_rank for link in measured.links)
+    return SyncNetwork(links, tuple(rows), message_s, nodes=tuple(nodes), trunks=trunks_of(rates, ranks))
+
+
+def _links_together(alone: Sequence[AccessLink], by_rank: Sequence[WorkerMeasured]) -> tuple[AccessLink, ...]:
+    """The links while several connections use them.
+
+    One brings at least what came while all asked all, and sends at least what each of all others got.
+    """
     got = [measured.together_bits_per_s for measured in by_rank]
-    links = tuple(
-        AccessLink(
-            max(link.up_bits_per_s, min(got[:rank] + got[rank + 1 :])), max(link.down_bits_per_s, got[rank])
-        )
-        for rank, link in enumerate(alone)
+    sent = [min(got[:rank] + got[rank + 1 :]) for rank in range(len(got))]
+    return tuple(
+        AccessLink(max(link.up_bits_per_s, up), max(link.down_bits_per_s, down))
+        for link, up, down in zip(alone, sent, got, strict=True)
     )
-    return SyncNetwork(
-        links, tuple(rows), message_s, nodes=tuple(nodes), trunks=trunks_of(_rates(by_rank), ranks)
-    )
-
-
-def _links_alone(by_rank: Sequence[WorkerMeasured]) -> tuple[AccessLink, ...]:
-    """What each rank's fastest way carries, there and back; empty where one has none."""
-    rates, ranks = _rates(by_rank), range(len(by_rank))
-    sent = [[rate for (sender, _), rate in rates.items() if sender == rank] for rank in ranks]
-    received = [[rate for (_, taker), rate in rates.items() if taker == rank] for rank in ranks]
-    if not all(sent):
-        return ()
-    return tuple(AccessLink(max(up), max(down)) for up, down in zip(sent, received, strict=True))
-
-
-def _rates(by_rank: Sequence[WorkerMeasured]) -> dict[tuple[int, int], float]:
-    """Bits/s from a rank to another, of the ways that were measured."""
-    rates: dict[tuple[int, int], float] = {}
-    for rank, measured in enumerate(by_rank):
-        for link in _ways_of(measured, rank, len(by_rank)):
-            rates[rank, link.rank], rates[link.rank, rank] = link.sent_bits_per_s, link.received_bits_per_s
-    return rates
-
-
-def _ways_of(measured: WorkerMeasured, rank: int, ranks: int) -> Iterable[MeasuredLink]:
-    return (link for link in measured.links if link.rank < ranks and link.rank != rank)
 
 
 @dataclass(frozen=True)
