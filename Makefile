@@ -45,11 +45,12 @@ $(PROTOC): protos/requirements.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r protos/requirements.txt
 	@touch $@
 
-# Regenerates the code in OUT (src/peerloom/v1) from protos/.
+# Regenerates the code in OUT (src/peerloom/v1) from protos/, without marks for a linter that isn't used here.
 proto: $(READY) $(PROTOC)
 	@mkdir -p $(OUT)
 	@$(dir $(PROTOC))bin/python -m grpc_tools.protoc -I protos --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 	  --python_out=$(OUT) --mypy_out=quiet:$(OUT) --grpc_python_out=$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+	@sed -i.bak 's/  # noqa: Y015$$//' $(OUT)/peerloom/v1/*.pyi && rm $(OUT)/peerloom/v1/*.pyi.bak
 	@touch $(OUT)/peerloom/v1/__init__.py
 
 check-proto: $(READY)

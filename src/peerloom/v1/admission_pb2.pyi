@@ -47,13 +47,13 @@ class CreateTokenRequest(_message.Message):
         ttl_s: _builtins.float = ...,
         owner: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "owner", b"owner", "role", b"role", "ttl_s", b"ttl_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "owner", b"owner", "role", b"role", "ttl_s", b"ttl_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest  # noqa: Y015
+Global___CreateTokenRequest: _TypeAlias = CreateTokenRequest
 
 @_typing.final
 class CreateTokenResponse(_message.Message):
@@ -87,13 +87,13 @@ class CreateTokenResponse(_message.Message):
         join_address: _builtins.str = ...,
         expires_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_time", b"expires_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_time", b"expires_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_sha256", b"authority_sha256", "expires_time", b"expires_time", "join_address", b"join_address", "secret", b"secret", "token_id", b"token_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_sha256", b"authority_sha256", "expires_time", b"expires_time", "join_address", b"join_address", "secret", b"secret", "token_id", b"token_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse  # noqa: Y015
+Global___CreateTokenResponse: _TypeAlias = CreateTokenResponse
 
 @_typing.final
 class JoinRequest(_message.Message):
@@ -121,13 +121,13 @@ class JoinRequest(_message.Message):
         certificate_request: _builtins.bytes = ...,
         former_certificate: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request", "former_certificate", b"former_certificate", "secret", b"secret", "token_id", b"token_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request", "former_certificate", b"former_certificate", "secret", b"secret", "token_id", b"token_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
+Global___JoinRequest: _TypeAlias = JoinRequest
 
 @_typing.final
 class JoinResponse(_message.Message):
@@ -151,13 +151,13 @@ class JoinResponse(_message.Message):
         authorities: _builtins.bytes = ...,
         registry_address: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate", b"certificate", "registry_address", b"registry_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate", b"certificate", "registry_address", b"registry_address"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JoinResponse: _TypeAlias = JoinResponse  # noqa: Y015
+Global___JoinResponse: _TypeAlias = JoinResponse
 
 @_typing.final
 class ListAdmittedRequest(_message.Message):
@@ -177,13 +177,13 @@ class ListAdmittedRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListAdmittedRequest: _TypeAlias = ListAdmittedRequest  # noqa: Y015
+Global___ListAdmittedRequest: _TypeAlias = ListAdmittedRequest
 
 @_typing.final
 class Admitted(_message.Message):
@@ -221,13 +221,13 @@ class Admitted(_message.Message):
         joined_time: _timestamp_pb2.Timestamp | None = ...,
         revoked: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["joined_time", b"joined_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["joined_time", b"joined_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "joined_time", b"joined_time", "owner", b"owner", "revoked", b"revoked", "role", b"role", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "joined_time", b"joined_time", "owner", b"owner", "revoked", b"revoked", "role", b"role", "uri", b"uri"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Admitted: _TypeAlias = Admitted  # noqa: Y015
+Global___Admitted: _TypeAlias = Admitted
 
 @_typing.final
 class ListAdmittedResponse(_message.Message):
@@ -249,13 +249,13 @@ class ListAdmittedResponse(_message.Message):
         admitted: _abc.Iterable[Global___Admitted] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted", "next_page_token", b"next_page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListAdmittedResponse: _TypeAlias = ListAdmittedResponse  # noqa: Y015
+Global___ListAdmittedResponse: _TypeAlias = ListAdmittedResponse
 
 @_typing.final
 class RevokeRequest(_message.Message):
@@ -271,13 +271,13 @@ class RevokeRequest(_message.Message):
         *,
         principal: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RevokeRequest: _TypeAlias = RevokeRequest  # noqa: Y015
+Global___RevokeRequest: _TypeAlias = RevokeRequest
 
 @_typing.final
 class RevokeResponse(_message.Message):
@@ -295,13 +295,13 @@ class RevokeResponse(_message.Message):
         *,
         admitted: Global___Admitted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted", b"admitted"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RevokeResponse: _TypeAlias = RevokeResponse  # noqa: Y015
+Global___RevokeResponse: _TypeAlias = RevokeResponse
 
 @_typing.final
 class RotateAuthorityRequest(_message.Message):
@@ -312,13 +312,13 @@ class RotateAuthorityRequest(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RotateAuthorityRequest: _TypeAlias = RotateAuthorityRequest  # noqa: Y015
+Global___RotateAuthorityRequest: _TypeAlias = RotateAuthorityRequest
 
 @_typing.final
 class RotateAuthorityResponse(_message.Message):
@@ -340,13 +340,13 @@ class RotateAuthorityResponse(_message.Message):
         authority_sha256: _builtins.str = ...,
         signs_from_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["signs_from_time", b"signs_from_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["signs_from_time", b"signs_from_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_sha256", b"authority_sha256", "signs_from_time", b"signs_from_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority_sha256", b"authority_sha256", "signs_from_time", b"signs_from_time"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RotateAuthorityResponse: _TypeAlias = RotateAuthorityResponse  # noqa: Y015
+Global___RotateAuthorityResponse: _TypeAlias = RotateAuthorityResponse
 
 @_typing.final
 class RenewRequest(_message.Message):
@@ -362,13 +362,13 @@ class RenewRequest(_message.Message):
         *,
         certificate_request: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+Global___RenewRequest: _TypeAlias = RenewRequest
 
 @_typing.final
 class RenewResponse(_message.Message):
@@ -388,13 +388,13 @@ class RenewResponse(_message.Message):
         certificate: _builtins.bytes = ...,
         authorities: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate", b"certificate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate", b"certificate"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RenewResponse: _TypeAlias = RenewResponse  # noqa: Y015
+Global___RenewResponse: _TypeAlias = RenewResponse
 
 @_typing.final
 class CertifyChildRequest(_message.Message):
@@ -422,13 +422,13 @@ class CertifyChildRequest(_message.Message):
         id: _builtins.str = ...,
         job_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request", "id", b"id", "job_id", b"job_id", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_request", b"certificate_request", "id", b"id", "job_id", b"job_id", "role", b"role"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CertifyChildRequest: _TypeAlias = CertifyChildRequest  # noqa: Y015
+Global___CertifyChildRequest: _TypeAlias = CertifyChildRequest
 
 @_typing.final
 class CertifyChildResponse(_message.Message):
@@ -448,13 +448,13 @@ class CertifyChildResponse(_message.Message):
         certificate: _builtins.bytes = ...,
         authorities: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate", b"certificate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate", b"certificate"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CertifyChildResponse: _TypeAlias = CertifyChildResponse  # noqa: Y015
+Global___CertifyChildResponse: _TypeAlias = CertifyChildResponse
 
 @_typing.final
 class WatchTrustRequest(_message.Message):
@@ -465,13 +465,13 @@ class WatchTrustRequest(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchTrustRequest: _TypeAlias = WatchTrustRequest  # noqa: Y015
+Global___WatchTrustRequest: _TypeAlias = WatchTrustRequest
 
 @_typing.final
 class WatchTrustResponse(_message.Message):
@@ -493,10 +493,10 @@ class WatchTrustResponse(_message.Message):
         authorities: _builtins.bytes = ...,
         revoked: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "revoked", b"revoked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "revoked", b"revoked"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchTrustResponse: _TypeAlias = WatchTrustResponse  # noqa: Y015
+Global___WatchTrustResponse: _TypeAlias = WatchTrustResponse

@@ -21,7 +21,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class _ArtifactKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _ArtifactKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ArtifactKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -49,7 +49,7 @@ ARTIFACT_KIND_CODE: ArtifactKind.ValueType  # 3
 """A user's code."""
 ARTIFACT_KIND_CHECKPOINT: ArtifactKind.ValueType  # 4
 """State of a training."""
-Global___ArtifactKind: _TypeAlias = ArtifactKind  # noqa: Y015
+Global___ArtifactKind: _TypeAlias = ArtifactKind
 
 @_typing.final
 class Artifact(_message.Message):
@@ -95,13 +95,13 @@ class Artifact(_message.Message):
         pinned: _builtins.bool = ...,
         used_by: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job_id", b"job_id", "kind", b"kind", "maker", b"maker", "name", b"name", "pinned", b"pinned", "size_bytes", b"size_bytes", "used_by", b"used_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "job_id", b"job_id", "kind", b"kind", "maker", b"maker", "name", b"name", "pinned", b"pinned", "size_bytes", b"size_bytes", "used_by", b"used_by"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Artifact: _TypeAlias = Artifact  # noqa: Y015
+Global___Artifact: _TypeAlias = Artifact
 
 @_typing.final
 class Manifest(_message.Message):
@@ -131,13 +131,13 @@ class Manifest(_message.Message):
         chunk_bytes: _builtins.int = ...,
         chunk_digests: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "chunk_bytes", b"chunk_bytes", "chunk_digests", b"chunk_digests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "chunk_bytes", b"chunk_bytes", "chunk_digests", b"chunk_digests"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Manifest: _TypeAlias = Manifest  # noqa: Y015
+Global___Manifest: _TypeAlias = Manifest
 
 @_typing.final
 class ArtifactHolder(_message.Message):
@@ -161,13 +161,13 @@ class ArtifactHolder(_message.Message):
         name: _builtins.str = ...,
         address: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "node_id", b"node_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ArtifactHolder: _TypeAlias = ArtifactHolder  # noqa: Y015
+Global___ArtifactHolder: _TypeAlias = ArtifactHolder
 
 @_typing.final
 class PutArtifactRequest(_message.Message):
@@ -189,15 +189,15 @@ class PutArtifactRequest(_message.Message):
         header: Global___Artifact | None = ...,
         chunk: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header", "part", b"part"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]  # noqa: Y015
-    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "chunk"]
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
-Global___PutArtifactRequest: _TypeAlias = PutArtifactRequest  # noqa: Y015
+Global___PutArtifactRequest: _TypeAlias = PutArtifactRequest
 
 @_typing.final
 class PutArtifactResponse(_message.Message):
@@ -219,13 +219,13 @@ class PutArtifactResponse(_message.Message):
         artifact: Global___Artifact | None = ...,
         existed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "existed", b"existed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "existed", b"existed"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PutArtifactResponse: _TypeAlias = PutArtifactResponse  # noqa: Y015
+Global___PutArtifactResponse: _TypeAlias = PutArtifactResponse
 
 @_typing.final
 class GetArtifactRequest(_message.Message):
@@ -245,13 +245,13 @@ class GetArtifactRequest(_message.Message):
         digest: _builtins.str = ...,
         offset_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "offset_bytes", b"offset_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "offset_bytes", b"offset_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetArtifactRequest: _TypeAlias = GetArtifactRequest  # noqa: Y015
+Global___GetArtifactRequest: _TypeAlias = GetArtifactRequest
 
 @_typing.final
 class GetArtifactResponse(_message.Message):
@@ -273,13 +273,13 @@ class GetArtifactResponse(_message.Message):
         header: Global___Artifact | None = ...,
         chunk: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "header", b"header"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetArtifactResponse: _TypeAlias = GetArtifactResponse  # noqa: Y015
+Global___GetArtifactResponse: _TypeAlias = GetArtifactResponse
 
 @_typing.final
 class HasArtifactsRequest(_message.Message):
@@ -297,13 +297,13 @@ class HasArtifactsRequest(_message.Message):
         *,
         digests: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HasArtifactsRequest: _TypeAlias = HasArtifactsRequest  # noqa: Y015
+Global___HasArtifactsRequest: _TypeAlias = HasArtifactsRequest
 
 @_typing.final
 class HasArtifactsResponse(_message.Message):
@@ -321,13 +321,13 @@ class HasArtifactsResponse(_message.Message):
         *,
         artifacts: _abc.Iterable[Global___Artifact] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HasArtifactsResponse: _TypeAlias = HasArtifactsResponse  # noqa: Y015
+Global___HasArtifactsResponse: _TypeAlias = HasArtifactsResponse
 
 @_typing.final
 class ListArtifactsRequest(_message.Message):
@@ -347,13 +347,13 @@ class ListArtifactsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListArtifactsRequest: _TypeAlias = ListArtifactsRequest  # noqa: Y015
+Global___ListArtifactsRequest: _TypeAlias = ListArtifactsRequest
 
 @_typing.final
 class ListArtifactsResponse(_message.Message):
@@ -375,13 +375,13 @@ class ListArtifactsResponse(_message.Message):
         artifacts: _abc.Iterable[Global___Artifact] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifacts", b"artifacts", "next_page_token", b"next_page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse  # noqa: Y015
+Global___ListArtifactsResponse: _TypeAlias = ListArtifactsResponse
 
 @_typing.final
 class GetManifestRequest(_message.Message):
@@ -397,13 +397,13 @@ class GetManifestRequest(_message.Message):
         *,
         digest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetManifestRequest: _TypeAlias = GetManifestRequest  # noqa: Y015
+Global___GetManifestRequest: _TypeAlias = GetManifestRequest
 
 @_typing.final
 class GetManifestResponse(_message.Message):
@@ -437,13 +437,13 @@ class GetManifestResponse(_message.Message):
         bulk_port: _builtins.int = ...,
         is_bulk_tls: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_port", b"bulk_port", "held_chunks", b"held_chunks", "is_bulk_tls", b"is_bulk_tls", "is_partial", b"is_partial", "manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_port", b"bulk_port", "held_chunks", b"held_chunks", "is_bulk_tls", b"is_bulk_tls", "is_partial", b"is_partial", "manifest", b"manifest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetManifestResponse: _TypeAlias = GetManifestResponse  # noqa: Y015
+Global___GetManifestResponse: _TypeAlias = GetManifestResponse
 
 @_typing.final
 class GetChunkRequest(_message.Message):
@@ -463,13 +463,13 @@ class GetChunkRequest(_message.Message):
         digest: _builtins.str = ...,
         index: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "index", b"index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "index", b"index"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetChunkRequest: _TypeAlias = GetChunkRequest  # noqa: Y015
+Global___GetChunkRequest: _TypeAlias = GetChunkRequest
 
 @_typing.final
 class GetChunkResponse(_message.Message):
@@ -485,13 +485,13 @@ class GetChunkResponse(_message.Message):
         *,
         piece: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["piece", b"piece"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetChunkResponse: _TypeAlias = GetChunkResponse  # noqa: Y015
+Global___GetChunkResponse: _TypeAlias = GetChunkResponse
 
 @_typing.final
 class BulkAnswer(_message.Message):
@@ -515,13 +515,13 @@ class BulkAnswer(_message.Message):
         error: _builtins.str = ...,
         is_not_found: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "is_not_found", b"is_not_found", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "is_not_found", b"is_not_found", "size_bytes", b"size_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BulkAnswer: _TypeAlias = BulkAnswer  # noqa: Y015
+Global___BulkAnswer: _TypeAlias = BulkAnswer
 
 @_typing.final
 class FetchArtifactRequest(_message.Message):
@@ -547,13 +547,13 @@ class FetchArtifactRequest(_message.Message):
         holders: _abc.Iterable[Global___ArtifactHolder] | None = ...,
         job_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "holders", b"holders", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "holders", b"holders", "job_id", b"job_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FetchArtifactRequest: _TypeAlias = FetchArtifactRequest  # noqa: Y015
+Global___FetchArtifactRequest: _TypeAlias = FetchArtifactRequest
 
 @_typing.final
 class FetchArtifactResponse(_message.Message):
@@ -583,13 +583,13 @@ class FetchArtifactResponse(_message.Message):
         peers: _builtins.int = ...,
         artifact: Global___Artifact | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "peers", b"peers", "received_bytes", b"received_bytes", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "peers", b"peers", "received_bytes", b"received_bytes", "size_bytes", b"size_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FetchArtifactResponse: _TypeAlias = FetchArtifactResponse  # noqa: Y015
+Global___FetchArtifactResponse: _TypeAlias = FetchArtifactResponse
 
 @_typing.final
 class PinArtifactRequest(_message.Message):
@@ -605,13 +605,13 @@ class PinArtifactRequest(_message.Message):
         *,
         digest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PinArtifactRequest: _TypeAlias = PinArtifactRequest  # noqa: Y015
+Global___PinArtifactRequest: _TypeAlias = PinArtifactRequest
 
 @_typing.final
 class PinArtifactResponse(_message.Message):
@@ -629,13 +629,13 @@ class PinArtifactResponse(_message.Message):
         *,
         artifact: Global___Artifact | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PinArtifactResponse: _TypeAlias = PinArtifactResponse  # noqa: Y015
+Global___PinArtifactResponse: _TypeAlias = PinArtifactResponse
 
 @_typing.final
 class UnpinArtifactRequest(_message.Message):
@@ -651,13 +651,13 @@ class UnpinArtifactRequest(_message.Message):
         *,
         digest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___UnpinArtifactRequest: _TypeAlias = UnpinArtifactRequest  # noqa: Y015
+Global___UnpinArtifactRequest: _TypeAlias = UnpinArtifactRequest
 
 @_typing.final
 class UnpinArtifactResponse(_message.Message):
@@ -675,13 +675,13 @@ class UnpinArtifactResponse(_message.Message):
         *,
         artifact: Global___Artifact | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___UnpinArtifactResponse: _TypeAlias = UnpinArtifactResponse  # noqa: Y015
+Global___UnpinArtifactResponse: _TypeAlias = UnpinArtifactResponse
 
 @_typing.final
 class RemoveArtifactRequest(_message.Message):
@@ -697,13 +697,13 @@ class RemoveArtifactRequest(_message.Message):
         *,
         digest: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemoveArtifactRequest: _TypeAlias = RemoveArtifactRequest  # noqa: Y015
+Global___RemoveArtifactRequest: _TypeAlias = RemoveArtifactRequest
 
 @_typing.final
 class RemoveArtifactResponse(_message.Message):
@@ -721,10 +721,10 @@ class RemoveArtifactResponse(_message.Message):
         *,
         artifact: Global___Artifact | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemoveArtifactResponse: _TypeAlias = RemoveArtifactResponse  # noqa: Y015
+Global___RemoveArtifactResponse: _TypeAlias = RemoveArtifactResponse

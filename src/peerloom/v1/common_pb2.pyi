@@ -47,13 +47,13 @@ class Accelerator(_message.Message):
         count: _builtins.int = ...,
         memory_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "kind", b"kind", "memory_bytes", b"memory_bytes", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "kind", b"kind", "memory_bytes", b"memory_bytes", "model", b"model"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Accelerator: _TypeAlias = Accelerator  # noqa: Y015
+Global___Accelerator: _TypeAlias = Accelerator
 
 @_typing.final
 class MachineSpeed(_message.Message):
@@ -93,13 +93,13 @@ class MachineSpeed(_message.Message):
         heartbeat_s: _builtins.float = ...,
         measured_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["measured_time", b"measured_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["measured_time", b"measured_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_bytes_per_s", b"disk_bytes_per_s", "heartbeat_s", b"heartbeat_s", "matmul_gflops", b"matmul_gflops", "measured_time", b"measured_time", "memory_bytes_per_s", b"memory_bytes_per_s", "training_gflops", b"training_gflops"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_bytes_per_s", b"disk_bytes_per_s", "heartbeat_s", b"heartbeat_s", "matmul_gflops", b"matmul_gflops", "measured_time", b"measured_time", "memory_bytes_per_s", b"memory_bytes_per_s", "training_gflops", b"training_gflops"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MachineSpeed: _TypeAlias = MachineSpeed  # noqa: Y015
+Global___MachineSpeed: _TypeAlias = MachineSpeed
 
 @_typing.final
 class SlotCount(_message.Message):
@@ -119,13 +119,13 @@ class SlotCount(_message.Message):
         total: _builtins.int = ...,
         free: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free", b"free", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free", b"free", "total", b"total"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SlotCount: _TypeAlias = SlotCount  # noqa: Y015
+Global___SlotCount: _TypeAlias = SlotCount
 
 @_typing.final
 class RawInput(_message.Message):
@@ -181,15 +181,15 @@ class RawInput(_message.Message):
         vocabulary: Global___Vocabulary | None = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scale_shift", b"scale_shift", "standardise", b"standardise", "transform", b"transform", "vocabulary", b"vocabulary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scale_shift", b"scale_shift", "standardise", b"standardise", "transform", b"transform", "vocabulary", b"vocabulary"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "high", b"high", "labels", b"labels", "low", b"low", "scale_shift", b"scale_shift", "shape", b"shape", "standardise", b"standardise", "transform", b"transform", "vocabulary", b"vocabulary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dtype", b"dtype", "high", b"high", "labels", b"labels", "low", b"low", "scale_shift", b"scale_shift", "shape", b"shape", "standardise", b"standardise", "transform", b"transform", "vocabulary", b"vocabulary"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_transform: _TypeAlias = _typing.Literal["standardise", "scale_shift", "vocabulary"]  # noqa: Y015
-    _WhichOneofArgType_transform: _TypeAlias = _typing.Literal["transform", b"transform"]  # noqa: Y015
+    _WhichOneofReturnType_transform: _TypeAlias = _typing.Literal["standardise", "scale_shift", "vocabulary"]
+    _WhichOneofArgType_transform: _TypeAlias = _typing.Literal["transform", b"transform"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_transform) -> _WhichOneofReturnType_transform | None: ...
 
-Global___RawInput: _TypeAlias = RawInput  # noqa: Y015
+Global___RawInput: _TypeAlias = RawInput
 
 @_typing.final
 class Standardise(_message.Message):
@@ -219,13 +219,13 @@ class Standardise(_message.Message):
         deviation: _abc.Iterable[_builtins.float] | None = ...,
         divisor: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deviation", b"deviation", "divisor", b"divisor", "mean", b"mean"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deviation", b"deviation", "divisor", b"divisor", "mean", b"mean"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Standardise: _TypeAlias = Standardise  # noqa: Y015
+Global___Standardise: _TypeAlias = Standardise
 
 @_typing.final
 class ScaleShift(_message.Message):
@@ -249,13 +249,13 @@ class ScaleShift(_message.Message):
         scale: _abc.Iterable[_builtins.float] | None = ...,
         shift: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["scale", b"scale", "shift", b"shift"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["scale", b"scale", "shift", b"shift"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ScaleShift: _TypeAlias = ScaleShift  # noqa: Y015
+Global___ScaleShift: _TypeAlias = ScaleShift
 
 @_typing.final
 class Vocabulary(_message.Message):
@@ -271,13 +271,13 @@ class Vocabulary(_message.Message):
         *,
         characters: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["characters", b"characters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["characters", b"characters"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Vocabulary: _TypeAlias = Vocabulary  # noqa: Y015
+Global___Vocabulary: _TypeAlias = Vocabulary
 
 @_typing.final
 class Script(_message.Message):
@@ -301,12 +301,12 @@ class Script(_message.Message):
         arguments: _abc.Iterable[_builtins.str] | None = ...,
         max_restarts: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "max_restarts", b"max_restarts"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "max_restarts", b"max_restarts"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "arguments", b"arguments", "max_restarts", b"max_restarts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts", "arguments", b"arguments", "max_restarts", b"max_restarts"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_restarts: _TypeAlias = _typing.Literal["max_restarts"]  # noqa: Y015
-    _WhichOneofArgType__max_restarts: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts"]  # noqa: Y015
+    _WhichOneofReturnType__max_restarts: _TypeAlias = _typing.Literal["max_restarts"]
+    _WhichOneofArgType__max_restarts: _TypeAlias = _typing.Literal["_max_restarts", b"_max_restarts"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_restarts) -> _WhichOneofReturnType__max_restarts | None: ...
 
-Global___Script: _TypeAlias = Script  # noqa: Y015
+Global___Script: _TypeAlias = Script

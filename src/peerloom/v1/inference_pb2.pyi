@@ -44,13 +44,13 @@ class Tensor(_message.Message):
         shape: _abc.Iterable[_builtins.int] | None = ...,
         content: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dtype", b"dtype", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "dtype", b"dtype", "shape", b"shape"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Tensor: _TypeAlias = Tensor  # noqa: Y015
+Global___Tensor: _TypeAlias = Tensor
 
 @_typing.final
 class ModelLayer(_message.Message):
@@ -78,13 +78,13 @@ class ModelLayer(_message.Message):
         seconds_per_sample: _builtins.float = ...,
         output_bytes_per_sample: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "output_bytes_per_sample", b"output_bytes_per_sample", "parameter_bytes", b"parameter_bytes", "seconds_per_sample", b"seconds_per_sample"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "output_bytes_per_sample", b"output_bytes_per_sample", "parameter_bytes", b"parameter_bytes", "seconds_per_sample", b"seconds_per_sample"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelLayer: _TypeAlias = ModelLayer  # noqa: Y015
+Global___ModelLayer: _TypeAlias = ModelLayer
 
 @_typing.final
 class ModelDescription(_message.Message):
@@ -134,13 +134,13 @@ class ModelDescription(_message.Message):
         context: _builtins.int = ...,
         raw_input: _common_pb2.RawInput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["raw_input", b"raw_input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["raw_input", b"raw_input"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "digest", b"digest", "incremental", b"incremental", "input_dtype", b"input_dtype", "input_shape", b"input_shape", "layers", b"layers", "raw_input", b"raw_input", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context", b"context", "digest", b"digest", "incremental", b"incremental", "input_dtype", b"input_dtype", "input_shape", b"input_shape", "layers", b"layers", "raw_input", b"raw_input", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelDescription: _TypeAlias = ModelDescription  # noqa: Y015
+Global___ModelDescription: _TypeAlias = ModelDescription
 
 @_typing.final
 class LoadModelRequest(_message.Message):
@@ -174,13 +174,13 @@ class LoadModelRequest(_message.Message):
         describe_only: _builtins.bool = ...,
         holders: _abc.Iterable[_artifact_pb2.ArtifactHolder] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["describe_only", b"describe_only", "digest", b"digest", "end_layer", b"end_layer", "first_layer", b"first_layer", "holders", b"holders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["describe_only", b"describe_only", "digest", b"digest", "end_layer", b"end_layer", "first_layer", b"first_layer", "holders", b"holders"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LoadModelRequest: _TypeAlias = LoadModelRequest  # noqa: Y015
+Global___LoadModelRequest: _TypeAlias = LoadModelRequest
 
 @_typing.final
 class LoadModelResponse(_message.Message):
@@ -206,13 +206,13 @@ class LoadModelResponse(_message.Message):
         fetch_s: _builtins.float = ...,
         build_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_s", b"build_s", "fetch_s", b"fetch_s", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["build_s", b"build_s", "fetch_s", b"fetch_s", "model", b"model"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LoadModelResponse: _TypeAlias = LoadModelResponse  # noqa: Y015
+Global___LoadModelResponse: _TypeAlias = LoadModelResponse
 
 @_typing.final
 class InferRequest(_message.Message):
@@ -240,13 +240,13 @@ class InferRequest(_message.Message):
         inputs: Global___Tensor | None = ...,
         caller: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "digest", b"digest", "inputs", b"inputs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "digest", b"digest", "inputs", b"inputs"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___InferRequest: _TypeAlias = InferRequest  # noqa: Y015
+Global___InferRequest: _TypeAlias = InferRequest
 
 @_typing.final
 class InferResponse(_message.Message):
@@ -276,13 +276,13 @@ class InferResponse(_message.Message):
         model_s: _builtins.float = ...,
         batch_samples: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outputs", b"outputs"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outputs", b"outputs"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_samples", b"batch_samples", "model_s", b"model_s", "outputs", b"outputs", "queue_s", b"queue_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_samples", b"batch_samples", "model_s", b"model_s", "outputs", b"outputs", "queue_s", b"queue_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___InferResponse: _TypeAlias = InferResponse  # noqa: Y015
+Global___InferResponse: _TypeAlias = InferResponse
 
 @_typing.final
 class RunStageRequest(_message.Message):
@@ -318,15 +318,15 @@ class RunStageRequest(_message.Message):
         relink: Global___Relink | None = ...,
         acknowledge: Global___Acknowledge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "input", b"input", "message", b"message", "open", b"open", "relink", b"relink"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "input", b"input", "message", b"message", "open", b"open", "relink", b"relink"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "input", b"input", "message", b"message", "open", b"open", "relink", b"relink"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "input", b"input", "message", b"message", "open", b"open", "relink", b"relink"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "input", "relink", "acknowledge"]  # noqa: Y015
-    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["open", "input", "relink", "acknowledge"]
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
-Global___RunStageRequest: _TypeAlias = RunStageRequest  # noqa: Y015
+Global___RunStageRequest: _TypeAlias = RunStageRequest
 
 @_typing.final
 class OpenStage(_message.Message):
@@ -370,13 +370,13 @@ class OpenStage(_message.Message):
         next_session_id: _builtins.str = ...,
         caller: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "digest", b"digest", "end_layer", b"end_layer", "first_layer", b"first_layer", "incremental", b"incremental", "next_address", b"next_address", "next_session_id", b"next_session_id", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "digest", b"digest", "end_layer", b"end_layer", "first_layer", b"first_layer", "incremental", b"incremental", "next_address", b"next_address", "next_session_id", b"next_session_id", "session_id", b"session_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenStage: _TypeAlias = OpenStage  # noqa: Y015
+Global___OpenStage: _TypeAlias = OpenStage
 
 @_typing.final
 class Activation(_message.Message):
@@ -398,13 +398,13 @@ class Activation(_message.Message):
         sequence: _builtins.int = ...,
         tensor: Global___Tensor | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tensor", b"tensor"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "tensor", b"tensor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence", "tensor", b"tensor"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Activation: _TypeAlias = Activation  # noqa: Y015
+Global___Activation: _TypeAlias = Activation
 
 @_typing.final
 class Relink(_message.Message):
@@ -424,13 +424,13 @@ class Relink(_message.Message):
         next_address: _builtins.str = ...,
         next_session_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_address", b"next_address", "next_session_id", b"next_session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_address", b"next_address", "next_session_id", b"next_session_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Relink: _TypeAlias = Relink  # noqa: Y015
+Global___Relink: _TypeAlias = Relink
 
 @_typing.final
 class Acknowledge(_message.Message):
@@ -446,13 +446,13 @@ class Acknowledge(_message.Message):
         *,
         sequence: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sequence", b"sequence"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Acknowledge: _TypeAlias = Acknowledge  # noqa: Y015
+Global___Acknowledge: _TypeAlias = Acknowledge
 
 @_typing.final
 class RunStageResponse(_message.Message):
@@ -486,15 +486,15 @@ class RunStageResponse(_message.Message):
         link_lost: Global___LinkLost | None = ...,
         compute_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["link_lost", b"link_lost", "message", b"message", "opened", b"opened", "output", b"output"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["link_lost", b"link_lost", "message", b"message", "opened", b"opened", "output", b"output"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "link_lost", b"link_lost", "message", b"message", "opened", b"opened", "output", b"output"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "link_lost", b"link_lost", "message", b"message", "opened", b"opened", "output", b"output"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["opened", "output", "link_lost"]  # noqa: Y015
-    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["opened", "output", "link_lost"]
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
-Global___RunStageResponse: _TypeAlias = RunStageResponse  # noqa: Y015
+Global___RunStageResponse: _TypeAlias = RunStageResponse
 
 @_typing.final
 class StageOpened(_message.Message):
@@ -505,13 +505,13 @@ class StageOpened(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StageOpened: _TypeAlias = StageOpened  # noqa: Y015
+Global___StageOpened: _TypeAlias = StageOpened
 
 @_typing.final
 class LinkLost(_message.Message):
@@ -531,13 +531,13 @@ class LinkLost(_message.Message):
         next_address: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_address", b"next_address", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_address", b"next_address", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LinkLost: _TypeAlias = LinkLost  # noqa: Y015
+Global___LinkLost: _TypeAlias = LinkLost
 
 @_typing.final
 class PassActivationsRequest(_message.Message):
@@ -559,13 +559,13 @@ class PassActivationsRequest(_message.Message):
         session_id: _builtins.str = ...,
         activation: Global___Activation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "session_id", b"session_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PassActivationsRequest: _TypeAlias = PassActivationsRequest  # noqa: Y015
+Global___PassActivationsRequest: _TypeAlias = PassActivationsRequest
 
 @_typing.final
 class PassActivationsResponse(_message.Message):
@@ -581,13 +581,13 @@ class PassActivationsResponse(_message.Message):
         *,
         received: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["received", b"received"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PassActivationsResponse: _TypeAlias = PassActivationsResponse  # noqa: Y015
+Global___PassActivationsResponse: _TypeAlias = PassActivationsResponse
 
 @_typing.final
 class GetInferenceStatusRequest(_message.Message):
@@ -598,13 +598,13 @@ class GetInferenceStatusRequest(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetInferenceStatusRequest: _TypeAlias = GetInferenceStatusRequest  # noqa: Y015
+Global___GetInferenceStatusRequest: _TypeAlias = GetInferenceStatusRequest
 
 @_typing.final
 class LoadedModel(_message.Message):
@@ -636,13 +636,13 @@ class LoadedModel(_message.Message):
         memory_bytes: _builtins.int = ...,
         seconds_per_sample: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "end_layer", b"end_layer", "first_layer", b"first_layer", "memory_bytes", b"memory_bytes", "seconds_per_sample", b"seconds_per_sample"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "end_layer", b"end_layer", "first_layer", b"first_layer", "memory_bytes", b"memory_bytes", "seconds_per_sample", b"seconds_per_sample"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LoadedModel: _TypeAlias = LoadedModel  # noqa: Y015
+Global___LoadedModel: _TypeAlias = LoadedModel
 
 @_typing.final
 class GetInferenceStatusResponse(_message.Message):
@@ -684,10 +684,10 @@ class GetInferenceStatusResponse(_message.Message):
         sessions: _builtins.int = ...,
         answered: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "memory_limit_bytes", b"memory_limit_bytes", "memory_used_bytes", b"memory_used_bytes", "models", b"models", "queue_s", b"queue_s", "queued_samples", b"queued_samples", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "memory_limit_bytes", b"memory_limit_bytes", "memory_used_bytes", b"memory_used_bytes", "models", b"models", "queue_s", b"queue_s", "queued_samples", b"queued_samples", "sessions", b"sessions"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetInferenceStatusResponse: _TypeAlias = GetInferenceStatusResponse  # noqa: Y015
+Global___GetInferenceStatusResponse: _TypeAlias = GetInferenceStatusResponse

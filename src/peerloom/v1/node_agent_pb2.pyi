@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class _Refusal:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _RefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refusal.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -66,7 +66,7 @@ REFUSAL_OWNER_LIMITS: Refusal.ValueType  # 7
 """The owner's limits forbid it."""
 REFUSAL_UNKNOWN_TRAINER: Refusal.ValueType  # 8
 """The registry doesn't list its trainer, or can't be asked just now."""
-Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
+Global___Refusal: _TypeAlias = Refusal
 
 @_typing.final
 class ForwardPortRequest(_message.Message):
@@ -82,13 +82,13 @@ class ForwardPortRequest(_message.Message):
         *,
         port: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["port", b"port"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ForwardPortRequest: _TypeAlias = ForwardPortRequest  # noqa: Y015
+Global___ForwardPortRequest: _TypeAlias = ForwardPortRequest
 
 @_typing.final
 class ForwardPortResponse(_message.Message):
@@ -104,13 +104,13 @@ class ForwardPortResponse(_message.Message):
         *,
         address: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ForwardPortResponse: _TypeAlias = ForwardPortResponse  # noqa: Y015
+Global___ForwardPortResponse: _TypeAlias = ForwardPortResponse
 
 @_typing.final
 class OpenTunnelRequest(_message.Message):
@@ -130,13 +130,13 @@ class OpenTunnelRequest(_message.Message):
         open_port: _builtins.int = ...,
         close_port: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_port", b"close_port", "open_port", b"open_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close_port", b"close_port", "open_port", b"open_port"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenTunnelRequest: _TypeAlias = OpenTunnelRequest  # noqa: Y015
+Global___OpenTunnelRequest: _TypeAlias = OpenTunnelRequest
 
 @_typing.final
 class OpenTunnelResponse(_message.Message):
@@ -164,13 +164,13 @@ class OpenTunnelResponse(_message.Message):
         opened: Global___OpenedPort | None = ...,
         connection: Global___TunnelConnection | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "opened", b"opened"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "opened", b"opened"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "data_port", b"data_port", "opened", b"opened"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection", "data_port", b"data_port", "opened", b"opened"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenTunnelResponse: _TypeAlias = OpenTunnelResponse  # noqa: Y015
+Global___OpenTunnelResponse: _TypeAlias = OpenTunnelResponse
 
 @_typing.final
 class OpenedPort(_message.Message):
@@ -194,13 +194,13 @@ class OpenedPort(_message.Message):
         address: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "port", b"port", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "port", b"port", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OpenedPort: _TypeAlias = OpenedPort  # noqa: Y015
+Global___OpenedPort: _TypeAlias = OpenedPort
 
 @_typing.final
 class TunnelConnection(_message.Message):
@@ -220,13 +220,13 @@ class TunnelConnection(_message.Message):
         port: _builtins.int = ...,
         connection_id: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_id", b"connection_id", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connection_id", b"connection_id", "port", b"port"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TunnelConnection: _TypeAlias = TunnelConnection  # noqa: Y015
+Global___TunnelConnection: _TypeAlias = TunnelConnection
 
 @_typing.final
 class HandshakeRequest(_message.Message):
@@ -242,13 +242,13 @@ class HandshakeRequest(_message.Message):
         *,
         caller: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandshakeRequest: _TypeAlias = HandshakeRequest  # noqa: Y015
+Global___HandshakeRequest: _TypeAlias = HandshakeRequest
 
 @_typing.final
 class HandshakeResponse(_message.Message):
@@ -298,13 +298,13 @@ class HandshakeResponse(_message.Message):
         version: _builtins.str = ...,
         draining: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["slots", b"slots", "speed", b"speed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["slots", b"slots", "speed", b"speed"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "artifact_count", b"artifact_count", "draining", b"draining", "name", b"name", "node_id", b"node_id", "slots", b"slots", "speed", b"speed", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "artifact_count", b"artifact_count", "draining", b"draining", "name", b"name", "node_id", b"node_id", "slots", b"slots", "speed", b"speed", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HandshakeResponse: _TypeAlias = HandshakeResponse  # noqa: Y015
+Global___HandshakeResponse: _TypeAlias = HandshakeResponse
 
 @_typing.final
 class RequestWorkRequest(_message.Message):
@@ -342,13 +342,13 @@ class RequestWorkRequest(_message.Message):
         request_id: _builtins.str = ...,
         work: Global___Work | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "job_id", b"job_id", "max_slots", b"max_slots", "memory_bytes", b"memory_bytes", "request_id", b"request_id", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "job_id", b"job_id", "max_slots", b"max_slots", "memory_bytes", b"memory_bytes", "request_id", b"request_id", "work", b"work"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RequestWorkRequest: _TypeAlias = RequestWorkRequest  # noqa: Y015
+Global___RequestWorkRequest: _TypeAlias = RequestWorkRequest
 
 @_typing.final
 class Work(_message.Message):
@@ -370,9 +370,9 @@ class Work(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -408,13 +408,13 @@ class Work(_message.Message):
         initial_model_digest: _builtins.str = ...,
         script: _common_pb2.Script | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["script", b"script"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["script", b"script"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code_digest", b"code_digest", "initial_model_digest", b"initial_model_digest", "script", b"script", "task", b"task", "task_arguments", b"task_arguments", "trainer_address", b"trainer_address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code_digest", b"code_digest", "initial_model_digest", b"initial_model_digest", "script", b"script", "task", b"task", "task_arguments", b"task_arguments", "trainer_address", b"trainer_address"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Work: _TypeAlias = Work  # noqa: Y015
+Global___Work: _TypeAlias = Work
 
 @_typing.final
 class RequestWorkResponse(_message.Message):
@@ -454,13 +454,13 @@ class RequestWorkResponse(_message.Message):
         accelerator_kind: _builtins.str = ...,
         slot_memory_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "accepted_slots", b"accepted_slots", "reason", b"reason", "refusal", b"refusal", "reservation_id", b"reservation_id", "reservation_s", b"reservation_s", "slot_memory_bytes", b"slot_memory_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "accepted_slots", b"accepted_slots", "reason", b"reason", "refusal", b"refusal", "reservation_id", b"reservation_id", "reservation_s", b"reservation_s", "slot_memory_bytes", b"slot_memory_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RequestWorkResponse: _TypeAlias = RequestWorkResponse  # noqa: Y015
+Global___RequestWorkResponse: _TypeAlias = RequestWorkResponse
 
 @_typing.final
 class StartWorkersRequest(_message.Message):
@@ -490,13 +490,13 @@ class StartWorkersRequest(_message.Message):
         worker_ids: _abc.Iterable[_builtins.str] | None = ...,
         worker_secrets: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id", "worker_ids", b"worker_ids", "worker_secrets", b"worker_secrets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reservation_id", b"reservation_id", "worker_ids", b"worker_ids", "worker_secrets", b"worker_secrets"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StartWorkersRequest: _TypeAlias = StartWorkersRequest  # noqa: Y015
+Global___StartWorkersRequest: _TypeAlias = StartWorkersRequest
 
 @_typing.final
 class StartWorkersResponse(_message.Message):
@@ -514,13 +514,13 @@ class StartWorkersResponse(_message.Message):
         *,
         workers: _abc.Iterable[Global___WorkerProcess] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StartWorkersResponse: _TypeAlias = StartWorkersResponse  # noqa: Y015
+Global___StartWorkersResponse: _TypeAlias = StartWorkersResponse
 
 @_typing.final
 class WorkerProcess(_message.Message):
@@ -548,13 +548,13 @@ class WorkerProcess(_message.Message):
         pid: _builtins.int = ...,
         slot: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "pid", b"pid", "slot", b"slot", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "pid", b"pid", "slot", b"slot", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerProcess: _TypeAlias = WorkerProcess  # noqa: Y015
+Global___WorkerProcess: _TypeAlias = WorkerProcess
 
 @_typing.final
 class StopWorkersRequest(_message.Message):
@@ -584,13 +584,13 @@ class StopWorkersRequest(_message.Message):
         worker_ids: _abc.Iterable[_builtins.str] | None = ...,
         trainer_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "job_id", b"job_id", "trainer_epoch", b"trainer_epoch", "worker_ids", b"worker_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "job_id", b"job_id", "trainer_epoch", b"trainer_epoch", "worker_ids", b"worker_ids"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StopWorkersRequest: _TypeAlias = StopWorkersRequest  # noqa: Y015
+Global___StopWorkersRequest: _TypeAlias = StopWorkersRequest
 
 @_typing.final
 class StopWorkersResponse(_message.Message):
@@ -606,13 +606,13 @@ class StopWorkersResponse(_message.Message):
         *,
         stopped: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stopped", b"stopped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stopped", b"stopped"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StopWorkersResponse: _TypeAlias = StopWorkersResponse  # noqa: Y015
+Global___StopWorkersResponse: _TypeAlias = StopWorkersResponse
 
 @_typing.final
 class WatchWorkersRequest(_message.Message):
@@ -638,13 +638,13 @@ class WatchWorkersRequest(_message.Message):
         trainer_address: _builtins.str = ...,
         trainer_epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "trainer_address", b"trainer_address", "trainer_epoch", b"trainer_epoch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "trainer_address", b"trainer_address", "trainer_epoch", b"trainer_epoch"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchWorkersRequest: _TypeAlias = WatchWorkersRequest  # noqa: Y015
+Global___WatchWorkersRequest: _TypeAlias = WatchWorkersRequest
 
 @_typing.final
 class WatchWorkersResponse(_message.Message):
@@ -674,13 +674,13 @@ class WatchWorkersResponse(_message.Message):
         exit_code: _builtins.int = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "reason", b"reason", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended", "exit_code", b"exit_code", "reason", b"reason", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchWorkersResponse: _TypeAlias = WatchWorkersResponse  # noqa: Y015
+Global___WatchWorkersResponse: _TypeAlias = WatchWorkersResponse
 
 @_typing.final
 class GetWorkerLogsRequest(_message.Message):
@@ -704,13 +704,13 @@ class GetWorkerLogsRequest(_message.Message):
         follow: _builtins.bool = ...,
         tail_lines: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "job_id", b"job_id", "tail_lines", b"tail_lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "job_id", b"job_id", "tail_lines", b"tail_lines"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetWorkerLogsRequest: _TypeAlias = GetWorkerLogsRequest  # noqa: Y015
+Global___GetWorkerLogsRequest: _TypeAlias = GetWorkerLogsRequest
 
 @_typing.final
 class GetWorkerLogsResponse(_message.Message):
@@ -730,13 +730,13 @@ class GetWorkerLogsResponse(_message.Message):
         worker_id: _builtins.str = ...,
         line: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetWorkerLogsResponse: _TypeAlias = GetWorkerLogsResponse  # noqa: Y015
+Global___GetWorkerLogsResponse: _TypeAlias = GetWorkerLogsResponse
 
 @_typing.final
 class StartInferenceRequest(_message.Message):
@@ -747,13 +747,13 @@ class StartInferenceRequest(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StartInferenceRequest: _TypeAlias = StartInferenceRequest  # noqa: Y015
+Global___StartInferenceRequest: _TypeAlias = StartInferenceRequest
 
 @_typing.final
 class StartInferenceResponse(_message.Message):
@@ -773,10 +773,10 @@ class StartInferenceResponse(_message.Message):
         address: _builtins.str = ...,
         start_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "start_s", b"start_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "start_s", b"start_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StartInferenceResponse: _TypeAlias = StartInferenceResponse  # noqa: Y015
+Global___StartInferenceResponse: _TypeAlias = StartInferenceResponse

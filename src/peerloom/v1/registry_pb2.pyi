@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class _NodeState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _NodeStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -52,11 +52,11 @@ NODE_STATE_DEAD: NodeState.ValueType  # 3
 """Silent for so long that its session was closed as an interruption."""
 NODE_STATE_LEFT: NodeState.ValueType  # 4
 """It left with notice."""
-Global___NodeState: _TypeAlias = NodeState  # noqa: Y015
+Global___NodeState: _TypeAlias = NodeState
 
 class _NodeEventKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _NodeEventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeEventKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -104,11 +104,11 @@ NODE_EVENT_KIND_REMOVED: NodeEventKind.ValueType  # 8
 """The registry forgot it: somebody asked for that, it was gone for too long, or there was no room."""
 NODE_EVENT_KIND_MOVED: NodeEventKind.ValueType  # 9
 """It is reached at another address, or through another node."""
-Global___NodeEventKind: _TypeAlias = NodeEventKind  # noqa: Y015
+Global___NodeEventKind: _TypeAlias = NodeEventKind
 
 class _ServiceKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _ServiceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServiceKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -128,7 +128,7 @@ SERVICE_KIND_SELECTOR: ServiceKind.ValueType  # 1
 """The trust selector."""
 SERVICE_KIND_TRAINER: ServiceKind.ValueType  # 2
 """The trainer."""
-Global___ServiceKind: _TypeAlias = ServiceKind  # noqa: Y015
+Global___ServiceKind: _TypeAlias = ServiceKind
 
 @_typing.final
 class NodeSpec(_message.Message):
@@ -150,9 +150,9 @@ class NodeSpec(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -202,13 +202,13 @@ class NodeSpec(_message.Message):
         relay: _builtins.bool = ...,
         via: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["speed", b"speed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["speed", b"speed"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "labels", b"labels", "name", b"name", "owner", b"owner", "relay", b"relay", "slots", b"slots", "speed", b"speed", "via", b"via"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "address", b"address", "labels", b"labels", "name", b"name", "owner", b"owner", "relay", b"relay", "slots", b"slots", "speed", b"speed", "via", b"via"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NodeSpec: _TypeAlias = NodeSpec  # noqa: Y015
+Global___NodeSpec: _TypeAlias = NodeSpec
 
 @_typing.final
 class CheckReachabilityRequest(_message.Message):
@@ -228,13 +228,13 @@ class CheckReachabilityRequest(_message.Message):
         name: _builtins.str = ...,
         address: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CheckReachabilityRequest: _TypeAlias = CheckReachabilityRequest  # noqa: Y015
+Global___CheckReachabilityRequest: _TypeAlias = CheckReachabilityRequest
 
 @_typing.final
 class CheckReachabilityResponse(_message.Message):
@@ -262,13 +262,13 @@ class CheckReachabilityResponse(_message.Message):
         reason: _builtins.str = ...,
         relays: _abc.Iterable[Global___RelayOffer] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reachable", b"reachable", "reason", b"reason", "relays", b"relays"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reachable", b"reachable", "reason", b"reason", "relays", b"relays"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CheckReachabilityResponse: _TypeAlias = CheckReachabilityResponse  # noqa: Y015
+Global___CheckReachabilityResponse: _TypeAlias = CheckReachabilityResponse
 
 @_typing.final
 class RelayOffer(_message.Message):
@@ -292,13 +292,13 @@ class RelayOffer(_message.Message):
         address: _builtins.str = ...,
         node_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "node_id", b"node_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RelayOffer: _TypeAlias = RelayOffer  # noqa: Y015
+Global___RelayOffer: _TypeAlias = RelayOffer
 
 @_typing.final
 class Node(_message.Message):
@@ -370,13 +370,13 @@ class Node(_message.Message):
         withheld: _builtins.str = ...,
         load: Global___MachineLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_seen_time", b"last_seen_time", "load", b"load", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_seen_time", b"last_seen_time", "load", b"load", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "incarnation", b"incarnation", "last_seen_time", b"last_seen_time", "load", b"load", "node_id", b"node_id", "online_s", b"online_s", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "incarnation", b"incarnation", "last_seen_time", b"last_seen_time", "load", b"load", "node_id", b"node_id", "online_s", b"online_s", "registered_time", b"registered_time", "slots", b"slots", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "withheld", b"withheld"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Node: _TypeAlias = Node  # noqa: Y015
+Global___Node: _TypeAlias = Node
 
 @_typing.final
 class MachineLoad(_message.Message):
@@ -414,13 +414,13 @@ class MachineLoad(_message.Message):
         memory_total_bytes: _builtins.int = ...,
         gpus: _abc.Iterable[Global___GpuLoad] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu_use", b"cpu_use", "gpus", b"gpus", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "own_cpu_use", b"own_cpu_use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cores", b"cores", "cpu_use", b"cpu_use", "gpus", b"gpus", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "own_cpu_use", b"own_cpu_use"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MachineLoad: _TypeAlias = MachineLoad  # noqa: Y015
+Global___MachineLoad: _TypeAlias = MachineLoad
 
 @_typing.final
 class GpuLoad(_message.Message):
@@ -444,15 +444,15 @@ class GpuLoad(_message.Message):
         memory_used_bytes: _builtins.int = ...,
         memory_total_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_use", b"_use", "use", b"use"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_use", b"_use", "use", b"use"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_use", b"_use", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "use", b"use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_use", b"_use", "memory_total_bytes", b"memory_total_bytes", "memory_used_bytes", b"memory_used_bytes", "use", b"use"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__use: _TypeAlias = _typing.Literal["use"]  # noqa: Y015
-    _WhichOneofArgType__use: _TypeAlias = _typing.Literal["_use", b"_use"]  # noqa: Y015
+    _WhichOneofReturnType__use: _TypeAlias = _typing.Literal["use"]
+    _WhichOneofArgType__use: _TypeAlias = _typing.Literal["_use", b"_use"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__use) -> _WhichOneofReturnType__use | None: ...
 
-Global___GpuLoad: _TypeAlias = GpuLoad  # noqa: Y015
+Global___GpuLoad: _TypeAlias = GpuLoad
 
 @_typing.final
 class RegisterRequest(_message.Message):
@@ -478,13 +478,13 @@ class RegisterRequest(_message.Message):
         node_key: _builtins.str = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_key", b"node_key", "request_id", b"request_id", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_key", b"node_key", "request_id", b"request_id", "spec", b"spec"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterRequest: _TypeAlias = RegisterRequest  # noqa: Y015
+Global___RegisterRequest: _TypeAlias = RegisterRequest
 
 @_typing.final
 class RegisterResponse(_message.Message):
@@ -512,13 +512,13 @@ class RegisterResponse(_message.Message):
         heartbeat_interval_s: _builtins.float = ...,
         incarnation: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval_s", b"heartbeat_interval_s", "incarnation", b"incarnation", "lease_id", b"lease_id", "node_id", b"node_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval_s", b"heartbeat_interval_s", "incarnation", b"incarnation", "lease_id", b"lease_id", "node_id", b"node_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RegisterResponse: _TypeAlias = RegisterResponse  # noqa: Y015
+Global___RegisterResponse: _TypeAlias = RegisterResponse
 
 @_typing.final
 class HeartbeatRequest(_message.Message):
@@ -572,13 +572,13 @@ class HeartbeatRequest(_message.Message):
         via: _builtins.str = ...,
         load: Global___MachineLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "slots", b"slots", "speed", b"speed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load", "slots", b"slots", "speed", b"speed"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "artifact_version", b"artifact_version", "incarnation", b"incarnation", "lease_id", b"lease_id", "load", b"load", "slots", b"slots", "speed", b"speed", "via", b"via", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "artifact_version", b"artifact_version", "incarnation", b"incarnation", "lease_id", b"lease_id", "load", b"load", "slots", b"slots", "speed", b"speed", "via", b"via", "withheld", b"withheld"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest
 
 @_typing.final
 class HeartbeatResponse(_message.Message):
@@ -606,13 +606,13 @@ class HeartbeatResponse(_message.Message):
         draining: _builtins.bool = ...,
         artifact_version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_version", b"artifact_version", "draining", b"draining", "incarnation", b"incarnation", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact_version", b"artifact_version", "draining", b"draining", "incarnation", b"incarnation", "state", b"state"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse  # noqa: Y015
+Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse
 
 @_typing.final
 class AdvertiseArtifactsRequest(_message.Message):
@@ -648,13 +648,13 @@ class AdvertiseArtifactsRequest(_message.Message):
         added: _abc.Iterable[_builtins.bytes] | None = ...,
         removed: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "base_version", b"base_version", "lease_id", b"lease_id", "removed", b"removed", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "base_version", b"base_version", "lease_id", b"lease_id", "removed", b"removed", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AdvertiseArtifactsRequest: _TypeAlias = AdvertiseArtifactsRequest  # noqa: Y015
+Global___AdvertiseArtifactsRequest: _TypeAlias = AdvertiseArtifactsRequest
 
 @_typing.final
 class AdvertiseArtifactsResponse(_message.Message):
@@ -670,13 +670,13 @@ class AdvertiseArtifactsResponse(_message.Message):
         *,
         count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AdvertiseArtifactsResponse: _TypeAlias = AdvertiseArtifactsResponse  # noqa: Y015
+Global___AdvertiseArtifactsResponse: _TypeAlias = AdvertiseArtifactsResponse
 
 @_typing.final
 class ListHoldersRequest(_message.Message):
@@ -696,13 +696,13 @@ class ListHoldersRequest(_message.Message):
         digest: _builtins.str = ...,
         limit: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "limit", b"limit"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListHoldersRequest: _TypeAlias = ListHoldersRequest  # noqa: Y015
+Global___ListHoldersRequest: _TypeAlias = ListHoldersRequest
 
 @_typing.final
 class ListHoldersResponse(_message.Message):
@@ -724,13 +724,13 @@ class ListHoldersResponse(_message.Message):
         holders: _abc.Iterable[_artifact_pb2.ArtifactHolder] | None = ...,
         count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "holders", b"holders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "holders", b"holders"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListHoldersResponse: _TypeAlias = ListHoldersResponse  # noqa: Y015
+Global___ListHoldersResponse: _TypeAlias = ListHoldersResponse
 
 @_typing.final
 class DeregisterRequest(_message.Message):
@@ -750,13 +750,13 @@ class DeregisterRequest(_message.Message):
         lease_id: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeregisterRequest: _TypeAlias = DeregisterRequest  # noqa: Y015
+Global___DeregisterRequest: _TypeAlias = DeregisterRequest
 
 @_typing.final
 class DeregisterResponse(_message.Message):
@@ -767,13 +767,13 @@ class DeregisterResponse(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeregisterResponse: _TypeAlias = DeregisterResponse  # noqa: Y015
+Global___DeregisterResponse: _TypeAlias = DeregisterResponse
 
 @_typing.final
 class DrainRequest(_message.Message):
@@ -793,13 +793,13 @@ class DrainRequest(_message.Message):
         node: _builtins.str = ...,
         undo: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "undo", b"undo"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "undo", b"undo"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+Global___DrainRequest: _TypeAlias = DrainRequest
 
 @_typing.final
 class DrainResponse(_message.Message):
@@ -817,13 +817,13 @@ class DrainResponse(_message.Message):
         *,
         node: Global___Node | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DrainResponse: _TypeAlias = DrainResponse  # noqa: Y015
+Global___DrainResponse: _TypeAlias = DrainResponse
 
 @_typing.final
 class RemoveNodeRequest(_message.Message):
@@ -843,13 +843,13 @@ class RemoveNodeRequest(_message.Message):
         node: _builtins.str = ...,
         force: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "node", b"node"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemoveNodeRequest: _TypeAlias = RemoveNodeRequest  # noqa: Y015
+Global___RemoveNodeRequest: _TypeAlias = RemoveNodeRequest
 
 @_typing.final
 class RemoveNodeResponse(_message.Message):
@@ -867,13 +867,13 @@ class RemoveNodeResponse(_message.Message):
         *,
         node: Global___Node | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RemoveNodeResponse: _TypeAlias = RemoveNodeResponse  # noqa: Y015
+Global___RemoveNodeResponse: _TypeAlias = RemoveNodeResponse
 
 @_typing.final
 class GetNodeRequest(_message.Message):
@@ -889,13 +889,13 @@ class GetNodeRequest(_message.Message):
         *,
         node: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetNodeRequest: _TypeAlias = GetNodeRequest  # noqa: Y015
+Global___GetNodeRequest: _TypeAlias = GetNodeRequest
 
 @_typing.final
 class GetNodeResponse(_message.Message):
@@ -913,13 +913,13 @@ class GetNodeResponse(_message.Message):
         *,
         node: Global___Node | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetNodeResponse: _TypeAlias = GetNodeResponse  # noqa: Y015
+Global___GetNodeResponse: _TypeAlias = GetNodeResponse
 
 @_typing.final
 class ListNodesRequest(_message.Message):
@@ -941,9 +941,9 @@ class ListNodesRequest(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -971,13 +971,13 @@ class ListNodesRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListNodesRequest: _TypeAlias = ListNodesRequest  # noqa: Y015
+Global___ListNodesRequest: _TypeAlias = ListNodesRequest
 
 @_typing.final
 class ListNodesResponse(_message.Message):
@@ -999,13 +999,13 @@ class ListNodesResponse(_message.Message):
         nodes: _abc.Iterable[Global___Node] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "nodes", b"nodes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListNodesResponse: _TypeAlias = ListNodesResponse  # noqa: Y015
+Global___ListNodesResponse: _TypeAlias = ListNodesResponse
 
 @_typing.final
 class WatchNodesRequest(_message.Message):
@@ -1025,13 +1025,13 @@ class WatchNodesRequest(_message.Message):
         after_sequence: _builtins.int = ...,
         stop_at_present: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "stop_at_present", b"stop_at_present"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "stop_at_present", b"stop_at_present"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchNodesRequest: _TypeAlias = WatchNodesRequest  # noqa: Y015
+Global___WatchNodesRequest: _TypeAlias = WatchNodesRequest
 
 @_typing.final
 class WatchNodesResponse(_message.Message):
@@ -1075,13 +1075,13 @@ class WatchNodesResponse(_message.Message):
         online_s: _builtins.float = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "time", b"time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node", b"node", "online_s", b"online_s", "reason", b"reason", "registry_id", b"registry_id", "sequence", b"sequence", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node", b"node", "online_s", b"online_s", "reason", b"reason", "registry_id", b"registry_id", "sequence", b"sequence", "time", b"time"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchNodesResponse: _TypeAlias = WatchNodesResponse  # noqa: Y015
+Global___WatchNodesResponse: _TypeAlias = WatchNodesResponse
 
 @_typing.final
 class Session(_message.Message):
@@ -1129,13 +1129,13 @@ class Session(_message.Message):
         interrupted: _builtins.bool = ...,
         end_reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_reason", b"end_reason", "end_time", b"end_time", "interrupted", b"interrupted", "node_id", b"node_id", "node_name", b"node_name", "online_s", b"online_s", "session_id", b"session_id", "start_time", b"start_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_reason", b"end_reason", "end_time", b"end_time", "interrupted", b"interrupted", "node_id", b"node_id", "node_name", b"node_name", "online_s", b"online_s", "session_id", b"session_id", "start_time", b"start_time"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Session: _TypeAlias = Session  # noqa: Y015
+Global___Session: _TypeAlias = Session
 
 @_typing.final
 class ListSessionsRequest(_message.Message):
@@ -1159,13 +1159,13 @@ class ListSessionsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
+Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest
 
 @_typing.final
 class ListSessionsResponse(_message.Message):
@@ -1187,13 +1187,13 @@ class ListSessionsResponse(_message.Message):
         sessions: _abc.Iterable[Global___Session] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "sessions", b"sessions"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse  # noqa: Y015
+Global___ListSessionsResponse: _TypeAlias = ListSessionsResponse
 
 @_typing.final
 class ListInterruptionsRequest(_message.Message):
@@ -1217,13 +1217,13 @@ class ListInterruptionsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListInterruptionsRequest: _TypeAlias = ListInterruptionsRequest  # noqa: Y015
+Global___ListInterruptionsRequest: _TypeAlias = ListInterruptionsRequest
 
 @_typing.final
 class ListInterruptionsResponse(_message.Message):
@@ -1245,13 +1245,13 @@ class ListInterruptionsResponse(_message.Message):
         interruptions: _abc.Iterable[Global___Session] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["interruptions", b"interruptions", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interruptions", b"interruptions", "next_page_token", b"next_page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListInterruptionsResponse: _TypeAlias = ListInterruptionsResponse  # noqa: Y015
+Global___ListInterruptionsResponse: _TypeAlias = ListInterruptionsResponse
 
 @_typing.final
 class AnnounceServiceRequest(_message.Message):
@@ -1279,13 +1279,13 @@ class AnnounceServiceRequest(_message.Message):
         epoch: _builtins.int = ...,
         stands_by: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "kind", b"kind", "stands_by", b"stands_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "epoch", b"epoch", "kind", b"kind", "stands_by", b"stands_by"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AnnounceServiceRequest: _TypeAlias = AnnounceServiceRequest  # noqa: Y015
+Global___AnnounceServiceRequest: _TypeAlias = AnnounceServiceRequest
 
 @_typing.final
 class AnnounceServiceResponse(_message.Message):
@@ -1301,13 +1301,13 @@ class AnnounceServiceResponse(_message.Message):
         *,
         lease_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_s", b"lease_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_s", b"lease_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AnnounceServiceResponse: _TypeAlias = AnnounceServiceResponse  # noqa: Y015
+Global___AnnounceServiceResponse: _TypeAlias = AnnounceServiceResponse
 
 @_typing.final
 class ServiceEndpoint(_message.Message):
@@ -1341,13 +1341,13 @@ class ServiceEndpoint(_message.Message):
         epoch: _builtins.int = ...,
         stands_by: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_time", b"announced_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["announced_time", b"announced_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "announced_time", b"announced_time", "epoch", b"epoch", "kind", b"kind", "stands_by", b"stands_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "announced_time", b"announced_time", "epoch", b"epoch", "kind", b"kind", "stands_by", b"stands_by"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ServiceEndpoint: _TypeAlias = ServiceEndpoint  # noqa: Y015
+Global___ServiceEndpoint: _TypeAlias = ServiceEndpoint
 
 @_typing.final
 class ListServicesRequest(_message.Message):
@@ -1358,13 +1358,13 @@ class ListServicesRequest(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListServicesRequest: _TypeAlias = ListServicesRequest  # noqa: Y015
+Global___ListServicesRequest: _TypeAlias = ListServicesRequest
 
 @_typing.final
 class ListServicesResponse(_message.Message):
@@ -1388,10 +1388,10 @@ class ListServicesResponse(_message.Message):
         services: _abc.Iterable[Global___ServiceEndpoint] | None = ...,
         registry_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_id", b"registry_id", "services", b"services"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["registry_id", b"registry_id", "services", b"services"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListServicesResponse: _TypeAlias = ListServicesResponse  # noqa: Y015
+Global___ListServicesResponse: _TypeAlias = ListServicesResponse

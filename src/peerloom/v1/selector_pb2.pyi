@@ -22,7 +22,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class _EvidenceKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _EvidenceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EvidenceKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -70,7 +70,7 @@ EVIDENCE_KIND_WRONG_ANSWER: EvidenceKind.ValueType  # 7
 """It answered a question wrongly: others gave other answers to the same input. Counts as unfinished, since it is
 one caller's word; three owners who say so within a week prove a lie.
 """
-Global___EvidenceKind: _TypeAlias = EvidenceKind  # noqa: Y015
+Global___EvidenceKind: _TypeAlias = EvidenceKind
 
 @_typing.final
 class Requirements(_message.Message):
@@ -92,9 +92,9 @@ class Requirements(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -116,13 +116,13 @@ class Requirements(_message.Message):
         accelerator_kind: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "labels", b"labels", "min_slots", b"min_slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "labels", b"labels", "min_slots", b"min_slots"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Requirements: _TypeAlias = Requirements  # noqa: Y015
+Global___Requirements: _TypeAlias = Requirements
 
 @_typing.final
 class SelectNodesRequest(_message.Message):
@@ -166,15 +166,15 @@ class SelectNodesRequest(_message.Message):
         slots: _builtins.int = ...,
         horizon_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "requirements", b"requirements", "seed", b"seed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "requirements", b"requirements", "seed", b"seed"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "excluded_nodes", b"excluded_nodes", "horizon_s", b"horizon_s", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "seed", b"seed", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "excluded_nodes", b"excluded_nodes", "horizon_s", b"horizon_s", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "seed", b"seed", "slots", b"slots"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
-    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
 
-Global___SelectNodesRequest: _TypeAlias = SelectNodesRequest  # noqa: Y015
+Global___SelectNodesRequest: _TypeAlias = SelectNodesRequest
 
 @_typing.final
 class RankedNode(_message.Message):
@@ -210,13 +210,13 @@ class RankedNode(_message.Message):
         belief: _builtins.float = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "belief", b"belief", "name", b"name", "node_id", b"node_id", "reason", b"reason", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "belief", b"belief", "name", b"name", "node_id", b"node_id", "reason", b"reason", "slots", b"slots"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RankedNode: _TypeAlias = RankedNode  # noqa: Y015
+Global___RankedNode: _TypeAlias = RankedNode
 
 @_typing.final
 class Exclusion(_message.Message):
@@ -242,13 +242,13 @@ class Exclusion(_message.Message):
         count: _builtins.int = ...,
         examples: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "examples", b"examples", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "examples", b"examples", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Exclusion: _TypeAlias = Exclusion  # noqa: Y015
+Global___Exclusion: _TypeAlias = Exclusion
 
 @_typing.final
 class SelectNodesResponse(_message.Message):
@@ -286,13 +286,13 @@ class SelectNodesResponse(_message.Message):
         exclusions: _abc.Iterable[Global___Exclusion] | None = ...,
         outranked: Global___Exclusion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outranked", b"outranked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outranked", b"outranked"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "exclusions", b"exclusions", "nodes", b"nodes", "outranked", b"outranked", "policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "exclusions", b"exclusions", "nodes", b"nodes", "outranked", b"outranked", "policy", b"policy"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SelectNodesResponse: _TypeAlias = SelectNodesResponse  # noqa: Y015
+Global___SelectNodesResponse: _TypeAlias = SelectNodesResponse
 
 @_typing.final
 class Evidence(_message.Message):
@@ -357,13 +357,13 @@ class Evidence(_message.Message):
         slots: _builtins.int = ...,
         reporter: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "detail", b"detail", "evidence_id", b"evidence_id", "job_id", b"job_id", "kind", b"kind", "node_id", b"node_id", "online_s", b"online_s", "reporter", b"reporter", "slots", b"slots", "speed_gflops", b"speed_gflops", "time", b"time", "transfer_bytes", b"transfer_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "detail", b"detail", "evidence_id", b"evidence_id", "job_id", b"job_id", "kind", b"kind", "node_id", b"node_id", "online_s", b"online_s", "reporter", b"reporter", "slots", b"slots", "speed_gflops", b"speed_gflops", "time", b"time", "transfer_bytes", b"transfer_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
+Global___Evidence: _TypeAlias = Evidence
 
 @_typing.final
 class BeliefWeights(_message.Message):
@@ -395,13 +395,13 @@ class BeliefWeights(_message.Message):
         delay: _builtins.float = ...,
         time_score_cap: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "score_old", b"score_old", "time_score_cap", b"time_score_cap", "train", b"train", "transmission", b"transmission"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "score_old", b"score_old", "time_score_cap", b"time_score_cap", "train", b"train", "transmission", b"transmission"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BeliefWeights: _TypeAlias = BeliefWeights  # noqa: Y015
+Global___BeliefWeights: _TypeAlias = BeliefWeights
 
 @_typing.final
 class BeliefTerms(_message.Message):
@@ -473,13 +473,13 @@ class BeliefTerms(_message.Message):
         weights: Global___BeliefWeights | None = ...,
         lies: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "ended_online_log", b"ended_online_log", "interruptions", b"interruptions", "lies", b"lies", "open_online_s", b"open_online_s", "score_new", b"score_new", "score_old", b"score_old", "score_reduce", b"score_reduce", "time_score", b"time_score", "trainings", b"trainings", "transmissions", b"transmissions", "unfinished", b"unfinished", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "ended_online_log", b"ended_online_log", "interruptions", b"interruptions", "lies", b"lies", "open_online_s", b"open_online_s", "score_new", b"score_new", "score_old", b"score_old", "score_reduce", b"score_reduce", "time_score", b"time_score", "trainings", b"trainings", "transmissions", b"transmissions", "unfinished", b"unfinished", "weights", b"weights"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BeliefTerms: _TypeAlias = BeliefTerms  # noqa: Y015
+Global___BeliefTerms: _TypeAlias = BeliefTerms
 
 @_typing.final
 class Belief(_message.Message):
@@ -525,13 +525,13 @@ class Belief(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         evidence: Global___Evidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "terms", b"terms", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "terms", b"terms", "update_time", b"update_time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["belief", b"belief", "evidence", b"evidence", "name", b"name", "node_id", b"node_id", "terms", b"terms", "update_time", b"update_time", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["belief", b"belief", "evidence", b"evidence", "name", b"name", "node_id", b"node_id", "terms", b"terms", "update_time", b"update_time", "updates", b"updates"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Belief: _TypeAlias = Belief  # noqa: Y015
+Global___Belief: _TypeAlias = Belief
 
 @_typing.final
 class GetBeliefRequest(_message.Message):
@@ -551,13 +551,13 @@ class GetBeliefRequest(_message.Message):
         node: _builtins.str = ...,
         policy: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "policy", b"policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "policy", b"policy"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetBeliefRequest: _TypeAlias = GetBeliefRequest  # noqa: Y015
+Global___GetBeliefRequest: _TypeAlias = GetBeliefRequest
 
 @_typing.final
 class ScoreTerm(_message.Message):
@@ -585,13 +585,13 @@ class ScoreTerm(_message.Message):
         unit: _builtins.str = ...,
         evidence: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "name", b"name", "unit", b"unit", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "name", b"name", "unit", b"unit", "value", b"value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ScoreTerm: _TypeAlias = ScoreTerm  # noqa: Y015
+Global___ScoreTerm: _TypeAlias = ScoreTerm
 
 @_typing.final
 class PastChoice(_message.Message):
@@ -621,13 +621,13 @@ class PastChoice(_message.Message):
         chosen: _builtins.bool = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "policy", b"policy", "reason", b"reason", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chosen", b"chosen", "policy", b"policy", "reason", b"reason", "time", b"time"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PastChoice: _TypeAlias = PastChoice  # noqa: Y015
+Global___PastChoice: _TypeAlias = PastChoice
 
 @_typing.final
 class GetBeliefResponse(_message.Message):
@@ -661,13 +661,13 @@ class GetBeliefResponse(_message.Message):
         score_terms: _abc.Iterable[Global___ScoreTerm] | None = ...,
         choices: _abc.Iterable[Global___PastChoice] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["belief", b"belief"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["belief", b"belief"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["belief", b"belief", "choices", b"choices", "policy", b"policy", "score_terms", b"score_terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["belief", b"belief", "choices", b"choices", "policy", b"policy", "score_terms", b"score_terms"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetBeliefResponse: _TypeAlias = GetBeliefResponse  # noqa: Y015
+Global___GetBeliefResponse: _TypeAlias = GetBeliefResponse
 
 @_typing.final
 class ListBeliefsRequest(_message.Message):
@@ -687,13 +687,13 @@ class ListBeliefsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListBeliefsRequest: _TypeAlias = ListBeliefsRequest  # noqa: Y015
+Global___ListBeliefsRequest: _TypeAlias = ListBeliefsRequest
 
 @_typing.final
 class ListBeliefsResponse(_message.Message):
@@ -715,13 +715,13 @@ class ListBeliefsResponse(_message.Message):
         beliefs: _abc.Iterable[Global___Belief] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beliefs", b"beliefs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beliefs", b"beliefs", "next_page_token", b"next_page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListBeliefsResponse: _TypeAlias = ListBeliefsResponse  # noqa: Y015
+Global___ListBeliefsResponse: _TypeAlias = ListBeliefsResponse
 
 @_typing.final
 class ListBeliefHistoryRequest(_message.Message):
@@ -745,13 +745,13 @@ class ListBeliefHistoryRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListBeliefHistoryRequest: _TypeAlias = ListBeliefHistoryRequest  # noqa: Y015
+Global___ListBeliefHistoryRequest: _TypeAlias = ListBeliefHistoryRequest
 
 @_typing.final
 class ListBeliefHistoryResponse(_message.Message):
@@ -773,13 +773,13 @@ class ListBeliefHistoryResponse(_message.Message):
         updates: _abc.Iterable[Global___Belief] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "updates", b"updates"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListBeliefHistoryResponse: _TypeAlias = ListBeliefHistoryResponse  # noqa: Y015
+Global___ListBeliefHistoryResponse: _TypeAlias = ListBeliefHistoryResponse
 
 @_typing.final
 class ReportEvidenceRequest(_message.Message):
@@ -797,13 +797,13 @@ class ReportEvidenceRequest(_message.Message):
         *,
         evidence: _abc.Iterable[Global___Evidence] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportEvidenceRequest: _TypeAlias = ReportEvidenceRequest  # noqa: Y015
+Global___ReportEvidenceRequest: _TypeAlias = ReportEvidenceRequest
 
 @_typing.final
 class ReportEvidenceResponse(_message.Message):
@@ -819,13 +819,13 @@ class ReportEvidenceResponse(_message.Message):
         *,
         applied: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ReportEvidenceResponse: _TypeAlias = ReportEvidenceResponse  # noqa: Y015
+Global___ReportEvidenceResponse: _TypeAlias = ReportEvidenceResponse
 
 @_typing.final
 class ListPoliciesRequest(_message.Message):
@@ -836,13 +836,13 @@ class ListPoliciesRequest(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListPoliciesRequest: _TypeAlias = ListPoliciesRequest  # noqa: Y015
+Global___ListPoliciesRequest: _TypeAlias = ListPoliciesRequest
 
 @_typing.final
 class Policy(_message.Message):
@@ -870,13 +870,13 @@ class Policy(_message.Message):
         source: _builtins.str = ...,
         is_default: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "is_default", b"is_default", "name", b"name", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "is_default", b"is_default", "name", b"name", "source", b"source"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Policy: _TypeAlias = Policy  # noqa: Y015
+Global___Policy: _TypeAlias = Policy
 
 @_typing.final
 class ListPoliciesResponse(_message.Message):
@@ -894,10 +894,10 @@ class ListPoliciesResponse(_message.Message):
         *,
         policies: _abc.Iterable[Global___Policy] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["policies", b"policies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["policies", b"policies"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListPoliciesResponse: _TypeAlias = ListPoliciesResponse  # noqa: Y015
+Global___ListPoliciesResponse: _TypeAlias = ListPoliciesResponse

@@ -25,7 +25,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class _JobState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -77,11 +77,11 @@ JOB_STATE_CANCELLED: JobState.ValueType  # 9
 """Ended by its user."""
 JOB_STATE_NO_COMPUTE: JobState.ValueType  # 10
 """No node that was asked could give a slot."""
-Global___JobState: _TypeAlias = JobState  # noqa: Y015
+Global___JobState: _TypeAlias = JobState
 
 class _Backend:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _BackendEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Backend.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -101,11 +101,11 @@ BACKEND_GLOO: Backend.ValueType  # 1
 """Gloo, for processors."""
 BACKEND_NCCL: Backend.ValueType  # 2
 """NCCL, for NVIDIA GPUs."""
-Global___Backend: _TypeAlias = Backend  # noqa: Y015
+Global___Backend: _TypeAlias = Backend
 
 class _EvaluationVerdict:
     ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    V: _TypeAlias = ValueType
 
 class _EvaluationVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EvaluationVerdict.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
@@ -129,7 +129,7 @@ EVALUATION_VERDICT_DIFFERS: EvaluationVerdict.ValueType  # 2
 """It found another, or no model of the task: the job fails."""
 EVALUATION_VERDICT_NOT_EVALUATED: EvaluationVerdict.ValueType  # 3
 """It could not look, or was told not to: the metric is the workers' word."""
-Global___EvaluationVerdict: _TypeAlias = EvaluationVerdict  # noqa: Y015
+Global___EvaluationVerdict: _TypeAlias = EvaluationVerdict
 
 @_typing.final
 class JobSpec(_message.Message):
@@ -151,9 +151,9 @@ class JobSpec(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -284,22 +284,22 @@ class JobSpec(_message.Message):
         script: _common_pb2.Script | None = ...,
         plan: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements", "script", b"script"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "batch_size", b"batch_size", "epochs", b"epochs", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "request_budget", b"request_budget", "requirements", b"requirements", "script", b"script"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "plan", b"plan", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "script", b"script", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "_epochs", b"_epochs", "_learning_rate", b"_learning_rate", "_max_workers", b"_max_workers", "_min_workers", b"_min_workers", "_request_budget", b"_request_budget", "backend", b"backend", "batch_size", b"batch_size", "code_digest", b"code_digest", "epochs", b"epochs", "equal_shares", b"equal_shares", "initial_model_digest", b"initial_model_digest", "learning_rate", b"learning_rate", "max_workers", b"max_workers", "min_workers", b"min_workers", "name", b"name", "plan", b"plan", "policy", b"policy", "request_budget", b"request_budget", "requirements", b"requirements", "robust", b"robust", "script", b"script", "seed", b"seed", "sync", b"sync", "task", b"task", "task_arguments", b"task_arguments"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
-    _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
-    _WhichOneofReturnType__epochs: _TypeAlias = _typing.Literal["epochs"]  # noqa: Y015
-    _WhichOneofArgType__epochs: _TypeAlias = _typing.Literal["_epochs", b"_epochs"]  # noqa: Y015
-    _WhichOneofReturnType__learning_rate: _TypeAlias = _typing.Literal["learning_rate"]  # noqa: Y015
-    _WhichOneofArgType__learning_rate: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate"]  # noqa: Y015
-    _WhichOneofReturnType__max_workers: _TypeAlias = _typing.Literal["max_workers"]  # noqa: Y015
-    _WhichOneofArgType__max_workers: _TypeAlias = _typing.Literal["_max_workers", b"_max_workers"]  # noqa: Y015
-    _WhichOneofReturnType__min_workers: _TypeAlias = _typing.Literal["min_workers"]  # noqa: Y015
-    _WhichOneofArgType__min_workers: _TypeAlias = _typing.Literal["_min_workers", b"_min_workers"]  # noqa: Y015
-    _WhichOneofReturnType__request_budget: _TypeAlias = _typing.Literal["request_budget"]  # noqa: Y015
-    _WhichOneofArgType__request_budget: _TypeAlias = _typing.Literal["_request_budget", b"_request_budget"]  # noqa: Y015
+    _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]
+    _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]
+    _WhichOneofReturnType__epochs: _TypeAlias = _typing.Literal["epochs"]
+    _WhichOneofArgType__epochs: _TypeAlias = _typing.Literal["_epochs", b"_epochs"]
+    _WhichOneofReturnType__learning_rate: _TypeAlias = _typing.Literal["learning_rate"]
+    _WhichOneofArgType__learning_rate: _TypeAlias = _typing.Literal["_learning_rate", b"_learning_rate"]
+    _WhichOneofReturnType__max_workers: _TypeAlias = _typing.Literal["max_workers"]
+    _WhichOneofArgType__max_workers: _TypeAlias = _typing.Literal["_max_workers", b"_max_workers"]
+    _WhichOneofReturnType__min_workers: _TypeAlias = _typing.Literal["min_workers"]
+    _WhichOneofArgType__min_workers: _TypeAlias = _typing.Literal["_min_workers", b"_min_workers"]
+    _WhichOneofReturnType__request_budget: _TypeAlias = _typing.Literal["request_budget"]
+    _WhichOneofArgType__request_budget: _TypeAlias = _typing.Literal["_request_budget", b"_request_budget"]
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
     @_typing.overload
@@ -313,7 +313,7 @@ class JobSpec(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__request_budget) -> _WhichOneofReturnType__request_budget | None: ...
 
-Global___JobSpec: _TypeAlias = JobSpec  # noqa: Y015
+Global___JobSpec: _TypeAlias = JobSpec
 
 @_typing.final
 class NodeAnswer(_message.Message):
@@ -347,13 +347,13 @@ class NodeAnswer(_message.Message):
         answer_s: _builtins.float = ...,
         slot_memory_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_slots", b"accepted_slots", "answer_s", b"answer_s", "node", b"node", "reason", b"reason", "slot_memory_bytes", b"slot_memory_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted_slots", b"accepted_slots", "answer_s", b"answer_s", "node", b"node", "reason", b"reason", "slot_memory_bytes", b"slot_memory_bytes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NodeAnswer: _TypeAlias = NodeAnswer  # noqa: Y015
+Global___NodeAnswer: _TypeAlias = NodeAnswer
 
 @_typing.final
 class Worker(_message.Message):
@@ -413,13 +413,13 @@ class Worker(_message.Message):
         shadow: Global___StageShadow | None = ...,
         unfit: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow", "stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow", "stage", b"stage"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "unfit", b"unfit", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "end_reason", b"end_reason", "ended", b"ended", "generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "rank", b"rank", "shadow", b"shadow", "stage", b"stage", "unfit", b"unfit", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Worker: _TypeAlias = Worker  # noqa: Y015
+Global___Worker: _TypeAlias = Worker
 
 @_typing.final
 class StageShadow(_message.Message):
@@ -447,13 +447,13 @@ class StageShadow(_message.Message):
         size_bytes: _builtins.int = ...,
         why_not: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes", "stage", b"stage", "step", b"step", "why_not", b"why_not"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes", "stage", b"stage", "step", b"step", "why_not", b"why_not"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StageShadow: _TypeAlias = StageShadow  # noqa: Y015
+Global___StageShadow: _TypeAlias = StageShadow
 
 @_typing.final
 class HeldState(_message.Message):
@@ -473,13 +473,13 @@ class HeldState(_message.Message):
         stage: _builtins.int = ...,
         step: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___HeldState: _TypeAlias = HeldState  # noqa: Y015
+Global___HeldState: _TypeAlias = HeldState
 
 @_typing.final
 class ModelStage(_message.Message):
@@ -541,13 +541,13 @@ class ModelStage(_message.Message):
         exchange_s: _builtins.float = ...,
         compute_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "end_layer", b"end_layer", "exchange_s", b"exchange_s", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "piece", b"piece", "pieces", b"pieces", "turn", b"turn", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_s", b"compute_s", "end_layer", b"end_layer", "exchange_s", b"exchange_s", "first_layer", b"first_layer", "first_name", b"first_name", "last_name", b"last_name", "number", b"number", "parameters", b"parameters", "piece", b"piece", "pieces", b"pieces", "turn", b"turn", "workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelStage: _TypeAlias = ModelStage  # noqa: Y015
+Global___ModelStage: _TypeAlias = ModelStage
 
 @_typing.final
 class JobProgress(_message.Message):
@@ -569,9 +569,9 @@ class JobProgress(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -621,13 +621,13 @@ class JobProgress(_message.Message):
         metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         stopped_at_step: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "stopped_at_step", b"stopped_at_step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "metrics", b"metrics", "samples_per_s", b"samples_per_s", "step", b"step", "stopped_at_step", b"stopped_at_step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobProgress: _TypeAlias = JobProgress  # noqa: Y015
+Global___JobProgress: _TypeAlias = JobProgress
 
 @_typing.final
 class JobResult(_message.Message):
@@ -685,13 +685,13 @@ class JobResult(_message.Message):
         communicated_bytes: _builtins.int = ...,
         raw_input: _common_pb2.RawInput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "raw_input", b"raw_input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "raw_input", b"raw_input"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "model", b"model", "model_nodes", b"model_nodes", "model_path", b"model_path", "raw_input", b"raw_input", "samples", b"samples", "samples_per_s", b"samples_per_s", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "model", b"model", "model_nodes", b"model_nodes", "model_path", b"model_path", "raw_input", b"raw_input", "samples", b"samples", "samples_per_s", b"samples_per_s", "training_s", b"training_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobResult: _TypeAlias = JobResult  # noqa: Y015
+Global___JobResult: _TypeAlias = JobResult
 
 @_typing.final
 class Checkpoint(_message.Message):
@@ -723,13 +723,13 @@ class Checkpoint(_message.Message):
         artifact: _artifact_pb2.Artifact | None = ...,
         nodes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "epoch", b"epoch", "nodes", b"nodes", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "epoch", b"epoch", "nodes", b"nodes", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
+Global___Checkpoint: _TypeAlias = Checkpoint
 
 @_typing.final
 class Job(_message.Message):
@@ -889,13 +889,13 @@ class Job(_message.Message):
         traceparent: _builtins.str = ...,
         plan_in_use: Global___JobPlan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "ledger", b"ledger", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traffic", b"traffic"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "begun_anew", b"begun_anew", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "audits", b"audits", "backend", b"backend", "begun_anew", b"begun_anew", "checkpoint", b"checkpoint", "choice", b"choice", "end_time", b"end_time", "ending_reason", b"ending_reason", "ending_state", b"ending_state", "evaluation", b"evaluation", "first_step_time", b"first_step_time", "generation", b"generation", "job_id", b"job_id", "ledger", b"ledger", "owner", b"owner", "plan_in_use", b"plan_in_use", "previous_checkpoint", b"previous_checkpoint", "progress", b"progress", "result", b"result", "script_run", b"script_run", "spec", b"spec", "state", b"state", "state_reason", b"state_reason", "submit_time", b"submit_time", "sync_in_use", b"sync_in_use", "traceparent", b"traceparent", "traffic", b"traffic", "workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Job: _TypeAlias = Job  # noqa: Y015
+Global___Job: _TypeAlias = Job
 
 @_typing.final
 class JobPlan(_message.Message):
@@ -929,13 +929,13 @@ class JobPlan(_message.Message):
         measured_step_s: _builtins.float = ...,
         changes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_step_s", b"measured_step_s", "plan", b"plan", "predicted", b"predicted", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_step_s", b"measured_step_s", "plan", b"plan", "predicted", b"predicted", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobPlan: _TypeAlias = JobPlan  # noqa: Y015
+Global___JobPlan: _TypeAlias = JobPlan
 
 @_typing.final
 class PlanPrediction(_message.Message):
@@ -965,13 +965,13 @@ class PlanPrediction(_message.Message):
         binds: _builtins.str = ...,
         stages: _abc.Iterable[Global___PredictedStage] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "samples_per_s", b"samples_per_s", "stages", b"stages", "step_s", b"step_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "samples_per_s", b"samples_per_s", "stages", b"stages", "step_s", b"step_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PlanPrediction: _TypeAlias = PlanPrediction  # noqa: Y015
+Global___PlanPrediction: _TypeAlias = PlanPrediction
 
 @_typing.final
 class PredictedStage(_message.Message):
@@ -1013,13 +1013,13 @@ class PredictedStage(_message.Message):
         needed_bytes: _builtins.int = ...,
         memory_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computing_s", b"computing_s", "first_layer", b"first_layer", "idle_ratio", b"idle_ratio", "last_layer", b"last_layer", "memory_bytes", b"memory_bytes", "needed_bytes", b"needed_bytes", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computing_s", b"computing_s", "first_layer", b"first_layer", "idle_ratio", b"idle_ratio", "last_layer", b"last_layer", "memory_bytes", b"memory_bytes", "needed_bytes", b"needed_bytes", "nodes", b"nodes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PredictedStage: _TypeAlias = PredictedStage  # noqa: Y015
+Global___PredictedStage: _TypeAlias = PredictedStage
 
 @_typing.final
 class PlanChosen(_message.Message):
@@ -1053,13 +1053,13 @@ class PlanChosen(_message.Message):
         reason: _builtins.str = ...,
         predicted: Global___PlanPrediction | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "generation", b"generation", "plan", b"plan", "predicted", b"predicted", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "generation", b"generation", "plan", b"plan", "predicted", b"predicted", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PlanChosen: _TypeAlias = PlanChosen  # noqa: Y015
+Global___PlanChosen: _TypeAlias = PlanChosen
 
 @_typing.final
 class JobSync(_message.Message):
@@ -1115,13 +1115,13 @@ class JobSync(_message.Message):
         changes: _builtins.int = ...,
         tried: _abc.Iterable[Global___TriedSync] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["predicted", b"predicted"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "measured_communication_s", b"measured_communication_s", "measured_compute_s", b"measured_compute_s", "measured_step_s", b"measured_step_s", "method", b"method", "predicted", b"predicted", "reason", b"reason", "runner_up", b"runner_up", "runner_up_step_s", b"runner_up_step_s", "tried", b"tried"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobSync: _TypeAlias = JobSync  # noqa: Y015
+Global___JobSync: _TypeAlias = JobSync
 
 @_typing.final
 class TriedSync(_message.Message):
@@ -1141,13 +1141,13 @@ class TriedSync(_message.Message):
         method: _builtins.str = ...,
         step_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "step_s", b"step_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "step_s", b"step_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___TriedSync: _TypeAlias = TriedSync  # noqa: Y015
+Global___TriedSync: _TypeAlias = TriedSync
 
 @_typing.final
 class SyncPrediction(_message.Message):
@@ -1175,13 +1175,13 @@ class SyncPrediction(_message.Message):
         exposed_s: _builtins.float = ...,
         compression_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression_s", b"compression_s", "compute_s", b"compute_s", "exposed_s", b"exposed_s", "step_s", b"step_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression_s", b"compression_s", "compute_s", b"compute_s", "exposed_s", b"exposed_s", "step_s", b"step_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SyncPrediction: _TypeAlias = SyncPrediction  # noqa: Y015
+Global___SyncPrediction: _TypeAlias = SyncPrediction
 
 @_typing.final
 class SyncChanged(_message.Message):
@@ -1209,13 +1209,13 @@ class SyncChanged(_message.Message):
         former: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "generation", b"generation", "method", b"method", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former", b"former", "generation", b"generation", "method", b"method", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SyncChanged: _TypeAlias = SyncChanged  # noqa: Y015
+Global___SyncChanged: _TypeAlias = SyncChanged
 
 @_typing.final
 class NodeChoice(_message.Message):
@@ -1255,13 +1255,13 @@ class NodeChoice(_message.Message):
         exclusions: _abc.Iterable[_selector_pb2.Exclusion] | None = ...,
         outranked: _selector_pb2.Exclusion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["outranked", b"outranked"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outranked", b"outranked"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "chosen", b"chosen", "exclusions", b"exclusions", "outranked", b"outranked", "policy", b"policy", "request_budget", b"request_budget"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["candidates", b"candidates", "chosen", b"chosen", "exclusions", b"exclusions", "outranked", b"outranked", "policy", b"policy", "request_budget", b"request_budget"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NodeChoice: _TypeAlias = NodeChoice  # noqa: Y015
+Global___NodeChoice: _TypeAlias = NodeChoice
 
 @_typing.final
 class ScriptRun(_message.Message):
@@ -1287,13 +1287,13 @@ class ScriptRun(_message.Message):
         generation: _builtins.int = ...,
         exit: Global___ScriptExit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "failures", b"failures", "generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exit", b"exit", "failures", b"failures", "generation", b"generation"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ScriptRun: _TypeAlias = ScriptRun  # noqa: Y015
+Global___ScriptRun: _TypeAlias = ScriptRun
 
 @_typing.final
 class ScriptExit(_message.Message):
@@ -1321,13 +1321,13 @@ class ScriptExit(_message.Message):
         status: _builtins.int = ...,
         last_lines: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_lines", b"last_lines", "node_name", b"node_name", "rank", b"rank", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_lines", b"last_lines", "node_name", b"node_name", "rank", b"rank", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ScriptExit: _TypeAlias = ScriptExit  # noqa: Y015
+Global___ScriptExit: _TypeAlias = ScriptExit
 
 @_typing.final
 class Evaluation(_message.Message):
@@ -1377,20 +1377,20 @@ class Evaluation(_message.Message):
         tolerance: _builtins.float = ...,
         evaluation_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_found", b"_found", "_told", b"_told", "found", b"found", "told", b"told"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_found", b"_found", "_told", b"_told", "found", b"found", "told", b"told"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_found", b"_found", "_told", b"_told", "evaluation_s", b"evaluation_s", "found", b"found", "metric_name", b"metric_name", "reason", b"reason", "reason_code", b"reason_code", "test_samples", b"test_samples", "told", b"told", "tolerance", b"tolerance", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_found", b"_found", "_told", b"_told", "evaluation_s", b"evaluation_s", "found", b"found", "metric_name", b"metric_name", "reason", b"reason", "reason_code", b"reason_code", "test_samples", b"test_samples", "told", b"told", "tolerance", b"tolerance", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__found: _TypeAlias = _typing.Literal["found"]  # noqa: Y015
-    _WhichOneofArgType__found: _TypeAlias = _typing.Literal["_found", b"_found"]  # noqa: Y015
-    _WhichOneofReturnType__told: _TypeAlias = _typing.Literal["told"]  # noqa: Y015
-    _WhichOneofArgType__told: _TypeAlias = _typing.Literal["_told", b"_told"]  # noqa: Y015
+    _WhichOneofReturnType__found: _TypeAlias = _typing.Literal["found"]
+    _WhichOneofArgType__found: _TypeAlias = _typing.Literal["_found", b"_found"]
+    _WhichOneofReturnType__told: _TypeAlias = _typing.Literal["told"]
+    _WhichOneofArgType__told: _TypeAlias = _typing.Literal["_told", b"_told"]
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__found) -> _WhichOneofReturnType__found | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__told) -> _WhichOneofReturnType__told | None: ...
 
-Global___Evaluation: _TypeAlias = Evaluation  # noqa: Y015
+Global___Evaluation: _TypeAlias = Evaluation
 
 @_typing.final
 class JobAudits(_message.Message):
@@ -1424,13 +1424,13 @@ class JobAudits(_message.Message):
         dismissals: _abc.Iterable[Global___LiarDismissed] | None = ...,
         off: _abc.Iterable[Global___AuditsOff] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusations", b"accusations", "dismissals", b"dismissals", "made", b"made", "off", b"off"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusations", b"accusations", "dismissals", b"dismissals", "made", b"made", "off", b"off"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___JobAudits: _TypeAlias = JobAudits  # noqa: Y015
+Global___JobAudits: _TypeAlias = JobAudits
 
 @_typing.final
 class Accusation(_message.Message):
@@ -1470,13 +1470,13 @@ class Accusation(_message.Message):
         step: _builtins.int = ...,
         difference: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "owner", b"owner", "step", b"step", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "owner", b"owner", "step", b"step", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Accusation: _TypeAlias = Accusation  # noqa: Y015
+Global___Accusation: _TypeAlias = Accusation
 
 @_typing.final
 class LiarDismissed(_message.Message):
@@ -1510,13 +1510,13 @@ class LiarDismissed(_message.Message):
         reason: _builtins.str = ...,
         accusations: _abc.Iterable[Global___Accusation] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusations", b"accusations", "node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusations", b"accusations", "node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LiarDismissed: _TypeAlias = LiarDismissed  # noqa: Y015
+Global___LiarDismissed: _TypeAlias = LiarDismissed
 
 @_typing.final
 class AuditsOff(_message.Message):
@@ -1544,13 +1544,13 @@ class AuditsOff(_message.Message):
         node_owner: _builtins.str = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_name", b"node_name", "node_owner", b"node_owner", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AuditsOff: _TypeAlias = AuditsOff  # noqa: Y015
+Global___AuditsOff: _TypeAlias = AuditsOff
 
 @_typing.final
 class GradientsRefused(_message.Message):
@@ -1582,13 +1582,13 @@ class GradientsRefused(_message.Message):
         node_name: _builtins.str = ...,
         worker_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "step", b"step", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "node_id", b"node_id", "node_name", b"node_name", "step", b"step", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GradientsRefused: _TypeAlias = GradientsRefused  # noqa: Y015
+Global___GradientsRefused: _TypeAlias = GradientsRefused
 
 @_typing.final
 class Ledger(_message.Message):
@@ -1646,13 +1646,13 @@ class Ledger(_message.Message):
         counted: _abc.Iterable[Global___SampleRange] | None = ...,
         stale: Global___StaleTotals | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stale", b"stale"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stale", b"stale"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "counted", b"counted", "discarded_samples", b"discarded_samples", "is_exact", b"is_exact", "stale", b"stale", "stretches", b"stretches", "training_samples", b"training_samples", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "counted", b"counted", "discarded_samples", b"discarded_samples", "is_exact", b"is_exact", "stale", b"stale", "stretches", b"stretches", "training_samples", b"training_samples", "verdict", b"verdict"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
+Global___Ledger: _TypeAlias = Ledger
 
 @_typing.final
 class StaleTotals(_message.Message):
@@ -1684,13 +1684,13 @@ class StaleTotals(_message.Message):
         refused: _builtins.int = ...,
         refused_samples: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["merged", b"merged", "oldest", b"oldest", "parts", b"parts", "refused", b"refused", "refused_samples", b"refused_samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["merged", b"merged", "oldest", b"oldest", "parts", b"parts", "refused", b"refused", "refused_samples", b"refused_samples"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StaleTotals: _TypeAlias = StaleTotals  # noqa: Y015
+Global___StaleTotals: _TypeAlias = StaleTotals
 
 @_typing.final
 class ClientTotals(_message.Message):
@@ -1722,13 +1722,13 @@ class ClientTotals(_message.Message):
         refused_updates: _builtins.int = ...,
         refused_samples: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "refused_samples", b"refused_samples", "refused_updates", b"refused_updates", "samples", b"samples", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "refused_samples", b"refused_samples", "refused_updates", b"refused_updates", "samples", b"samples", "updates", b"updates"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ClientTotals: _TypeAlias = ClientTotals  # noqa: Y015
+Global___ClientTotals: _TypeAlias = ClientTotals
 
 @_typing.final
 class LedgerStretch(_message.Message):
@@ -1776,13 +1776,13 @@ class LedgerStretch(_message.Message):
         last_epoch: _builtins.int = ...,
         end_sample: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_sample", b"end_sample", "first_epoch", b"first_epoch", "first_sample", b"first_sample", "first_step", b"first_step", "generation", b"generation", "last_epoch", b"last_epoch", "last_generation", b"last_generation", "last_step", b"last_step", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_sample", b"end_sample", "first_epoch", b"first_epoch", "first_sample", b"first_sample", "first_step", b"first_step", "generation", b"generation", "last_epoch", b"last_epoch", "last_generation", b"last_generation", "last_step", b"last_step", "workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LedgerStretch: _TypeAlias = LedgerStretch  # noqa: Y015
+Global___LedgerStretch: _TypeAlias = LedgerStretch
 
 @_typing.final
 class NetworkTraffic(_message.Message):
@@ -1820,15 +1820,15 @@ class NetworkTraffic(_message.Message):
         lag_bound_s: _builtins.float = ...,
         links: _abc.Iterable[Global___LinkTraffic] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_worst_s", b"_lag_worst_s", "lag_worst_s", b"lag_worst_s"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lag_worst_s", b"_lag_worst_s", "lag_worst_s", b"lag_worst_s"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_worst_s", b"_lag_worst_s", "backend", b"backend", "lag_bound_s", b"lag_bound_s", "lag_worst_s", b"lag_worst_s", "links", b"links", "medium", b"medium", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lag_worst_s", b"_lag_worst_s", "backend", b"backend", "lag_bound_s", b"lag_bound_s", "lag_worst_s", b"lag_worst_s", "links", b"links", "medium", b"medium", "seconds", b"seconds"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__lag_worst_s: _TypeAlias = _typing.Literal["lag_worst_s"]  # noqa: Y015
-    _WhichOneofArgType__lag_worst_s: _TypeAlias = _typing.Literal["_lag_worst_s", b"_lag_worst_s"]  # noqa: Y015
+    _WhichOneofReturnType__lag_worst_s: _TypeAlias = _typing.Literal["lag_worst_s"]
+    _WhichOneofArgType__lag_worst_s: _TypeAlias = _typing.Literal["_lag_worst_s", b"_lag_worst_s"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lag_worst_s) -> _WhichOneofReturnType__lag_worst_s | None: ...
 
-Global___NetworkTraffic: _TypeAlias = NetworkTraffic  # noqa: Y015
+Global___NetworkTraffic: _TypeAlias = NetworkTraffic
 
 @_typing.final
 class LinkTraffic(_message.Message):
@@ -1868,13 +1868,13 @@ class LinkTraffic(_message.Message):
         received_packets: _builtins.int = ...,
         dropped_packets: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_packets", b"dropped_packets", "host", b"host", "node", b"node", "received_bytes", b"received_bytes", "received_packets", b"received_packets", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dropped_packets", b"dropped_packets", "host", b"host", "node", b"node", "received_bytes", b"received_bytes", "received_packets", b"received_packets", "sent_bytes", b"sent_bytes", "sent_packets", b"sent_packets"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LinkTraffic: _TypeAlias = LinkTraffic  # noqa: Y015
+Global___LinkTraffic: _TypeAlias = LinkTraffic
 
 @_typing.final
 class RecordJobTrafficRequest(_message.Message):
@@ -1896,13 +1896,13 @@ class RecordJobTrafficRequest(_message.Message):
         job_id: _builtins.str = ...,
         traffic: Global___NetworkTraffic | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["traffic", b"traffic"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["traffic", b"traffic"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "traffic", b"traffic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "traffic", b"traffic"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RecordJobTrafficRequest: _TypeAlias = RecordJobTrafficRequest  # noqa: Y015
+Global___RecordJobTrafficRequest: _TypeAlias = RecordJobTrafficRequest
 
 @_typing.final
 class RecordJobTrafficResponse(_message.Message):
@@ -1913,13 +1913,13 @@ class RecordJobTrafficResponse(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___RecordJobTrafficResponse: _TypeAlias = RecordJobTrafficResponse  # noqa: Y015
+Global___RecordJobTrafficResponse: _TypeAlias = RecordJobTrafficResponse
 
 @_typing.final
 class SubmitJobRequest(_message.Message):
@@ -1941,13 +1941,13 @@ class SubmitJobRequest(_message.Message):
         spec: Global___JobSpec | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "spec", b"spec"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SubmitJobRequest: _TypeAlias = SubmitJobRequest  # noqa: Y015
+Global___SubmitJobRequest: _TypeAlias = SubmitJobRequest
 
 @_typing.final
 class SubmitJobResponse(_message.Message):
@@ -1965,13 +1965,13 @@ class SubmitJobResponse(_message.Message):
         *,
         job: Global___Job | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SubmitJobResponse: _TypeAlias = SubmitJobResponse  # noqa: Y015
+Global___SubmitJobResponse: _TypeAlias = SubmitJobResponse
 
 @_typing.final
 class GetJobRequest(_message.Message):
@@ -1987,13 +1987,13 @@ class GetJobRequest(_message.Message):
         *,
         job_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetJobRequest: _TypeAlias = GetJobRequest  # noqa: Y015
+Global___GetJobRequest: _TypeAlias = GetJobRequest
 
 @_typing.final
 class GetJobResponse(_message.Message):
@@ -2011,13 +2011,13 @@ class GetJobResponse(_message.Message):
         *,
         job: Global___Job | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetJobResponse: _TypeAlias = GetJobResponse  # noqa: Y015
+Global___GetJobResponse: _TypeAlias = GetJobResponse
 
 @_typing.final
 class ListJobsRequest(_message.Message):
@@ -2043,13 +2043,13 @@ class ListJobsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
+Global___ListJobsRequest: _TypeAlias = ListJobsRequest
 
 @_typing.final
 class ListJobsResponse(_message.Message):
@@ -2071,13 +2071,13 @@ class ListJobsResponse(_message.Message):
         jobs: _abc.Iterable[Global___Job] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
+Global___ListJobsResponse: _TypeAlias = ListJobsResponse
 
 @_typing.final
 class ResumeJobRequest(_message.Message):
@@ -2097,13 +2097,13 @@ class ResumeJobRequest(_message.Message):
         job_id: _builtins.str = ...,
         plan: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "plan", b"plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id", "plan", b"plan"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ResumeJobRequest: _TypeAlias = ResumeJobRequest  # noqa: Y015
+Global___ResumeJobRequest: _TypeAlias = ResumeJobRequest
 
 @_typing.final
 class ResumeJobResponse(_message.Message):
@@ -2121,13 +2121,13 @@ class ResumeJobResponse(_message.Message):
         *,
         job: Global___Job | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ResumeJobResponse: _TypeAlias = ResumeJobResponse  # noqa: Y015
+Global___ResumeJobResponse: _TypeAlias = ResumeJobResponse
 
 @_typing.final
 class CancelJobRequest(_message.Message):
@@ -2143,13 +2143,13 @@ class CancelJobRequest(_message.Message):
         *,
         job_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CancelJobRequest: _TypeAlias = CancelJobRequest  # noqa: Y015
+Global___CancelJobRequest: _TypeAlias = CancelJobRequest
 
 @_typing.final
 class CancelJobResponse(_message.Message):
@@ -2167,13 +2167,13 @@ class CancelJobResponse(_message.Message):
         *,
         job: Global___Job | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
+Global___CancelJobResponse: _TypeAlias = CancelJobResponse
 
 @_typing.final
 class WatchJobRequest(_message.Message):
@@ -2193,13 +2193,13 @@ class WatchJobRequest(_message.Message):
         job_id: _builtins.str = ...,
         after_sequence: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_sequence", b"after_sequence", "job_id", b"job_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WatchJobRequest: _TypeAlias = WatchJobRequest  # noqa: Y015
+Global___WatchJobRequest: _TypeAlias = WatchJobRequest
 
 @_typing.final
 class WatchJobResponse(_message.Message):
@@ -2303,15 +2303,15 @@ class WatchJobResponse(_message.Message):
         sync_changed: Global___SyncChanged | None = ...,
         plan_chosen: Global___PlanChosen | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "plan_chosen", b"plan_chosen", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "liar_dismissed", b"liar_dismissed", "plan_chosen", b"plan_chosen", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "plan_chosen", b"plan_chosen", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accusation", b"accusation", "answer", b"answer", "audits_off", b"audits_off", "epoch", b"epoch", "evaluation", b"evaluation", "event", b"event", "generation_formed", b"generation_formed", "gradients_refused", b"gradients_refused", "job_id", b"job_id", "liar_dismissed", b"liar_dismissed", "plan_chosen", b"plan_chosen", "sequence", b"sequence", "state_change", b"state_change", "step", b"step", "sync_changed", b"sync_changed", "time", b"time", "worker_lost", b"worker_lost"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation", "sync_changed", "plan_chosen"]  # noqa: Y015
-    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["state_change", "answer", "generation_formed", "step", "epoch", "worker_lost", "accusation", "liar_dismissed", "audits_off", "gradients_refused", "evaluation", "sync_changed", "plan_chosen"]
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
-Global___WatchJobResponse: _TypeAlias = WatchJobResponse  # noqa: Y015
+Global___WatchJobResponse: _TypeAlias = WatchJobResponse
 
 @_typing.final
 class StateChange(_message.Message):
@@ -2331,13 +2331,13 @@ class StateChange(_message.Message):
         state: Global___JobState.ValueType = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "state", b"state"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StateChange: _TypeAlias = StateChange  # noqa: Y015
+Global___StateChange: _TypeAlias = StateChange
 
 @_typing.final
 class GenerationFormed(_message.Message):
@@ -2371,13 +2371,13 @@ class GenerationFormed(_message.Message):
         first_step: _builtins.int = ...,
         sync: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "first_step", b"first_step", "generation", b"generation", "sync", b"sync", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "first_step", b"first_step", "generation", b"generation", "sync", b"sync", "workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GenerationFormed: _TypeAlias = GenerationFormed  # noqa: Y015
+Global___GenerationFormed: _TypeAlias = GenerationFormed
 
 @_typing.final
 class StepProgress(_message.Message):
@@ -2399,9 +2399,9 @@ class StepProgress(_message.Message):
             key: _builtins.str = ...,
             value: _builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        _HasFieldArgType: _TypeAlias = _Never
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2489,13 +2489,13 @@ class StepProgress(_message.Message):
         federated: Global___FederatedRound | None = ...,
         stale: Global___StaleStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["federated", b"federated", "stale", b"stale"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["federated", b"federated", "stale", b"stale"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "federated", b"federated", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "stale", b"stale", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_shares", b"batch_shares", "communicated_bytes", b"communicated_bytes", "communication_s", b"communication_s", "compute_s", b"compute_s", "epoch", b"epoch", "federated", b"federated", "first_sample", b"first_sample", "generation", b"generation", "loss", b"loss", "metrics", b"metrics", "samples", b"samples", "samples_per_s", b"samples_per_s", "stale", b"stale", "step", b"step", "step_s", b"step_s", "total_steps", b"total_steps", "workers", b"workers"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StepProgress: _TypeAlias = StepProgress  # noqa: Y015
+Global___StepProgress: _TypeAlias = StepProgress
 
 @_typing.final
 class StaleStep(_message.Message):
@@ -2519,13 +2519,13 @@ class StaleStep(_message.Message):
         pushes: _abc.Iterable[Global___StalePush] | None = ...,
         counted: _abc.Iterable[Global___SampleRange] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "pushes", b"pushes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted", b"counted", "pushes", b"pushes"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StaleStep: _TypeAlias = StaleStep  # noqa: Y015
+Global___StaleStep: _TypeAlias = StaleStep
 
 @_typing.final
 class StalePush(_message.Message):
@@ -2567,13 +2567,13 @@ class StalePush(_message.Message):
         age: _builtins.int = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "node_id", b"node_id", "reason", b"reason", "samples", b"samples", "verdict", b"verdict", "version", b"version", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "node_id", b"node_id", "reason", b"reason", "samples", b"samples", "verdict", b"verdict", "version", b"version", "weight", b"weight"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StalePush: _TypeAlias = StalePush  # noqa: Y015
+Global___StalePush: _TypeAlias = StalePush
 
 @_typing.final
 class SampleRange(_message.Message):
@@ -2593,13 +2593,13 @@ class SampleRange(_message.Message):
         first: _builtins.int = ...,
         end: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first", b"first"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "first", b"first"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SampleRange: _TypeAlias = SampleRange  # noqa: Y015
+Global___SampleRange: _TypeAlias = SampleRange
 
 @_typing.final
 class FederatedRound(_message.Message):
@@ -2633,13 +2633,13 @@ class FederatedRound(_message.Message):
         pushes: _abc.Iterable[Global___ClientPush] | None = ...,
         clients: _abc.Iterable[Global___ClientTotals] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "drawn", b"drawn", "pushes", b"pushes", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clients", b"clients", "drawn", b"drawn", "pushes", b"pushes", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FederatedRound: _TypeAlias = FederatedRound  # noqa: Y015
+Global___FederatedRound: _TypeAlias = FederatedRound
 
 @_typing.final
 class ClientPush(_message.Message):
@@ -2679,13 +2679,13 @@ class ClientPush(_message.Message):
         weight: _builtins.float = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "node_id", b"node_id", "reason", b"reason", "samples", b"samples", "verdict", b"verdict", "version", b"version", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client", b"client", "node_id", b"node_id", "reason", b"reason", "samples", b"samples", "verdict", b"verdict", "version", b"version", "weight", b"weight"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ClientPush: _TypeAlias = ClientPush  # noqa: Y015
+Global___ClientPush: _TypeAlias = ClientPush
 
 @_typing.final
 class EpochProgress(_message.Message):
@@ -2717,13 +2717,13 @@ class EpochProgress(_message.Message):
         loss: _builtins.float = ...,
         test_samples: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "test_samples", b"test_samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "loss", b"loss", "metric", b"metric", "metric_name", b"metric_name", "test_samples", b"test_samples"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EpochProgress: _TypeAlias = EpochProgress  # noqa: Y015
+Global___EpochProgress: _TypeAlias = EpochProgress
 
 @_typing.final
 class WorkerLost(_message.Message):
@@ -2745,13 +2745,13 @@ class WorkerLost(_message.Message):
         worker: Global___Worker | None = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerLost: _TypeAlias = WorkerLost  # noqa: Y015
+Global___WorkerLost: _TypeAlias = WorkerLost
 
 @_typing.final
 class GetJobLogsRequest(_message.Message):
@@ -2775,13 +2775,13 @@ class GetJobLogsRequest(_message.Message):
         follow: _builtins.bool = ...,
         tail_lines: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "job_id", b"job_id", "tail_lines", b"tail_lines"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "job_id", b"job_id", "tail_lines", b"tail_lines"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetJobLogsRequest: _TypeAlias = GetJobLogsRequest  # noqa: Y015
+Global___GetJobLogsRequest: _TypeAlias = GetJobLogsRequest
 
 @_typing.final
 class GetJobLogsResponse(_message.Message):
@@ -2805,13 +2805,13 @@ class GetJobLogsResponse(_message.Message):
         worker_id: _builtins.str = ...,
         line: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "node_name", b"node_name", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "node_name", b"node_name", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetJobLogsResponse: _TypeAlias = GetJobLogsResponse  # noqa: Y015
+Global___GetJobLogsResponse: _TypeAlias = GetJobLogsResponse
 
 @_typing.final
 class Model(_message.Message):
@@ -2869,13 +2869,13 @@ class Model(_message.Message):
         initial_model_digest: _builtins.str = ...,
         raw_input: _common_pb2.RawInput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "raw_input", b"raw_input"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "raw_input", b"raw_input"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "initial_model_digest", b"initial_model_digest", "job_id", b"job_id", "metric", b"metric", "metric_name", b"metric_name", "name", b"name", "raw_input", b"raw_input", "task", b"task", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["artifact", b"artifact", "create_time", b"create_time", "initial_model_digest", b"initial_model_digest", "job_id", b"job_id", "metric", b"metric", "metric_name", b"metric_name", "name", b"name", "raw_input", b"raw_input", "task", b"task", "version", b"version"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Model: _TypeAlias = Model  # noqa: Y015
+Global___Model: _TypeAlias = Model
 
 @_typing.final
 class ListModelsRequest(_message.Message):
@@ -2895,13 +2895,13 @@ class ListModelsRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListModelsRequest: _TypeAlias = ListModelsRequest  # noqa: Y015
+Global___ListModelsRequest: _TypeAlias = ListModelsRequest
 
 @_typing.final
 class ListModelsResponse(_message.Message):
@@ -2923,13 +2923,13 @@ class ListModelsResponse(_message.Message):
         models: _abc.Iterable[Global___Model] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "next_page_token", b"next_page_token"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ListModelsResponse: _TypeAlias = ListModelsResponse  # noqa: Y015
+Global___ListModelsResponse: _TypeAlias = ListModelsResponse
 
 @_typing.final
 class WorkerSessionRequest(_message.Message):
@@ -3049,15 +3049,15 @@ class WorkerSessionRequest(_message.Message):
         refusal: Global___WorkerRefusal | None = ...,
         measured: Global___WorkerMeasured | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "steps", b"steps", "unrepeatable", b"unrepeatable"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "steps", b"steps", "unrepeatable", b"unrepeatable"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "steps", b"steps", "unrepeatable", b"unrepeatable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aborted", b"aborted", "accusation", b"accusation", "beat", b"beat", "checkpoint", b"checkpoint", "entry", b"entry", "epoch", b"epoch", "failed", b"failed", "finished", b"finished", "hello", b"hello", "leaving", b"leaving", "measured", b"measured", "message", b"message", "met", b"met", "prepared", b"prepared", "ready", b"ready", "refusal", b"refusal", "staying", b"staying", "steps", b"steps", "unrepeatable", b"unrepeatable"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "steps", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal", "measured"]  # noqa: Y015
-    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "steps", "epoch", "finished", "aborted", "failed", "prepared", "beat", "leaving", "checkpoint", "staying", "met", "entry", "accusation", "unrepeatable", "refusal", "measured"]
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
-Global___WorkerSessionRequest: _TypeAlias = WorkerSessionRequest  # noqa: Y015
+Global___WorkerSessionRequest: _TypeAlias = WorkerSessionRequest
 
 @_typing.final
 class WorkerSteps(_message.Message):
@@ -3083,13 +3083,13 @@ class WorkerSteps(_message.Message):
         steps: _abc.Iterable[Global___StepProgress] | None = ...,
         ages_s: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ages_s", b"ages_s", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ages_s", b"ages_s", "steps", b"steps"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerSteps: _TypeAlias = WorkerSteps  # noqa: Y015
+Global___WorkerSteps: _TypeAlias = WorkerSteps
 
 @_typing.final
 class WorkerMeasured(_message.Message):
@@ -3139,13 +3139,13 @@ class WorkerMeasured(_message.Message):
         ways_known: _builtins.bool = ...,
         together_bits_per_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "together_bits_per_s", b"together_bits_per_s", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bears_rounds", b"bears_rounds", "codecs", b"codecs", "generation", b"generation", "layers", b"layers", "links", b"links", "together_bits_per_s", b"together_bits_per_s", "waits_by_layer", b"waits_by_layer", "ways_known", b"ways_known"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerMeasured: _TypeAlias = WorkerMeasured  # noqa: Y015
+Global___WorkerMeasured: _TypeAlias = WorkerMeasured
 
 @_typing.final
 class MeasuredLink(_message.Message):
@@ -3177,13 +3177,13 @@ class MeasuredLink(_message.Message):
         received_bits_per_s: _builtins.float = ...,
         message_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "message_s", b"message_s", "rank", b"rank", "received_bits_per_s", b"received_bits_per_s", "sent_bits_per_s", b"sent_bits_per_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_s", b"delay_s", "message_s", b"message_s", "rank", b"rank", "received_bits_per_s", b"received_bits_per_s", "sent_bits_per_s", b"sent_bits_per_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MeasuredLink: _TypeAlias = MeasuredLink  # noqa: Y015
+Global___MeasuredLink: _TypeAlias = MeasuredLink
 
 @_typing.final
 class MeasuredCodec(_message.Message):
@@ -3207,13 +3207,13 @@ class MeasuredCodec(_message.Message):
         encode_s: _builtins.float = ...,
         decode_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "decode_s", b"decode_s", "encode_s", b"encode_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["codec", b"codec", "decode_s", b"decode_s", "encode_s", b"encode_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MeasuredCodec: _TypeAlias = MeasuredCodec  # noqa: Y015
+Global___MeasuredCodec: _TypeAlias = MeasuredCodec
 
 @_typing.final
 class MeasuredLayer(_message.Message):
@@ -3237,13 +3237,13 @@ class MeasuredLayer(_message.Message):
         forward_s: _builtins.float = ...,
         backward_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_s", b"backward_s", "forward_s", b"forward_s", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backward_s", b"backward_s", "forward_s", b"forward_s", "parameters", b"parameters"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___MeasuredLayer: _TypeAlias = MeasuredLayer  # noqa: Y015
+Global___MeasuredLayer: _TypeAlias = MeasuredLayer
 
 @_typing.final
 class WorkerHello(_message.Message):
@@ -3287,13 +3287,13 @@ class WorkerHello(_message.Message):
         secret: _builtins.str = ...,
         owner: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "is_tls", b"is_tls", "job_id", b"job_id", "owner", b"owner", "secret", b"secret", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerator_kind", b"accelerator_kind", "committed_step", b"committed_step", "generation", b"generation", "is_tls", b"is_tls", "job_id", b"job_id", "owner", b"owner", "secret", b"secret", "worker_id", b"worker_id"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerHello: _TypeAlias = WorkerHello  # noqa: Y015
+Global___WorkerHello: _TypeAlias = WorkerHello
 
 @_typing.final
 class StoreEntry(_message.Message):
@@ -3319,13 +3319,13 @@ class StoreEntry(_message.Message):
         key: _builtins.str = ...,
         value: _builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "key", b"key", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "key", b"key", "value", b"value"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StoreEntry: _TypeAlias = StoreEntry  # noqa: Y015
+Global___StoreEntry: _TypeAlias = StoreEntry
 
 @_typing.final
 class WorkerMet(_message.Message):
@@ -3341,13 +3341,13 @@ class WorkerMet(_message.Message):
         *,
         generation: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerMet: _TypeAlias = WorkerMet  # noqa: Y015
+Global___WorkerMet: _TypeAlias = WorkerMet
 
 @_typing.final
 class WorkerReady(_message.Message):
@@ -3369,13 +3369,13 @@ class WorkerReady(_message.Message):
         generation: _builtins.int = ...,
         stage: Global___ModelStage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "stage", b"stage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "stage", b"stage"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerReady: _TypeAlias = WorkerReady  # noqa: Y015
+Global___WorkerReady: _TypeAlias = WorkerReady
 
 @_typing.final
 class WorkerPrepared(_message.Message):
@@ -3433,13 +3433,13 @@ class WorkerPrepared(_message.Message):
         used_bytes: _builtins.int = ...,
         why_whole: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "free_bytes", b"free_bytes", "learning_rate", b"learning_rate", "parts", b"parts", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples", "used_bytes", b"used_bytes", "why_whole", b"why_whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "epochs", b"epochs", "free_bytes", b"free_bytes", "learning_rate", b"learning_rate", "parts", b"parts", "speed_gflops", b"speed_gflops", "training_samples", b"training_samples", "used_bytes", b"used_bytes", "why_whole", b"why_whole"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerPrepared: _TypeAlias = WorkerPrepared  # noqa: Y015
+Global___WorkerPrepared: _TypeAlias = WorkerPrepared
 
 @_typing.final
 class ModelPart(_message.Message):
@@ -3485,13 +3485,13 @@ class ModelPart(_message.Message):
         is_narrow: _builtins.bool = ...,
         is_tied: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "is_narrow", b"is_narrow", "is_tied", b"is_tied", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_layer", b"end_layer", "first_layer", b"first_layer", "forward_operations", b"forward_operations", "is_narrow", b"is_narrow", "is_tied", b"is_tied", "kept_bytes", b"kept_bytes", "output_bytes", b"output_bytes", "parameters", b"parameters"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ModelPart: _TypeAlias = ModelPart  # noqa: Y015
+Global___ModelPart: _TypeAlias = ModelPart
 
 @_typing.final
 class WorkerAccusation(_message.Message):
@@ -3519,13 +3519,13 @@ class WorkerAccusation(_message.Message):
         node_id: _builtins.str = ...,
         difference: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "generation", b"generation", "node_id", b"node_id", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["difference", b"difference", "generation", b"generation", "node_id", b"node_id", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerAccusation: _TypeAlias = WorkerAccusation  # noqa: Y015
+Global___WorkerAccusation: _TypeAlias = WorkerAccusation
 
 @_typing.final
 class WorkerUnrepeatable(_message.Message):
@@ -3545,13 +3545,13 @@ class WorkerUnrepeatable(_message.Message):
         generation: _builtins.int = ...,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerUnrepeatable: _TypeAlias = WorkerUnrepeatable  # noqa: Y015
+Global___WorkerUnrepeatable: _TypeAlias = WorkerUnrepeatable
 
 @_typing.final
 class WorkerRefusal(_message.Message):
@@ -3577,13 +3577,13 @@ class WorkerRefusal(_message.Message):
         step: _builtins.int = ...,
         node_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "node_ids", b"node_ids", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "node_ids", b"node_ids", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerRefusal: _TypeAlias = WorkerRefusal  # noqa: Y015
+Global___WorkerRefusal: _TypeAlias = WorkerRefusal
 
 @_typing.final
 class WorkerBeat(_message.Message):
@@ -3613,13 +3613,13 @@ class WorkerBeat(_message.Message):
         audits: _builtins.int = ...,
         shadow: Global___StageShadow | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["shadow", b"shadow"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "committed_step", b"committed_step", "compute_s_per_sample", b"compute_s_per_sample", "shadow", b"shadow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "committed_step", b"committed_step", "compute_s_per_sample", b"compute_s_per_sample", "shadow", b"shadow"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerBeat: _TypeAlias = WorkerBeat  # noqa: Y015
+Global___WorkerBeat: _TypeAlias = WorkerBeat
 
 @_typing.final
 class WorkerLeaving(_message.Message):
@@ -3639,13 +3639,13 @@ class WorkerLeaving(_message.Message):
         reason: _builtins.str = ...,
         grace_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_s", b"grace_s", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerLeaving: _TypeAlias = WorkerLeaving  # noqa: Y015
+Global___WorkerLeaving: _TypeAlias = WorkerLeaving
 
 @_typing.final
 class WorkerStaying(_message.Message):
@@ -3656,13 +3656,13 @@ class WorkerStaying(_message.Message):
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerStaying: _TypeAlias = WorkerStaying  # noqa: Y015
+Global___WorkerStaying: _TypeAlias = WorkerStaying
 
 @_typing.final
 class WorkerFinished(_message.Message):
@@ -3732,13 +3732,13 @@ class WorkerFinished(_message.Message):
         stopped_at_step: _builtins.int = ...,
         held: _abc.Iterable[Global___HeldState] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "script_files", b"script_files"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "script_files", b"script_files"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "held", b"held", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "stopped_at_step", b"stopped_at_step", "training_gflops", b"training_gflops", "training_s", b"training_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "communicated_bytes", b"communicated_bytes", "communication_s_per_step", b"communication_s_per_step", "compute_s_per_step", b"compute_s_per_step", "generation", b"generation", "held", b"held", "model", b"model", "parameters_digest", b"parameters_digest", "samples", b"samples", "script_files", b"script_files", "stopped_at_step", b"stopped_at_step", "training_gflops", b"training_gflops", "training_s", b"training_s"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerFinished: _TypeAlias = WorkerFinished  # noqa: Y015
+Global___WorkerFinished: _TypeAlias = WorkerFinished
 
 @_typing.final
 class WorkerAborted(_message.Message):
@@ -3784,13 +3784,13 @@ class WorkerAborted(_message.Message):
         script_files: Global___Checkpoint | None = ...,
         held: _abc.Iterable[Global___HeldState] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["script_exit", b"script_exit", "script_files", b"script_files"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "generation", b"generation", "held", b"held", "reason", b"reason", "refused_checkpoint", b"refused_checkpoint", "script_exit", b"script_exit", "script_files", b"script_files"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["committed_step", b"committed_step", "generation", b"generation", "held", b"held", "reason", b"reason", "refused_checkpoint", b"refused_checkpoint", "script_exit", b"script_exit", "script_files", b"script_files"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerAborted: _TypeAlias = WorkerAborted  # noqa: Y015
+Global___WorkerAborted: _TypeAlias = WorkerAborted
 
 @_typing.final
 class WorkerFailed(_message.Message):
@@ -3810,13 +3810,13 @@ class WorkerFailed(_message.Message):
         reason: _builtins.str = ...,
         is_permanent: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_permanent", b"is_permanent", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_permanent", b"is_permanent", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___WorkerFailed: _TypeAlias = WorkerFailed  # noqa: Y015
+Global___WorkerFailed: _TypeAlias = WorkerFailed
 
 @_typing.final
 class WorkerSessionResponse(_message.Message):
@@ -3876,15 +3876,15 @@ class WorkerSessionResponse(_message.Message):
         entry: Global___StoreEntry | None = ...,
         order_audits: Global___OrderAudits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "order_audits", b"order_audits", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "order_audits", b"order_audits", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "order_audits", b"order_audits", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "configure", b"configure", "end", b"end", "entry", b"entry", "message", b"message", "order_audits", b"order_audits", "prepare", b"prepare", "recorded", b"recorded", "save", b"save"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["configure", "abort", "end", "recorded", "prepare", "save", "entry", "order_audits"]  # noqa: Y015
-    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["configure", "abort", "end", "recorded", "prepare", "save", "entry", "order_audits"]
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
-Global___WorkerSessionResponse: _TypeAlias = WorkerSessionResponse  # noqa: Y015
+Global___WorkerSessionResponse: _TypeAlias = WorkerSessionResponse
 
 @_typing.final
 class OrderAudits(_message.Message):
@@ -3904,13 +3904,13 @@ class OrderAudits(_message.Message):
         node_id: _builtins.str = ...,
         steps: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "steps", b"steps"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___OrderAudits: _TypeAlias = OrderAudits  # noqa: Y015
+Global___OrderAudits: _TypeAlias = OrderAudits
 
 @_typing.final
 class PrepareWorker(_message.Message):
@@ -3940,13 +3940,13 @@ class PrepareWorker(_message.Message):
         checkpoint_interval_s: _builtins.float = ...,
         report_interval_s: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "checkpoint_interval_s", b"checkpoint_interval_s", "report_interval_s", b"report_interval_s", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat_interval_s", b"beat_interval_s", "checkpoint_interval_s", b"checkpoint_interval_s", "report_interval_s", b"report_interval_s", "spec", b"spec"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PrepareWorker: _TypeAlias = PrepareWorker  # noqa: Y015
+Global___PrepareWorker: _TypeAlias = PrepareWorker
 
 @_typing.final
 class ProgressRecorded(_message.Message):
@@ -3968,13 +3968,13 @@ class ProgressRecorded(_message.Message):
         step: _builtins.int = ...,
         epoch: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "step", b"step"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ProgressRecorded: _TypeAlias = ProgressRecorded  # noqa: Y015
+Global___ProgressRecorded: _TypeAlias = ProgressRecorded
 
 @_typing.final
 class ConfigureGeneration(_message.Message):
@@ -4098,13 +4098,13 @@ class ConfigureGeneration(_message.Message):
         stage_rooms: _abc.Iterable[_builtins.int] | None = ...,
         ways_known: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_rooms", b"stage_rooms", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "ways_known", b"ways_known", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audits", b"audits", "backend", b"backend", "batch_shares", b"batch_shares", "beliefs", b"beliefs", "beside", b"beside", "checkpoint_digest", b"checkpoint_digest", "collective_timeout_s", b"collective_timeout_s", "first_step", b"first_step", "generation", b"generation", "newcomers", b"newcomers", "node_ids", b"node_ids", "owners", b"owners", "rank", b"rank", "shadow_holders", b"shadow_holders", "spec", b"spec", "stage_rooms", b"stage_rooms", "stage_shares", b"stage_shares", "stage_starts", b"stage_starts", "state_sources", b"state_sources", "sync", b"sync", "ways_known", b"ways_known", "world_size", b"world_size"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ConfigureGeneration: _TypeAlias = ConfigureGeneration  # noqa: Y015
+Global___ConfigureGeneration: _TypeAlias = ConfigureGeneration
 
 @_typing.final
 class AbortGeneration(_message.Message):
@@ -4128,13 +4128,13 @@ class AbortGeneration(_message.Message):
         reason: _builtins.str = ...,
         at_step: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_step", b"at_step", "generation", b"generation", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_step", b"at_step", "generation", b"generation", "reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AbortGeneration: _TypeAlias = AbortGeneration  # noqa: Y015
+Global___AbortGeneration: _TypeAlias = AbortGeneration
 
 @_typing.final
 class SaveState(_message.Message):
@@ -4150,13 +4150,13 @@ class SaveState(_message.Message):
         *,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SaveState: _TypeAlias = SaveState  # noqa: Y015
+Global___SaveState: _TypeAlias = SaveState
 
 @_typing.final
 class EndWorker(_message.Message):
@@ -4172,10 +4172,10 @@ class EndWorker(_message.Message):
         *,
         reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___EndWorker: _TypeAlias = EndWorker  # noqa: Y015
+Global___EndWorker: _TypeAlias = EndWorker
