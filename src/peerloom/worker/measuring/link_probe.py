@@ -17,6 +17,7 @@ import torch
 from peerloom.kit.tournament import measured_partners
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.group.waits import TensorFuture
+from peerloom.worker.measuring.trips import BEHIND, LONGEST_WAIT_S, await_all, begin_answering, begin_asking
 from peerloom.worker.mesh.frames import Tag
 from peerloom.worker.mesh.mesh import Mesh
 
@@ -30,8 +31,6 @@ LONG_ENOUGH_S = 0.03  # beside the delay: a rate is known well enough
 LEAST_TRIP_S = 1e-6  # no clock and no network is faster
 PAIR_S = 0.15  # after which a pair doesn't go on to longer messages
 ROUNDS_S = 0.5  # for that, of all pairs that a rank is in
-LONGEST_WAIT_S = 60.0  # who waits in a mesh that was left is let go in the end
-_BEHIND = -1  # whatever the training sends is more urgent
 
 
 class LinkProbe:
@@ -66,32 +65,12 @@ class LinkProbe:
 
     def _burst_s(self, peer: int, first: int) -> float:
         """Seconds until many short messages have gone there, and as many back: the higher rank answers."""
-        results: list[object] = []
-        ended = threading.Semaphore(0)
-
-        def end(result: object) -> None:
-            results.append(result)
-            ended.release()
-
+        begin = begin_asking if self._rank < peer else begin_answering
         begun_s = self._now_s()
-        for number in range(first, first + BURST):
-            self._begin_short(peer, number).add_done_callback(lambda future: end(future.value()))
-        if not all(ended.acquire(timeout=LONGEST_WAIT_S) for _ in range(BURST)):
-            raise RuntimeError(f"rank {peer} didn't answer")
-        burst_s = self._now_s() - begun_s
-        if failures := [result for result in results if isinstance(result, str)]:
-            raise RuntimeError(failures[0])
-        return burst_s
-
-    def _begin_short(self, peer: int, number: int) -> TensorFuture:
-        own, came = (torch.zeros(SHORT_BYTES, dtype=torch.uint8) for _ in range(2))
-        if self._rank < peer:
-            return self._mesh.begin(number, {peer: own}, {1: {peer: came}}, urgency=_BEHIND)
-
-        def answer() -> None:
-            self._mesh.send(Tag(number, 1), {peer: own}, _BEHIND)
-
-        return self._mesh.begin(number, {}, {0: {peer: came}}, [answer], _BEHIND)
+        numbers = range(first, first + BURST)
+        burst = [begin(self._mesh, peer, number, SHORT_BYTES, SHORT_BYTES) for number in numbers]
+        await_all(burst, f"rank {peer} didn't answer")
+        return self._now_s() - begun_s
 
 
 class _Asking:
@@ -142,7 +121,7 @@ class _Asking:
         ping = torch.zeros(there, dtype=torch.uint8)
         ping[:SHORT_BYTES] = torch.frombuffer(bytearray(_SIZES.pack(*announced)), dtype=torch.uint8)
         pong = torch.empty(back, dtype=torch.uint8)
-        done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=_BEHIND)
+        done = self._mesh.begin(self._next, {self._peer: ping}, {1: {self._peer: pong}}, urgency=BEHIND)
         self._next += 1
         return _Trip(self._peer, done, begun_s, self._now_s)
 
@@ -198,7 +177,7 @@ class _Answering:
                 self._await(number + 1, *following)
             else:
                 is_last.append(True)
-            self._mesh.send(Tag(sequence, 1), {self._peer: pong}, _BEHIND)
+            self._mesh.send(Tag(sequence, 1), {self._peer: pong}, BEHIND)
 
         def end(result: object) -> None:
             if isinstance(result, str):
@@ -207,7 +186,7 @@ class _Answering:
             elif is_last:
                 self._over.set()
 
-        done = self._mesh.begin(sequence, {}, {0: {self._peer: ping}}, [answer], _BEHIND)
+        done = self._mesh.begin(sequence, {}, {0: {self._peer: ping}}, [answer], BEHIND)
         done.add_done_callback(lambda future: end(future.value()))
 
 

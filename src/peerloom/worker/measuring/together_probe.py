@@ -9,14 +9,13 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
-from threading import Semaphore
 
 import torch
 
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.group.waits import TensorFuture
-from peerloom.worker.measuring.link_probe import LONGEST_WAIT_S, SHORT_BYTES
-from peerloom.worker.mesh.frames import Tag
+from peerloom.worker.measuring.link_probe import SHORT_BYTES
+from peerloom.worker.measuring.trips import BEHIND, LONGEST_WAIT_S, await_all, begin_answering, begin_asking
 from peerloom.worker.mesh.mesh import Mesh
 
 # Numbers that no exchange of the training reaches, and no probe of a pair.
@@ -26,7 +25,7 @@ TIMES = 3  # connections find their rate meanwhile: the best counts
 LEAST_S = 0.05  # that the answers take by what is known, or a round trip where that is longer
 FASTEST_BITS_PER_S = 1e12  # what is believed of any link
 LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 18  # of an answer
-_BEHIND = -1  # whatever the training sends is more urgent
+_MISSING = "a rank didn't answer"
 # The best rate that a rank knows, its longest way, and its way to this other rank; 0: it knows none.
 _KNOWN = struct.Struct("!ddd")
 
@@ -70,7 +69,7 @@ class TogetherProbe:
         answer_bytes = answer_size(best, max(longest_s), self._ranks)
         answering = [self._begin_answering(*one, answer_bytes) for one in product(range(TIMES), self._peers)]
         took_s = min(self._asked(turn, answer_bytes) for turn in range(TIMES))
-        self._await(answering)
+        await_all(answering, _MISSING)
         nearest_s = min((way_s for way_s in ways_s if way_s > 0), default=0.0)
         return rate_together(answer_bytes * len(self._peers), took_s, 2 * nearest_s)
 
@@ -81,46 +80,25 @@ class TogetherProbe:
             way_s = self._links[peer].delay_s if peer in self._links else 0.0
             outgoing[peer] = torch.frombuffer(bytearray(_KNOWN.pack(*own, way_s)), dtype=torch.uint8)
             incoming[peer] = torch.empty(_KNOWN.size, dtype=torch.uint8)
-        self._await([self._mesh.begin(FIRST_TOGETHER, outgoing, {0: incoming}, urgency=_BEHIND)])
+        await_all([self._mesh.begin(FIRST_TOGETHER, outgoing, {0: incoming}, urgency=BEHIND)], _MISSING)
         return {peer: _KNOWN.unpack(bytes(came.tolist())) for peer, came in incoming.items()}
 
     def _asked(self, turn: int, answer_bytes: int) -> float:
         """Seconds until all have answered with so many bytes."""
         begun_s = self._now_s()
-        asking = []
-        for peer in self._peers:
-            asked, came = (torch.zeros(size, dtype=torch.uint8) for size in (SHORT_BYTES, answer_bytes))
-            number = self._number(turn, self._rank, peer)
-            asking.append(self._mesh.begin(number, {peer: asked}, {1: {peer: came}}, urgency=_BEHIND))
-        self._await(asking)
+        await_all([self._begin_asking(turn, peer, answer_bytes) for peer in self._peers], _MISSING)
         return self._now_s() - begun_s
 
+    def _begin_asking(self, turn: int, peer: int, answer_bytes: int) -> TensorFuture:
+        number = self._number(turn, self._rank, peer)
+        return begin_asking(self._mesh, peer, number, SHORT_BYTES, answer_bytes)
+
     def _begin_answering(self, turn: int, peer: int, answer_bytes: int) -> TensorFuture:
-        asked, answer = (torch.zeros(size, dtype=torch.uint8) for size in (SHORT_BYTES, answer_bytes))
         number = self._number(turn, peer, self._rank)
-
-        def send() -> None:
-            self._mesh.send(Tag(number, 1), {peer: answer}, _BEHIND)
-
-        return self._mesh.begin(number, {}, {0: {peer: asked}}, [send], _BEHIND)
+        return begin_answering(self._mesh, peer, number, SHORT_BYTES, answer_bytes)
 
     def _number(self, turn: int, asking: int, answering: int) -> int:
         return FIRST_TOGETHER + 1 + (turn * self._ranks + asking) * self._ranks + answering
-
-    def _await(self, futures: Sequence[TensorFuture]) -> None:
-        results: list[object] = []
-        ended = Semaphore(0)
-
-        def end(future: TensorFuture) -> None:
-            results.append(future.value())
-            ended.release()
-
-        for future in futures:
-            future.add_done_callback(end)
-        if not all(ended.acquire(timeout=LONGEST_WAIT_S) for _ in futures):
-            raise RuntimeError("a rank didn't answer")
-        if failures := [result for result in results if isinstance(result, str)]:
-            raise RuntimeError(failures[0])
 
 
 def answer_size(best_bits_per_s: Iterable[float], longest_s: float, ranks: int) -> int:
