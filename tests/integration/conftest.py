@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,13 @@ class ServiceHandle:
 
 
 StartService = Callable[..., ServiceHandle]
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    """What a test leaves to be closed when it is over."""
+    with ExitStack() as stack:
+        yield stack
 
 
 @pytest.fixture

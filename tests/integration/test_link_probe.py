@@ -4,7 +4,6 @@ Method: the meshes of all ranks in one process, over real sockets. Times are tho
 """
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -18,12 +17,6 @@ from peerloom.worker.measuring import link_probe
 from peerloom.worker.measuring.link_probe import LinkProbe
 from peerloom.worker.measuring.trips import LONGEST_WAIT_S
 from peerloom.worker.mesh.mesh import Mesh
-
-
-@pytest.fixture
-def opened() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def probed(meshes: list[Mesh]) -> list[list[MeasuredLink]]:

@@ -5,7 +5,7 @@ Method: the ranks' meshes in one process, over real sockets; a rank that misbeha
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -26,12 +26,6 @@ from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.mesh.mesh_link import MeshLink, OutgoingMessage, PeerConnection, PlainConnection
 
 Start = Callable[..., list[Mesh]]
-
-
-@pytest.fixture
-def opened() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 Method: the meshes of all ranks in one process, over real sockets. Times are those of an invented clock.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -13,12 +13,6 @@ from mesh_ranks import LIMIT_S, connected
 from peerloom.v1.trainer_pb2 import MeasuredLink
 from peerloom.worker.measuring.together_probe import TogetherProbe
 from peerloom.worker.mesh.mesh import Mesh
-
-
-@pytest.fixture
-def opened() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
 
 
 def known_to(rank: int, ranks: int) -> list[MeasuredLink]:
