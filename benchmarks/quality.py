@@ -97,10 +97,11 @@ def profile(quick: bool) -> str:
 
 def _trials(arguments: dict[str, str]) -> list[Trial]:
     part = ", nine tenths of the 10,000 test images" if "test_fraction" in arguments else ""
-    local = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=int4" for period in (14, 32, 64))
-    plain = "period=14,codec=int4"
+    local = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=mxfp4" for period in (14, 32, 64))
+    plain = "period=14,codec=mxfp4"
     mnist = (
         Way("codec=int4", 0.5),
+        Way("codec=mxfp4", 0.5),
         Way("codec=1bit"),
         Way("codec=powersgd:4"),
         Way("codec=powersgd:1"),
@@ -114,6 +115,7 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
     )
     text = (
         Way("codec=int4", 1.0),
+        Way("codec=mxfp4", 1.0),
         Way("codec=powersgd:4"),
         Way(local[0], 1.0, 1 / 100),
         Way(local[1], 1.0, 1 / 100),

@@ -86,8 +86,13 @@ NARROW = Cell(
     ways=(
         Way("wfbp-a2a"),
         Way("codec=int8"),
-        Way(
-            "codec=int4", Goal(1.4, at_least=False, of_ratio=True), Goal(1 / 3, at_least=False, of_ratio=True)
+        *(
+            Way(
+                f"codec={codec}",
+                Goal(1.4, at_least=False, of_ratio=True),
+                Goal(1 / 3, at_least=False, of_ratio=True),
+            )
+            for codec in ("int4", "mxfp4")
         ),
         Way("period=32,outer=nesterov:1.0:0.6,codec=int4", batches=32),
         Way("period=8", batches=8),

@@ -28,7 +28,7 @@ HALVES = [
     "topology=ps:b,codec=fp16",
 ]
 LOSSY = [
-    *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=1bit", "codec=topk:0.05"),
+    *("codec=int8", "schedule=bsp,codec=int8", "codec=int4", "codec=mxfp4", "codec=1bit", "codec=topk:0.05"),
     *("topology=ps,codec=int8", "schedule=cut:16384,topology=ps,codec=int4"),
     *("topology=hierarchy,codec=int8", "schedule=cut:16384,topology=hierarchy,codec=topk:0.05"),
     *("codec=powersgd:2", "topology=direct,codec=powersgd:4", "schedule=bsp,topology=ps,codec=powersgd:1"),

@@ -154,7 +154,7 @@ def test_sums_by_site_are_the_sums_of_all(text: str, ranks: int) -> None:
     torch.testing.assert_close(found.sums[0], found.values.sum(1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("codec", ["fp16", "int8", "int4", "1bit", "topk:0.05"])
+@pytest.mark.parametrize("codec", ["fp16", "int8", "int4", "mxfp4", "1bit", "topk:0.05"])
 @pytest.mark.parametrize("ranks", [3, 5, 8])
 def test_what_leaders_leave_out_between_sites_is_theirs(codec: str, ranks: int) -> None:
     """All that is missing in the sums of both steps is in the leaders' residuals, and nobody else has one."""

@@ -6,12 +6,17 @@ Both sides of an exchange know a message's length by these, so no message carrie
 import math
 
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, NONE, ONE_BIT, TOP_K, SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TOP_K, SyncMethod
 
-BLOCK = 256  # values that share a scale; smaller ones fit their values better, and cost more scales
 SCALE_BYTES, VALUE_BYTES, PLACE_BYTES = 4, 4, 4
 LEAST_SAVED_BYTES = 1400  # of a message: what saves less than a packet's payload saves no packet
-_BITS = {INT8: 8, INT4: 4, ONE_BIT: 1}
+# Values that share a scale, and their bytes with it: smaller blocks fit their values better, and cost more.
+_BLOCKS = {
+    INT8: (256, 256 + SCALE_BYTES),
+    INT4: (256, 128 + SCALE_BYTES),
+    ONE_BIT: (256, 32 + SCALE_BYTES),
+    MXFP4: (32, 16 + 1),
+}
 
 
 def kept_values(ratio: float, values: int) -> int:
@@ -19,9 +24,14 @@ def kept_values(ratio: float, values: int) -> int:
     return max(1, math.ceil(ratio * values))
 
 
-def block_count(values: int) -> int:
+def block_values(codec: str) -> int:
+    """How many values share a scale."""
+    return _BLOCKS[codec][0]
+
+
+def block_count(codec: str, values: int) -> int:
     """Blocks in a message of so many values, the last one filled up."""
-    return -(-values // BLOCK)
+    return -(-values // block_values(codec))
 
 
 def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> int:
@@ -37,7 +47,7 @@ def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTE
         return 2 * square_side(values) * method.low_rank * value_bytes
     if method.codec == TOP_K:
         return kept_values(method.ratio, values) * (VALUE_BYTES + PLACE_BYTES)
-    return block_count(values) * (SCALE_BYTES + BLOCK * _BITS[method.codec] // 8)
+    return block_count(method.codec, values) * _BLOCKS[method.codec][1]
 
 
 def is_worth_encoding(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTES) -> bool:

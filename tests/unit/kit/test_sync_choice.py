@@ -4,7 +4,7 @@ import pytest
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.sync_grammar import parse_sync
-from peerloom.kit.sync_method import DIRECT, INT4, SyncMethod
+from peerloom.kit.sync_method import DIRECT, MXFP4, SyncMethod
 from peerloom.kit.sync_model.access_links import SyncNetwork
 from peerloom.kit.sync_model.layer_times import even_layers
 from peerloom.kit.sync_model.sync_choice import EXACT, NEAR, RELAXED, candidates, choose_sync, ranked
@@ -43,7 +43,7 @@ def test_powersgd_is_relaxed_and_goes_every_way() -> None:
 
 def test_the_fastest_is_taken_and_the_others_are_told_in_order() -> None:
     found = choose_sync(setting(), NEAR)
-    assert (found.chosen.method.topology, found.chosen.method.codec) == (DIRECT, INT4)
+    assert (found.chosen.method.topology, found.chosen.method.codec) == (DIRECT, MXFP4)
     times = [one.prediction.step_s for one in (found.chosen, *found.others)]
     assert times == sorted(times)
     assert len(times) == len(candidates(NEAR))
@@ -74,7 +74,7 @@ def test_an_incumbent_stays_unless_the_gain_is_over_the_margin() -> None:
 
 
 def test_an_incumbent_of_lesser_quality_goes() -> None:
-    found = choose_sync(setting(), EXACT, SyncMethod(topology=DIRECT, codec=INT4))
+    found = choose_sync(setting(), EXACT, SyncMethod(topology=DIRECT, codec=MXFP4))
     assert found.chosen.method.is_exact
     assert found.is_change
 

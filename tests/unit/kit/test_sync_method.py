@@ -220,10 +220,14 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
     assert why_not_nccl(SyncMethod(topology="direct"), robust="krum") == ""
 
 
-# 1,000 values are 4 blocks of 256: each has a scale of 4 bytes and 256, 128 or 32 bytes of numbers.
+# 1,000 values are 4 blocks of 256: each has a scale of 4 bytes and 256, 128 or 32 bytes of numbers. Of mxfp4
+# they are 32 blocks of 32, each with a scale of 1 byte and 16 bytes of numbers.
 @pytest.mark.parametrize(
     ("codec", "length"),
-    [("none", 4000), ("fp16", 2000), ("bf16", 2000), ("int8", 1040), ("int4", 528), ("1bit", 144)],
+    [
+        *[("none", 4000), ("fp16", 2000), ("bf16", 2000)],
+        *[("int8", 1040), ("int4", 528), ("mxfp4", 544), ("1bit", 144)],
+    ],
 )
 def test_the_length_of_a_message_is_known_before(codec: str, length: int) -> None:
     assert encoded_bytes(SyncMethod(codec=codec), 1000) == length

@@ -229,14 +229,14 @@ async def test_a_single_worker_is_told_to_have_no_choice(job: Job) -> None:
 
 
 async def test_codecs_are_taken_only_where_the_quality_says_so() -> None:
-    for quality, kinds in (("exact", {"none"}), ("near", {"int4", "none"})):
+    for quality, kinds in (("exact", {"none"}), ("near", {"mxfp4", "none"})):
         job = Job(f"auto,quality={quality}")
-        job.measured(codecs=("int4", "1bit"))
+        job.measured(codecs=("mxfp4", "1bit"))
         job.steps(30, 0.8)
         form = await job.wanted()
         assert form is not None
         assert form.sync.rpartition("codec=")[2] in kinds
-        assert ("codec=int4" in form.sync) == (quality == "near")
+        assert ("codec=mxfp4" in form.sync) == (quality == "near")
 
 
 async def test_rounds_are_taken_where_the_quality_allows_them_and_all_workers_bear_them() -> None:

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from peerloom.kit.codec_sizes import BLOCK, encoded_bytes
+from peerloom.kit.codec_sizes import block_values, encoded_bytes
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync.codecs import Codec, codec_of
 from peerloom.worker.sync.codecs.casting import Casting
+from peerloom.worker.sync.codecs.microscaling import Microscaling
 from peerloom.worker.sync.codecs.quantising import Quantising, Signs
 from peerloom.worker.sync.codecs.sparsifying import Sparsifying
 
@@ -20,10 +21,12 @@ CODECS: dict[str, Codec] = {
     "bf16": Casting(torch.bfloat16),
     "int8": Quantising("int8"),
     "int4": Quantising("int4"),
+    "mxfp4": Microscaling(),
     "1bit": Signs(),
     "topk": Sparsifying(0.25),
 }
 METHODS = {name: SyncMethod(topology="direct", codec=name, ratio=0.25 * (name == "topk")) for name in CODECS}
+BLOCK = block_values("int8")  # the largest: all others' end where one of these does
 values = st.floats(-(2.0**99), 2.0**99, width=32)
 
 
@@ -51,6 +54,36 @@ def test_int4_puts_two_numbers_into_a_byte_the_first_into_its_lower_half() -> No
     encoded = CODECS["int4"].encode(torch.tensor([[7.0, -7.0]]))
     assert encoded[0, :4].view(torch.float32).item() == 1.0
     assert encoded[0, 4].item() == 15 + (1 << 4)
+
+
+def test_mxfp4_is_the_nearest_of_eight_numbers_and_their_negatives() -> None:
+    """The largest is from 4 to 8, so the scale is 1. Borders lie halfway: 0.25, 0.75 ... 2.5, 3.5 and 5."""
+    row = [0.2, 0.3, 0.8, 1.2, 1.3, 1.8, 2.4, 2.6, 3.6, 4.9, 5.1, 7.9]
+    came = [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 3.0, 4.0, 4.0, 6.0, 6.0]
+    assert there_and_back("mxfp4", row) == [came]
+    assert there_and_back("mxfp4", [-value for value in row]) == [[-value for value in came]]
+
+
+def test_mxfp4_of_two_equally_near_numbers_takes_the_greater() -> None:
+    assert there_and_back("mxfp4", [4.0, 0.25, 2.5, 5.0, -0.25, -2.5]) == [[4.0, 0.5, 3.0, 6.0, 0.0, -2.0]]
+
+
+def test_mxfp4_is_laid_out_as_its_specification_says() -> None:
+    """6 is 2^0 x 1.5 x 2^2: an exponent of 0 (127) in a byte by itself, then 0111 for 6 and 1010 for -1."""
+    encoded = CODECS["mxfp4"].encode(torch.tensor([[6.0, -1.0]]))
+    assert encoded[0, :2].tolist() == [127, 0b1010_0111]
+
+
+def test_mxfp4_tells_small_values_beside_large_ones_and_others_by_a_scale_of_their_own() -> None:
+    """An eighth of the largest is half a number of int4; the 33rd value is in another block."""
+    row = [4.0, 0.5, *[0.0] * 30, 0.001953125]
+    assert there_and_back("mxfp4", row) == [row]
+
+
+@pytest.mark.parametrize("size", [2.0**-100, 1.0, 2.0**120])
+def test_mxfp4_holds_for_values_of_any_size(size: float) -> None:
+    row = [size * value for value in (7.0, -3.0, 0.5, 0.1)]
+    assert there_and_back("mxfp4", row) == [[size * value for value in (6.0, -3.0, 0.5, 0.0)]]
 
 
 def test_signs_have_the_mean_size_of_their_block() -> None:
@@ -98,13 +131,14 @@ def bound(name: str, row: list[float]) -> float:
         "bf16": largest * 2**-8,
         "int8": largest / 254,
         "int4": largest / 14,
+        "mxfp4": largest / 4,
         "topk": sorted(map(abs, row))[-math.ceil(len(row) / 4)],
     }[name]
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(values, min_size=1, max_size=BLOCK))
-@pytest.mark.parametrize("name", ["none", "bf16", "int8", "int4", "topk"])
+@pytest.mark.parametrize("name", ["none", "bf16", "int8", "int4", "mxfp4", "topk"])
 def test_no_value_is_further_off_than_its_codec_allows(name: str, row: list[float]) -> None:
     came = there_and_back(name, row)[0]
     slack = 1e-5 * max(map(abs, row)) + 1e-37

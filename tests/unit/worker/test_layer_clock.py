@@ -94,7 +94,7 @@ def test_layers_follow_the_share_of_the_batch() -> None:
 
 def test_each_codec_of_a_quality_is_timed_once() -> None:
     speeds = codec_speeds(candidates(NEAR), CPU)
-    assert [one.codec for one in speeds] == ["fp16", "bf16", "int8", "int4"]
+    assert [one.codec for one in speeds] == ["fp16", "bf16", "int8", "mxfp4"]
     assert all(one.encode_s > 0 and one.decode_s > 0 for one in speeds)
     assert codec_speeds(candidates(EXACT), CPU) == []
 
@@ -106,7 +106,7 @@ def test_what_the_task_cannot_be_trained_with_is_not_timed() -> None:
         autocast = "fp16"
 
     assert {one.codec for one in usable(Halved(), model(), NEAR)} == {"none", "fp16", "bf16"}
-    assert {one.codec for one in usable(Digits(), model(), NEAR)} == {"none", "fp16", "bf16", "int8", "int4"}
+    assert {one.codec for one in usable(Digits(), model(), NEAR)} == {"none", "fp16", "bf16", "int8", "mxfp4"}
 
 
 def test_a_rank_that_the_model_has_no_matrix_for_is_not_timed() -> None:

@@ -100,7 +100,7 @@ def _list_choices(invocation: Invocation) -> None:
         return
     for line in (*table_lines(presets, _PRESET_COLUMNS), "", *table_lines(choices, _CHOICE_COLUMNS)):
         say(line)
-    say("\nint8, int4, 1bit, topk and cut get topology=direct where none is given; a ring takes none.")
+    say("\nint8, int4, mxfp4, 1bit, topk and cut get topology=direct where none is given; a ring takes none.")
     say("'train --sync auto' measures and chooses; auto,quality=near has the codecs to choose from, too.")
     say("powersgd goes around a ring, too. codec_from needs a codec: it is for parameters of that size on.")
     say("outer needs a period; without a period gradients are exchanged at each batch.")

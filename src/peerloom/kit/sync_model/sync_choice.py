@@ -12,9 +12,9 @@ from peerloom.kit.sync_method import (
     DIRECT,
     DOUBLING,
     FP16,
-    INT4,
     INT8,
     MERGED,
+    MXFP4,
     NONE,
     ONE_BIT,
     PRESETS,
@@ -39,7 +39,7 @@ RELAXED_RATIO, RELAXED_RANK = 0.01, 4  # of topk, and of powersgd
 _SCHEDULES = ((WFBP, 0), (BSP, 0), (MERGED, 1 << 18), (MERGED, 1 << 22), (CUT, 1 << 17), (CUT, 1 << 19))
 # A delay saves time in each round and costs some of what a round learns: how much is nowhere predicted.
 _ROUNDS = tuple(one for one in PRESETS.values() if one.rounds is not None and not one.rounds.delay)
-_NEAR_CODECS = (FP16, BF16, INT8, INT4)
+_NEAR_CODECS = (FP16, BF16, INT8, MXFP4)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def candidates(quality: str) -> tuple[SyncMethod, ...]:
         for schedule, size_bytes in _SCHEDULES
     ]
     if quality == RELAXED:
-        methods += [replace(one, topology=DIRECT, codec=codec) for one in _ROUNDS for codec in (NONE, INT4)]
+        methods += [replace(one, topology=DIRECT, codec=codec) for one in _ROUNDS for codec in (NONE, MXFP4)]
     return tuple(one for one in methods if _can_be(one))
 
 

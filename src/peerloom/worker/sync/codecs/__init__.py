@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from peerloom.kit.codec_sizes import is_worth_encoding
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, ONE_BIT, TOP_K, SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, ONE_BIT, TOP_K, SyncMethod
 
 HALVES = {FP16: torch.float16, BF16: torch.bfloat16}
 
@@ -26,6 +26,7 @@ class Codec(Protocol):
 def codec_of(method: SyncMethod, length: int, dtype: torch.dtype) -> Codec:
     """The codec for rows of so many values of gradients of this type; short ones travel as they are."""
     from peerloom.worker.sync.codecs.casting import Casting
+    from peerloom.worker.sync.codecs.microscaling import Microscaling
     from peerloom.worker.sync.codecs.quantising import Quantising, Signs
     from peerloom.worker.sync.codecs.sparsifying import Sparsifying
 
@@ -35,5 +36,7 @@ def codec_of(method: SyncMethod, length: int, dtype: torch.dtype) -> Codec:
         return Casting(HALVES[method.codec])
     if method.codec == TOP_K:
         return Sparsifying(method.ratio)
+    if method.codec == MXFP4:
+        return Microscaling()
     assert method.codec in (INT8, INT4, ONE_BIT), "nothing is saved with any other"
     return Signs() if method.codec == ONE_BIT else Quantising(method.codec)

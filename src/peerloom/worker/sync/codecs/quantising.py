@@ -7,8 +7,8 @@ step. Of a block with a value that isn't finite the scale is NaN, and so is all 
 import torch
 from torch.nn.functional import pad
 
-from peerloom.kit.codec_sizes import BLOCK, SCALE_BYTES, block_count
-from peerloom.kit.sync_method import INT4, INT8
+from peerloom.kit.codec_sizes import SCALE_BYTES, block_count, block_values
+from peerloom.kit.sync_method import INT4, INT8, ONE_BIT
 
 _LARGEST = {INT8: 127, INT4: 7}
 _BITS_OF_BYTE = 8
@@ -22,7 +22,7 @@ class Quantising:
         self._largest = _LARGEST[codec]
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
-        blocks = _blocks(rows)
+        blocks = blocks_of(rows, block_values(self._codec))
         scales = _known(blocks.abs().amax(2) / self._largest)
         units = torch.where(scales > 0, scales, 1.0)
         numbers = (blocks / units[:, :, None]).nan_to_num(0.0).round()
@@ -33,7 +33,7 @@ class Quantising:
         return _joined(scales, numbers.view(torch.uint8))
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
-        scales, content = _split(encoded, length)
+        scales, content = _split(encoded, block_count(self._codec, length))
         if self._codec == INT4:
             halves = torch.stack([content & 0xF, content >> 4], 2).flatten(1)
             numbers = halves.to(torch.int8) - _BITS_OF_BYTE
@@ -46,22 +46,24 @@ class Signs:
     """1bit: the sign of each value, times the mean size of those in its block."""
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
-        blocks = _blocks(rows)
-        starts = BLOCK * torch.arange(blocks.shape[1], device=rows.device)
-        counts = (rows.shape[1] - starts).clamp(max=BLOCK)  # the last block is filled up with zeros
+        size = block_values(ONE_BIT)
+        blocks = blocks_of(rows, size)
+        starts = size * torch.arange(blocks.shape[1], device=rows.device)
+        counts = (rows.shape[1] - starts).clamp(max=size)  # the last block is filled up with zeros
         scales = _known((blocks.abs() / counts[:, None]).sum(2))
         signs = (blocks >= 0).to(torch.uint8).view(len(rows), -1, _BITS_OF_BYTE)
         return _joined(scales, (signs << _shifts(rows)).sum(2, dtype=torch.uint8))
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
-        scales, content = _split(encoded, length)
+        scales, content = _split(encoded, block_count(ONE_BIT, length))
         bits = (content[:, :, None] >> _shifts(content)) & 1
         return _scaled(scales, 2 * bits.flatten(1).to(torch.int8) - 1, length)
 
 
-def _blocks(rows: torch.Tensor) -> torch.Tensor:
-    filled = pad(rows.float(), (0, -rows.shape[1] % BLOCK))
-    return filled.view(len(rows), -1, BLOCK)
+def blocks_of(rows: torch.Tensor, size: int) -> torch.Tensor:
+    """Rows [n, d] in single precision as blocks [n, b, size], the last one filled up with zeros."""
+    filled = pad(rows.float(), (0, -rows.shape[1] % size))
+    return filled.view(len(rows), -1, size)
 
 
 def _known(scales: torch.Tensor) -> torch.Tensor:
@@ -72,14 +74,14 @@ def _joined(scales: torch.Tensor, content: torch.Tensor) -> torch.Tensor:
     return torch.cat([scales.contiguous().view(torch.uint8), content], 1)
 
 
-def _split(encoded: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    scale_bytes = SCALE_BYTES * block_count(length)
+def _split(encoded: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    scale_bytes = SCALE_BYTES * count
     scales = encoded[:, :scale_bytes].contiguous().view(torch.float32)
     return scales, encoded[:, scale_bytes:].contiguous()
 
 
 def _scaled(scales: torch.Tensor, numbers: torch.Tensor, length: int) -> torch.Tensor:
-    blocks = numbers.view(*scales.shape, BLOCK).float() * scales[:, :, None]
+    blocks = numbers.view(*scales.shape, -1).float() * scales[:, :, None]
     return blocks.flatten(1)[:, :length]
 
 

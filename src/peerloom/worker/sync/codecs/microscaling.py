@@ -1,0 +1,68 @@
+"""Values as floating-point numbers of 4 bits, 32 of which share a power of two: MXFP4.
+
+Source: OCP Microscaling Formats (MX) Specification v1.0. A number has a sign, two bits of exponent and
+one of mantissa (E2M1), so small values are told more finely than by whole numbers, and what shares a scale
+with a far larger value isn't lost. Rounding is to the nearest, of two equally near numbers to the greater
+one; what is larger than the largest is told as that. Of a block with a value that isn't finite the scale
+is NaN.
+"""
+
+import functools
+
+import torch
+
+from peerloom.kit.codec_sizes import block_count, block_values
+from peerloom.kit.sync_method import MXFP4
+from peerloom.worker.sync.codecs.quantising import blocks_of
+
+_NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by the three lower bits; the fourth is the sign
+_LARGEST_EXPONENT = 2  # of 4.0 and 6.0
+_NAN = 255  # of an eight-bit exponent
+_LEAST = 2  # so that four units of the smallest scale have an inverse
+_MANTISSA_BITS = 23  # of single precision
+_QUARTERS, _ZERO = 4, 32  # all borders between numbers are whole quarters; values are from -8 to 8
+_MASK = 0x7F7F  # of two bytes below 128
+
+
+class Microscaling:
+    """mxfp4: none is off by over a quarter of its block's largest value, and small ones by far less."""
+
+    def encode(self, rows: torch.Tensor) -> torch.Tensor:
+        blocks = blocks_of(rows, block_values(MXFP4))
+        exponents = blocks.abs().amax(2).view(torch.int32) >> _MANTISSA_BITS
+        is_finite = exponents != _NAN
+        scales = torch.where(is_finite, (exponents - _LARGEST_EXPONENT).clamp(min=_LEAST), _NAN)
+        quarters = (2 * 127 + 2 - scales).clamp(min=0) << _MANTISSA_BITS  # four of the inverse scale
+        places = (blocks * quarters.view(torch.float32)[:, :, None]).add_(_ZERO).to(torch.uint8)
+        pairs = places.flatten(1).view(torch.int16).to(torch.int32) & _MASK
+        content = _bytes_of_places(rows.device).index_select(0, pairs.flatten())
+        return torch.cat([scales.to(torch.uint8), content.view(len(rows), -1)], 1)
+
+    def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
+        count, size = block_count(MXFP4, length), block_values(MXFP4)
+        exponents = encoded[:, :count].to(torch.int32)
+        powers = (exponents << _MANTISSA_BITS).view(torch.float32)
+        scales = torch.where(exponents == _NAN, torch.nan, powers)
+        content = encoded[:, count:].flatten().to(torch.int32)
+        pairs = _numbers_of_bytes(encoded.device).index_select(0, content)
+        numbers = pairs.view(torch.float32).view(len(encoded), count, size)
+        return (numbers * scales[:, :, None]).flatten(1)[:, :length]
+
+
+@functools.cache
+def _bytes_of_places(device: torch.device) -> torch.Tensor:
+    """The byte of two numbers, by the places of two values, the first in the lower half of both."""
+    middles = [(place + 0.5 - _ZERO) / _QUARTERS for place in range(2 * _ZERO + 1)]
+    codes = torch.zeros(128, dtype=torch.uint8)
+    for place, middle in enumerate(middles):
+        nearest = min(range(8), key=lambda code: abs(_NUMBERS[code] - abs(middle)))
+        codes[place] = nearest | (8 if middle < 0 and nearest else 0)
+    return (codes.repeat(256) | (codes << 4).repeat_interleave(256)).to(device)
+
+
+@functools.cache
+def _numbers_of_bytes(device: torch.device) -> torch.Tensor:
+    """The two numbers of each byte, as one value of 64 bits, which is found in half the time."""
+    numbers = torch.tensor([*_NUMBERS, *(-number for number in _NUMBERS)])
+    pairs = torch.stack([numbers.repeat(16), numbers.repeat_interleave(16)], 1)
+    return pairs.view(torch.int64).flatten().to(device)
