@@ -23,6 +23,7 @@ METHODS = {
     "bsp-ps": "gloo",
     "bytescheduler-a2a": "gloo",
     "codec=int4": "gloo",
+    "codec=mxfp4": "gloo",
     "topology=doubling": "gloo",
     "asp": "nccl",
     "auto": "gloo",
