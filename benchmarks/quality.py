@@ -99,6 +99,7 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
     part = ", nine tenths of the 10,000 test images" if "test_fraction" in arguments else ""
     local = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=mxfp4" for period in (14, 32, 64))
     plain = "period=14,codec=mxfp4"
+    parts = "period=1000,partial=6:1,codec=ternary"  # a round an epoch
     mnist = (
         Way("codec=int4", 0.5),
         Way("codec=mxfp4", 0.5),
@@ -109,6 +110,7 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way(local[1], 0.5, 1 / 100),
         Way(local[2], 1.0, 1 / 400),
         Way(f"{local[0]},delay=1", 0.5, 1 / 100),
+        Way(parts, 0.5, 1 / 100),
         Way("cocod-sgd"),
         Way("local-sgd"),
         *GROUPED,
@@ -125,10 +127,16 @@ def _trials(arguments: dict[str, str]) -> list[Trial]:
         Way("local-sgd"),
         *GROUPED,
         Way(plain, 1.0, 1 / 100),
+        Way(parts, 1.0, 1 / 100),
+        # Whether it is parts that do it, their codec, or neither.
+        Way("period=6,codec=ternary"),
+        Way("period=1000,partial=6:1"),
+        Way("codec=ternary"),
         # What the correction for Adam is worth, and what more of the rate would be to all.
         Way("period=8", rate=0.5),
         Way("period=8", rate=2),
         Way(plain, rate=2),
+        Way(parts, rate=2),
         Way(EXACT, rate=2),
     )
     return [

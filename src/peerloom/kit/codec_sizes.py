@@ -6,7 +6,7 @@ Both sides of an exchange know a message's length by these, so no message carrie
 import math
 
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TOP_K, SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TERNARY, TOP_K, SyncMethod
 
 SCALE_BYTES, VALUE_BYTES, PLACE_BYTES = 4, 4, 4
 LEAST_SAVED_BYTES = 1400  # of a message: what saves less than a packet's payload saves no packet
@@ -16,6 +16,7 @@ _BLOCKS = {
     INT4: (256, 128 + SCALE_BYTES),
     ONE_BIT: (256, 32 + SCALE_BYTES),
     MXFP4: (32, 16 + 1),
+    TERNARY: (40, 8 + 1),
 }
 
 

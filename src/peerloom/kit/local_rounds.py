@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.averaged_parts import PARTIAL, AveragedParts, partial_of
 from peerloom.kit.rank_groups import RankGroups, groups_of
 from peerloom.kit.whole_numbers import as_whole
 
@@ -34,7 +35,8 @@ class LocalRounds:
     """`period` batches a round (1 or more), and an outer SGD of `rate` with Nesterov `momentum` (0: none).
 
     With `adam` the outer optimiser is Adam, of the same rate. `delay` rounds later (0 or 1) a round's changes
-    have come from all. With `groups` some ranks average with each other before a round's end.
+    have come from all. With `groups` some ranks average with each other before a round's end, with `partial`
+    all average some of the values.
     """
 
     period: int
@@ -43,6 +45,7 @@ class LocalRounds:
     adam: bool = False
     delay: int = 0
     groups: RankGroups | None = None
+    partial: AveragedParts | None = None
 
     @property
     def averages(self) -> bool:
@@ -54,7 +57,7 @@ class LocalRounds:
         outer = f"{ADAM}:{self.rate!r}" if self.adam else outer
         told = [f"period={self.period}", f"outer={outer}"]
         told += [f"delay={self.delay}"] * bool(self.delay)
-        told += [str(self.groups)] if self.groups is not None else []
+        told += [str(each) for each in (self.groups, self.partial) if each is not None]
         return ",".join(told)
 
 
@@ -68,6 +71,7 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
             ("outer", "what becomes of"),
             ("delay", "when all know of"),
             ("groups", "who averages within"),
+            (PARTIAL, "how much all average within"),
         ):
             if key in given:
                 limit = f"a period too, as in period=32: {key} says {says} a round of local steps"
@@ -80,8 +84,9 @@ def rounds_of(field: str, text: str, given: Mapping[str, str]) -> LocalRounds | 
     if (delay := given.get("delay", "0")) not in DELAY_CHOICES:
         raise InvalidArgumentError.of_field(field, text, "a delay of 0 or 1 rounds, as in delay=1")
     groups = groups_of(field, text, given["groups"], number) if "groups" in given else None
+    partial = partial_of(field, text, given[PARTIAL], number) if PARTIAL in given else None
     outer = _outer(field, text, number, given.get("outer", AVERAGE))
-    return replace(outer, delay=int(delay), groups=groups)
+    return replace(outer, delay=int(delay), groups=groups, partial=partial)
 
 
 def rounds_from(text: str) -> LocalRounds | None:

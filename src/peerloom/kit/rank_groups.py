@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.occasions import occasion_after, occasions_in
 from peerloom.kit.sync_sites import Sites, site_of_each
 from peerloom.kit.whole_numbers import as_whole
 
@@ -33,18 +34,12 @@ class RankGroups:
         return f"groups={self.size or BY_SITE}:{self.every}"
 
     def occasion(self, step: int, steps: range, period: int) -> int | None:
-        """Which averaging follows the job's `step` in the round of its `steps`, from 0; None: there is none.
-
-        The last step is followed by the exchange of all. Those of whole rounds of `period` before count too.
-        """
-        made = step - steps.start + 1
-        if made % self.every or made == len(steps):
-            return None
-        return steps.start // period * self.occasions(period) + made // self.every - 1
+        """Which averaging follows the job's `step` in the round of its `steps`, from 0; None: none does."""
+        return occasion_after(self.every, step, steps, period)
 
     def occasions(self, period: int) -> int:
         """How many there are in a round of `period` batches."""
-        return (period - 1) // self.every
+        return occasions_in(self.every, period)
 
     def divide(
         self, ranks: Sequence[int], nodes: Sequence[str], sites: Sites, occasion: int

@@ -20,10 +20,10 @@ _VALUES = 2**20  # a message so long that how its end is filled up doesn't show
 class SyncExplanation:
     """`method` with all its pairs; `bytes_per_parameter` that a message has in a step with single-precision
     gradients (of powersgd in a square matrix of a million values), and `bytes_ratio`, the same as a part of
-    what codec=none takes. A round has `batches`, and before its end `averages` within groups, of parameters
-    as they are; `period` and `outer` are empty where that is one, whose gradients travel. `clients` and
-    `stale` are of federated rounds, and else empty, and so is `late_gradients` without a staleness or a
-    backup."""
+    what codec=none takes. A round has `batches`, and before its end `averages` within groups or of parts,
+    each of `bytes_per_average` a parameter; `period` and `outer` are empty where that is one, whose gradients
+    travel. `clients` and `stale` are of federated rounds, and else empty, and so is `late_gradients` without
+    a staleness or a backup."""
 
     method: str
     schedule: str
@@ -36,6 +36,7 @@ class SyncExplanation:
     late_gradients: str
     batches: int
     averages: int
+    bytes_per_average: float
     bytes_per_parameter: float
     bytes_ratio: float
     small_messages: str
@@ -66,7 +67,8 @@ def explained(method: SyncMethod) -> SyncExplanation:
         late_gradients=_late(method.stale) if method.stale is not None else "",
         outer=_outer(method.rounds) if method.rounds is not None else "",
         batches=method.batches,
-        averages=method.groups.occasions(method.batches) if method.groups is not None else 0,
+        averages=_averages(method),
+        bytes_per_average=each / method.partial.parts if method.partial is not None else VALUE_BYTES,
         bytes_per_parameter=each,
         bytes_ratio=each / VALUE_BYTES,
         small_messages=_small_messages(method),
@@ -144,7 +146,7 @@ def _period(method: SyncMethod) -> str:
     return (
         f"a round is {rounds.period} steps, or what is left of an epoch: each rank makes them by the task's "
         f"optimiser for its samples of each batch, then all exchange what that changed{_delay(rounds)}"
-        f"{_groups(rounds)}"
+        f"{_groups(rounds)}{_partial(rounds)}"
     )
 
 
@@ -169,6 +171,21 @@ def _groups(rounds: LocalRounds) -> str:
         f"; within a round {who} average their parameters after each {groups.every} batches, {times} times "
         "in a whole one, as they are, whatever the codec is"
     )
+
+
+def _partial(rounds: LocalRounds) -> str:
+    partial = rounds.partial
+    if partial is None:
+        return ""
+    return (
+        f"; within a round all average one of {partial.parts} values after each {partial.every} batches, "
+        f"others each time, by the codec, {partial.occasions(rounds.period)} times in a whole one"
+    )
+
+
+def _averages(method: SyncMethod) -> int:
+    within = method.groups or method.partial
+    return within.occasions(method.batches) if within is not None else 0
 
 
 def _clients(federated: FederatedRounds) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.averaged_parts import PARTIAL, PARTIAL_CHOICES
 from peerloom.kit.codec_choices import (
     CODEC_FROM,
     FROM_CHOICES,
@@ -14,7 +15,7 @@ from peerloom.kit.codec_choices import (
     ratio_of,
 )
 from peerloom.kit.federated_rounds import FEDERATED, FEDERATED_CHOICES, federated_of, is_federated
-from peerloom.kit.local_rounds import DELAY_CHOICES, OUTER_CHOICES, PERIOD_CHOICES, rounds_of
+from peerloom.kit.local_rounds import DELAY_CHOICES, OUTER_CHOICES, PERIOD_CHOICES, LocalRounds, rounds_of
 from peerloom.kit.rank_groups import GROUPS_CHOICES
 from peerloom.kit.robust_rules import OFF
 from peerloom.kit.stale_steps import BACKUP_CHOICES, LATE_CHOICES, SSP, STALENESS_CHOICES, expanded, stale_of
@@ -33,6 +34,7 @@ from peerloom.kit.sync_method import (
     ONE_BIT,
     PRESETS,
     RING,
+    TERNARY,
     TOP_K,
     WFBP,
     SyncMethod,
@@ -56,6 +58,7 @@ CHOICES: dict[str, dict[str, str]] = {
         INT8: "8 bits a value and a scale a block, with error feedback",
         INT4: "4 bits a value and a scale a block, with error feedback",
         MXFP4: "4-bit floats and a scale for each 32, with error feedback",
+        TERNARY: "-1, 0 or 1 times a scale for each 40, with error feedback",
         ONE_BIT: "signs and a scale a block, with error feedback",
         f"{TOP_K}:RATIO": "the largest values of each part, with error feedback",
         **RANK_CHOICES,
@@ -65,6 +68,7 @@ CHOICES: dict[str, dict[str, str]] = {
     "outer": OUTER_CHOICES,
     "delay": DELAY_CHOICES,
     "groups": GROUPS_CHOICES,
+    PARTIAL: PARTIAL_CHOICES,
     "staleness": STALENESS_CHOICES,
     "late": LATE_CHOICES,
     "backup": BACKUP_CHOICES,
@@ -115,7 +119,9 @@ def _of_pairs(field: str, text: str, pairs: str, robust: str) -> SyncMethod:
     size_bytes = 0
     if schedule in (MERGED, CUT):
         size_bytes = whole_number(field, text, f"{schedule}:BYTES", size, LEAST_SIZE_BYTES, MOST_SIZE_BYTES)
-    needs_direct = coded.is_decoded or robust != OFF or schedule == CUT or "groups" in given
+    needs_direct = (
+        coded.is_decoded or robust != OFF or schedule == CUT or "groups" in given or PARTIAL in given
+    )
     given_topology = given.get("topology", DIRECT if needs_direct else RING)
     where = placed(field, text, coded, *_word(field, text, "topology", given_topology))
     return replace(where, schedule=schedule, size_bytes=size_bytes, rounds=rounds, stale=stale)
@@ -198,13 +204,33 @@ def _check(field: str, text: str, method: SyncMethod, robust: str, backend: str)
     if method.topology == RING and method.groups is not None:
         why = "a library's all-reduce has all ranks, and groups of them average by messages of their own"
         raise _cannot(field, text, why, replace(method, topology=DIRECT))
+    if method.partial is not None:
+        _check_partial(field, text, method)
     if backend == "nccl" and (why := why_not_nccl(method, robust)):
         codec = BF16 if method.is_decoded else method.codec
         schedule = MERGED if method.schedule == CUT else method.schedule
         nearest_method = replace(method, schedule=schedule, topology=RING, codec=codec, ratio=0.0)
-        rounds = replace(method.rounds, groups=None) if method.rounds is not None else None
+        rounds = replace(method.rounds, groups=None, partial=None) if method.rounds is not None else None
         nearest_method = replace(nearest_method, servers=0, server_nodes=(), sites=(), rounds=rounds)
         raise _cannot(field, text, why, nearest_method)
+
+
+def _check_partial(field: str, text: str, method: SyncMethod) -> None:
+    rounds = method.rounds
+    assert rounds is not None, "it is of rounds"
+    if method.topology == RING:
+        why = "parts of the values are averaged by messages from each to each"
+        raise _cannot(field, text, why, replace(method, topology=DIRECT))
+    if rounds.groups is not None:
+        why = "groups and parts are two ways to average within a round: one of them counts"
+        raise _cannot(field, text, why, replace(method, rounds=replace(rounds, groups=None)))
+    if rounds.delay or not rounds.averages:
+        why = "parts become the ranks' mean at once, and at a round's end all else has to as well"
+        plain = LocalRounds(rounds.period, partial=rounds.partial)
+        raise _cannot(field, text, why, replace(method, rounds=plain))
+    if method.codec == POWER_SGD or method.codec_from:
+        why = "what is averaged within a round isn't by whole parameters"
+        raise _cannot(field, text, why, method.without_codec())
 
 
 def _cannot(field: str, text: str, why: str, fitting: SyncMethod) -> InvalidArgumentError:

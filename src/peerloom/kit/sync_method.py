@@ -10,6 +10,7 @@ to send the first layers first, and to begin with those again is ByteScheduler's
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from peerloom.kit.averaged_parts import AveragedParts
 from peerloom.kit.codec_choices import CODEC_FROM, POWER_SGD
 from peerloom.kit.federated_rounds import FederatedRounds
 from peerloom.kit.local_rounds import LocalRounds
@@ -21,7 +22,7 @@ from peerloom.kit.sync_sites import Sites, renamed, renamed_nodes, shown_sites
 BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
 RING, DIRECT, SERVERS, DOUBLING, HIERARCHY = "ring", "direct", "ps", "doubling", "hierarchy"
 NONE, FP16, BF16 = "none", "fp16", "bf16"
-INT8, INT4, MXFP4, ONE_BIT, TOP_K = "int8", "int4", "mxfp4", "1bit", "topk"
+INT8, INT4, MXFP4, TERNARY, ONE_BIT, TOP_K = "int8", "int4", "mxfp4", "ternary", "1bit", "topk"
 SPREAD_BYTES = (
     1 << 18
 )  # from here on all servers own a part of what is sent at once: one alone would hold all up
@@ -76,6 +77,11 @@ class SyncMethod:
         return self.rounds.groups if self.rounds is not None else None
 
     @property
+    def partial(self) -> AveragedParts | None:
+        """Which values all average within a round; None: none."""
+        return self.rounds.partial if self.rounds is not None else None
+
+    @property
     def needs_mesh(self) -> bool:
         """Its messages go from worker to worker, not by a library's collective."""
         return self.topology != RING
@@ -88,7 +94,7 @@ class SyncMethod:
     @property
     def is_decoded(self) -> bool:
         """What its codec makes has to be decoded before it is added up, which a ring can't."""
-        return self.codec in (INT8, INT4, MXFP4, ONE_BIT, TOP_K)
+        return self.codec in (INT8, INT4, MXFP4, TERNARY, ONE_BIT, TOP_K)
 
     def without_codec(self) -> "SyncMethod":
         """The same, with values as they are."""

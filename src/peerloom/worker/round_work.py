@@ -13,6 +13,7 @@ from peerloom.worker.step_share import StepShare
 from peerloom.worker.sync import Synchroniser, SyncTraffic
 from peerloom.worker.sync.group_means import GroupMeans
 from peerloom.worker.sync.local_steps import LocalSteps, trained
+from peerloom.worker.sync.partial_means import PartialMeans
 from peerloom.worker.training import Training
 
 
@@ -51,9 +52,14 @@ def walk_round(
 ) -> float:
     """This rank's local steps of a round, and its part of the mean loss; `committed` steps of the job count.
 
-    What averages within groups cost is added to `traffic`. Raises as `make_round` does.
+    What averages within the round cost is added to `traffic`. Raises as `make_round` does.
     """
-    means = GroupMeans(group, traffic, training.sync, samples_of_ranks(divided))
+    counts = samples_of_ranks(divided)
+    means = GroupMeans(group, traffic, training.sync, counts)
+    parts = None
+    if training.sync.partial is not None:
+        common = local_steps.common(training.residuals.kept)
+        parts = PartialMeans(group, traffic, training.sync, counts, common)
     forward, parameters = partial(call_model, training.state.model), trained(training.state.model)
     loss_sum = torch.zeros((), device=training.device)
     share_of = {share.step: share for share in shares_of(training, steps, divided, group.rank)}
@@ -66,6 +72,8 @@ def walk_round(
             local_steps.make(loss, samples / of_all)
             loss_sum += loss.detach() * samples
         means.after(step, steps, parameters)
+        if parts is not None:
+            parts.after(step, steps)
     own = float(loss_sum) / sum(map(sum, divided))  # on a GPU this waits for the local steps
     group.check(committed)
     return own

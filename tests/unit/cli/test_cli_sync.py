@@ -34,7 +34,17 @@ def test_ways_to_synchronise_are_listed_with_their_defaults() -> None:
     assert [row["preset"] for row in listed["presets"]] == list(PRESETS)
     assert {"ps", "ps:K", "merged:BYTES", "cut:BYTES"} <= {row["value"] for row in listed["choices"]}
     keys = {row["key"] for row in listed["choices"]}
-    exchanged = {"schedule", "topology", "codec", "codec_from", "period", "outer", "delay", "groups"}
+    exchanged = {
+        "schedule",
+        "topology",
+        "codec",
+        "codec_from",
+        "period",
+        "outer",
+        "delay",
+        "groups",
+        "partial",
+    }
     assert keys == exchanged | {"staleness", "late", "backup"}
     defaults = [row["value"] for row in listed["choices"] if row["is_default"]]
     assert defaults == ["wfbp", "ring", "none"]
@@ -50,6 +60,8 @@ def test_a_way_to_synchronise_is_explained_with_its_bytes_and_promises() -> None
     assert "once a round, so 0.125 a batch" in run("sync", "explain", "diloco").stdout
     groups = run("sync", "explain", "period=32,groups=2:8").stdout
     assert "once a round, and 4 in each average within groups, so 0.5 a batch" in groups
+    parts = run("sync", "explain", "period=65,partial=4:1,codec=int8").stdout
+    assert "once a round, and 0.254 in each average of a part, so 0.266 a batch" in parts
     assert json.loads(run("sync", "explain", "bsp-a2a", "-o", "json").stdout)["is_exact"] is True
 
 

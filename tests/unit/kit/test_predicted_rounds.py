@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from predicted_settings import ALL, layers, network
 
+from peerloom.kit.averaged_parts import AveragedParts
 from peerloom.kit.rank_groups import RankGroups
 from peerloom.kit.sync_method import DIRECT
 from peerloom.kit.sync_model.access_links import AccessLink, SyncNetwork, Trunk
@@ -37,6 +38,19 @@ def test_groups_average_by_two_messages_each_and_that_spreads_over_the_period() 
     found = predict(scheme, SyncSetting(net, layers(4, backward_s=1)))
     assert found.step_s == pytest.approx(1 + (2 * 3.01 + 3 * 2 * 2.01) / 4)
     assert found.sent_bytes == pytest.approx((6e6 + 3 * 4e6) / 4)
+    assert found.exposed_s == pytest.approx(found.step_s - 1)
+
+
+def test_parts_are_averaged_by_all_with_fewer_bytes_and_that_spreads_over_the_period() -> None:
+    """4 ranks, 4 MB: half of it is 3 x 0.5 MB out and in, twice, with 10 ms a trip; three times in 4 steps.
+
+    The exchange of all is the ring's 6 s, once in 4 steps.
+    """
+    net = replace(network(delay_s=0.01), library_waits=False)
+    scheme = SyncScheme(period=4, merge_bytes=ALL, topology=DIRECT, partial=AveragedParts(2, 1))
+    found = predict(scheme, SyncSetting(net, layers(4, backward_s=1)))
+    assert found.step_s == pytest.approx(1 + (2 * 3.01 + 3 * 2 * 1.51) / 4)
+    assert found.sent_bytes == pytest.approx((6e6 + 3 * 3e6) / 4)
     assert found.exposed_s == pytest.approx(found.step_s - 1)
 
 

@@ -46,6 +46,11 @@ DIRECT_ROUNDS = ROUNDS.replace("ring", "direct")
         ("delay=1,period=4", f"{ROUNDS},period=4,outer=average,delay=1"),
         ("delay=0,period=4", f"{ROUNDS},period=4,outer=average"),
         ("groups=02:4,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,groups=2:4"),
+        ("partial=08:1,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,partial=8:1"),
+        (
+            "period=64,partial=6:1,codec=ternary",
+            "schedule=bsp,topology=direct,codec=ternary,period=64,outer=average,partial=6:1",
+        ),
         ("period=9,groups=sites:8,delay=1", f"{DIRECT_ROUNDS},period=9,outer=average,delay=1,groups=sites:8"),
         (
             "period=9,groups=64:1,topology=hierarchy:a+b/c",
@@ -170,6 +175,18 @@ DIRECT = "the nearest is schedule=wfbp,topology=direct,codec="
             "groups of them average by messages of their own; the nearest is schedule=bsp,topology=direct",
         ),
         ("staleness=2,groups=2:2", "a period too"),
+        ("partial=4:1", "a period too"),
+        ("period=4,partial=1:1", "2 to 1,000 parts, as in partial=8:1"),
+        ("period=4,partial=1001:1", "2 to 1,000 parts"),
+        ("period=4,partial=8", "partial=F:E with 2 to 1,000 parts"),
+        ("period=4,partial=8:4", "an E of at least 1 and below the period (4), as after that all exchange"),
+        ("period=4,partial=8:0", "an E of at least 1"),
+        ("period=4,partial=8:1,topology=ring", "nearest is schedule=bsp,topology=direct"),
+        ("period=4,partial=8:1,groups=2:1", "two ways to average within a round"),
+        ("period=4,partial=8:1,delay=1", "outer=average,partial=8:1"),
+        ("period=4,partial=8:1,outer=nesterov:1.0:0.6", "outer=average,partial=8:1"),
+        ("period=4,partial=8:1,codec=powersgd:2", "isn't by whole parameters; the nearest is"),
+        ("period=4,partial=8:1,codec=int8,codec_from=9000", "isn't by whole parameters; the nearest is"),
         ("period=4,outer=nestrov:1:0.9", "did you mean nesterov"),
         ("period=4,outer=average:2", "average, nesterov:RATE:MOMENTUM"),
         ("period=4,outer=nesterov", "nesterov:0.7:0.9"),
@@ -221,12 +238,12 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
 
 
 # 1,000 values are 4 blocks of 256: each has a scale of 4 bytes and 256, 128 or 32 bytes of numbers. Of mxfp4
-# they are 32 blocks of 32, each with a scale of 1 byte and 16 bytes of numbers.
+# they are 32 blocks of 32, each with a scale of 1 byte and 16 bytes of numbers; of ternary 25 of 40, 1 and 8.
 @pytest.mark.parametrize(
     ("codec", "length"),
     [
         *[("none", 4000), ("fp16", 2000), ("bf16", 2000)],
-        *[("int8", 1040), ("int4", 528), ("mxfp4", 544), ("1bit", 144)],
+        *[("int8", 1040), ("int4", 528), ("mxfp4", 544), ("ternary", 225), ("1bit", 144)],
     ],
 )
 def test_the_length_of_a_message_is_known_before(codec: str, length: int) -> None:
@@ -320,6 +337,18 @@ def test_of_groups_is_told_who_averages_when_and_as_what() -> None:
         "batches, 3 times in a whole one, as they are, whatever the codec is"
     )
     assert "the ranks of each site average" in sites
+
+
+def test_of_parts_is_told_how_many_values_are_averaged_when_and_as_what() -> None:
+    """int8: 260 bytes for 256 values; each average has the fourth part of them."""
+    plain, parts = (
+        explained(parse_sync("sync", f"period=16,codec=int8{more}")) for more in ("", ",partial=4:5")
+    )
+    assert parts.period.removeprefix(plain.period) == (
+        "; within a round all average one of 4 values after each 5 batches, others each time, by the codec, "
+        "3 times in a whole one"
+    )
+    assert (parts.averages, parts.bytes_per_average) == (3, 260 / 256 / 4)
 
 
 def test_between_sites_alone_values_are_encoded_but_factors_travel_as_they_are() -> None:

@@ -14,6 +14,7 @@ from peerloom.worker.sync.codecs.casting import Casting
 from peerloom.worker.sync.codecs.microscaling import Microscaling
 from peerloom.worker.sync.codecs.quantising import Quantising, Signs
 from peerloom.worker.sync.codecs.sparsifying import Sparsifying
+from peerloom.worker.sync.codecs.ternary import Ternary
 
 CODECS: dict[str, Codec] = {
     "none": Casting(torch.float32),
@@ -22,6 +23,7 @@ CODECS: dict[str, Codec] = {
     "int8": Quantising("int8"),
     "int4": Quantising("int4"),
     "mxfp4": Microscaling(),
+    "ternary": Ternary(),
     "1bit": Signs(),
     "topk": Sparsifying(0.25),
 }
@@ -86,6 +88,27 @@ def test_mxfp4_holds_for_values_of_any_size(size: float) -> None:
     assert there_and_back("mxfp4", row) == [[size * value for value in (6.0, -3.0, 0.5, 0.0)]]
 
 
+def test_ternary_sends_a_power_of_two_or_nothing() -> None:
+    """Of 4, 2 and 1 the 4 leaves out the least squares: of 5 and -3 1 and 1, and all of 1.9."""
+    assert there_and_back("ternary", [5.0, -3.0, 1.9, 0.0]) == [[4.0, -4.0, 0.0, 0.0]]
+
+
+def test_ternary_takes_a_smaller_power_where_that_leaves_out_less() -> None:
+    """4 by itself would leave out 39 squares; 1 for all leaves out 9."""
+    assert there_and_back("ternary", [4.0, *[-1.0] * 39]) == [[1.0, *[-1.0] * 39]]
+
+
+def test_ternary_puts_five_numbers_into_a_byte_behind_the_exponents() -> None:
+    """4 is 2^2, 127 + 2; 2, 0, 1, 1 and 1 of three are 2 + 0 + 9 + 27 + 81, and five zeros 121."""
+    encoded = CODECS["ternary"].encode(torch.tensor([[4.0, -4.0, 0.0, 0.0, 0.0]]))
+    assert encoded[0].tolist() == [129, 119, *[121] * 7]
+
+
+def test_a_byte_that_no_five_numbers_make_ends_nothing() -> None:
+    encoded = torch.full((1, 9), 255, dtype=torch.uint8)
+    assert CODECS["ternary"].decode(encoded, 40).shape == (1, 40)
+
+
 def test_signs_have_the_mean_size_of_their_block() -> None:
     """(1 + 2 + 6) / 3 = 3; what fills the block up doesn't count."""
     assert there_and_back("1bit", [1.0, -2.0, 6.0]) == [[3.0, -3.0, 3.0]]
@@ -147,11 +170,12 @@ def test_no_value_is_further_off_than_its_codec_allows(name: str, row: list[floa
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(values, min_size=1, max_size=2 * BLOCK))
-def test_signs_leave_less_than_there_was(row: list[float]) -> None:
-    """What error feedback needs: an error squared is the length squared, less the square of the sum / d."""
+@pytest.mark.parametrize("name", ["1bit", "ternary"])
+def test_little_leaves_no_more_than_there_was(name: str, row: list[float]) -> None:
+    """What error feedback needs: an error squared is the length squared, less what is sent of it."""
     scale = max(map(abs, row)) or 1.0
     scaled = [value / scale for value in row]
-    came = there_and_back("1bit", scaled)[0]
+    came = there_and_back(name, scaled)[0]
     error = sum((a - b) ** 2 for a, b in zip(scaled, came, strict=True))
     assert error <= sum(value**2 for value in scaled) + 1e-4
 

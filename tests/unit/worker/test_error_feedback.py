@@ -16,7 +16,7 @@ from peerloom.worker.sync.summing import OwnerSumming
 
 LENGTH = 5003  # no multiple of ranks, blocks or bytes
 LIMIT_S = 60
-LOSSY = ["codec=int8", "codec=int4", "codec=mxfp4", "codec=1bit", "codec=topk:0.05"]
+LOSSY = ["codec=int8", "codec=int4", "codec=mxfp4", "codec=ternary", "codec=1bit", "codec=topk:0.05"]
 
 
 class Memory:
@@ -135,6 +135,25 @@ def test_the_sums_of_all_steps_lack_the_last_residuals_and_nothing_else(text: st
     left_out = residual_of(workers)
     assert float((came - asked).abs().max()) > 1e-2, "a codec that loses nothing shows nothing"
     check_nothing_is_missing(asked, came, left_out)
+
+
+def test_an_owner_adds_up_its_own_values_as_they_are() -> None:
+    """Of 7 and 0.4, encoded by themselves, 0.4 would be nothing. With -6 and 0 of the other it is 1 and 0.4.
+
+    A unit of that is 1/7, so 0.4 comes out as 3/7, and the owner keeps what is left.
+    """
+    both, memory = [Worker(), Worker()], Memory(2)
+    gradients = [torch.zeros(LENGTH), torch.zeros(LENGTH)]
+    gradients[0][:2], gradients[1][0] = torch.tensor([7.0, 0.4]), -6.0
+    with ThreadPoolExecutor(2) as pool:
+        sums = [
+            pool.submit(worker.sum_up, "codec=int4", MemoryExchange(memory, rank), 0, gradients[rank])
+            for rank, worker in enumerate(both)
+        ]
+        came = sums[0].result(LIMIT_S)
+    both[0].residuals.commit()
+    torch.testing.assert_close(came[:2], torch.tensor([1.0, 3 / 7]))
+    torch.testing.assert_close(both[0].left_out()[:2], torch.tensor([0.0, 0.4 - 3 / 7]))
 
 
 @pytest.mark.parametrize("text", ["codec=none,topology=direct", "codec=fp16,topology=direct"])

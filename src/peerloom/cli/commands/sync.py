@@ -100,7 +100,8 @@ def _list_choices(invocation: Invocation) -> None:
         return
     for line in (*table_lines(presets, _PRESET_COLUMNS), "", *table_lines(choices, _CHOICE_COLUMNS)):
         say(line)
-    say("\nint8, int4, mxfp4, 1bit, topk and cut get topology=direct where none is given; a ring takes none.")
+    say("\nint8, int4, mxfp4, ternary, 1bit, topk, cut, groups and partial get topology=direct where none is")
+    say("given; a ring takes none.")
     say("'train --sync auto' measures and chooses; auto,quality=near has the codecs to choose from, too.")
     say("powersgd goes around a ring, too. codec_from needs a codec: it is for parameters of that size on.")
     say("outer needs a period; without a period gradients are exchanged at each batch.")
@@ -145,9 +146,10 @@ def explain_sync(invocation: Invocation, /, method: str, **chosen: Any) -> None:
     if found.period:
         size += "; once a round"
     if found.averages:
-        size += f", and {VALUE_BYTES} in each average within groups"
+        what = "within groups" if parsed.partial is None else "of a part"
+        size += f", and {found.bytes_per_average:.3g} in each average {what}"
     if found.period and parsed.federated is None:
-        of_round = found.bytes_per_parameter + found.averages * VALUE_BYTES
+        of_round = found.bytes_per_parameter + found.averages * found.bytes_per_average
         size += f", so {of_round / found.batches:.3g} a batch"
     print_fields(
         [

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from math import fsum
 
 from peerloom.errors import InvalidArgumentError, nearest
+from peerloom.kit.averaged_parts import AveragedParts
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.codec_sizes import VALUE_BYTES
-from peerloom.kit.sync_method import NONE
+from peerloom.kit.sync_method import DIRECT, NONE
 from peerloom.kit.sync_model.bucket_stages import bucket_plan
 from peerloom.kit.sync_model.bucket_topologies import topologies_of
 from peerloom.kit.sync_model.buckets import buckets_of, divided_by_size
@@ -30,7 +31,7 @@ _ALL_BYTES = 1 << 62  # all layers' values leave together
 class StepPrediction:
     """A step's seconds, the sum of its three parts; all that a period takes is spread over its steps.
 
-    So are averages within groups, none of which computing hides.
+    So are averages within groups or of parts, none of which computing hides.
 
     `sent_bytes` leave the busiest rank (or server) a step. `timeline` is of one exchange's step, from its
     beginning.
@@ -57,7 +58,8 @@ def predict(scheme: SyncScheme, setting: SyncSetting, topology: SumTopology | No
     stages = [stage for bucket in plan.buckets for stage in bucket.stages]
     codec_s = fsum(stage.seconds for stage in stages if isinstance(stage, CodecWork))
     compute_s, period = setting.compute_s, scheme.period
-    grouped_s, grouped_bytes = _groups(scheme, setting)
+    within = _groups(scheme, setting) if scheme.partial is None else _parts(scheme, scheme.partial, setting)
+    grouped_s, grouped_bytes = within
     hidden_s = period * compute_s + grouped_s if scheme.is_delayed else 0.0
     added_s = max(0.0, end_s - begin_s - compute_s - hidden_s)
     sent_bytes = _busiest_bytes([one for one in stages if isinstance(one, MessageRound)])
@@ -87,6 +89,16 @@ def _groups(scheme: SyncScheme, setting: SyncSetting) -> tuple[float, float]:
     each = [predict(plain, setting, GroupTopology(network, one)) for one in divided]
     times = groups.occasions(scheme.period) / len(turns)
     return times * fsum(one.exposed_s for one in each), times * fsum(one.sent_bytes for one in each)
+
+
+def _parts(scheme: SyncScheme, partial: AveragedParts, setting: SyncSetting) -> tuple[float, float]:
+    """Seconds that all average parts in a period, and the bytes that leave a rank for it."""
+    layers = tuple(replace(one, parameters=-(-one.parameters // partial.parts)) for one in setting.layers)
+    direct = SyncScheme(
+        DIRECT, after_backward=True, merge_bytes=_ALL_BYTES, codec=scheme.codec, ratio=scheme.ratio
+    )
+    each, times = predict(direct, replace(setting, layers=layers)), partial.occasions(scheme.period)
+    return times * (each.exposed_s + each.compression_s), times * each.sent_bytes
 
 
 def _check(scheme: SyncScheme, setting: SyncSetting) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from peerloom.errors import InvalidArgumentError
+from peerloom.kit.averaged_parts import AveragedParts
 from peerloom.kit.codec_choices import POWER_SGD
 from peerloom.kit.codec_sizes import (
     VALUE_BYTES,
@@ -42,8 +43,9 @@ class SyncScheme:
     network's servers where there are such, or with `server_nodes` each rank on these. `period` is the steps
     from one exchange to the next; beyond 1 it is of parameters, after the last, and with `is_delayed` the
     next period's steps are computed meanwhile. `groups` average their parameters within a period, as they
-    are. `low_rank` is the RANK of powersgd; layers of fewer than `codec_from` bytes travel as they are.
-    `sites` are those of topology hierarchy, and of groups. Raises InvalidArgumentError.
+    are, or all average parts of them (`partial`), by the codec. `low_rank` is the RANK of powersgd; layers of
+    fewer than `codec_from` bytes travel as they are. `sites` are those of topology hierarchy, and of groups.
+    Raises InvalidArgumentError.
     """
 
     topology: str = RING
@@ -61,6 +63,7 @@ class SyncScheme:
     server_nodes: tuple[str, ...] = ()
     is_delayed: bool = False
     groups: RankGroups | None = None
+    partial: AveragedParts | None = None
 
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
@@ -131,4 +134,5 @@ def scheme_of(method: SyncMethod) -> SyncScheme:
         server_nodes=method.server_nodes,
         is_delayed=method.rounds is not None and method.rounds.delay > 0,
         groups=method.groups,
+        partial=method.partial,
     )

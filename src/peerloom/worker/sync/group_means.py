@@ -1,7 +1,7 @@
 """Averages of local parameters within groups of ranks, while a round is under way."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.codecs.casting import wide
+from peerloom.worker.sync.common_values import alike_of
 from peerloom.worker.sync.direct import DirectExchange
 
 
@@ -51,7 +52,7 @@ class GroupMeans:
         if len(members) > 1:
             weight = self._counts[self._collectives.rank] / sum(self._counts[rank] for rank in members)
         with torch.no_grad():
-            for alike in _by_type(parameters):
+            for alike in alike_of(parameters):
                 mean = _sum(exchange, wide(torch.cat([each.flatten() for each in alike])) * weight)
                 parts = torch.split(mean, [each.numel() for each in alike])
                 for parameter, values in zip(alike, parts, strict=True):
@@ -64,9 +65,3 @@ def _sum(exchange: DirectExchange, values: Tensor) -> Tensor:
     rows = pad(values, (0, -len(values) % exchange.ranks)).view(exchange.ranks, -1)
     under_way = exchange.begin_by_owners(rows, range(exchange.ranks), lambda came: came.sum(0))
     return exchange.rows(under_way).flatten()[: len(values)]
-
-
-def _by_type(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Those of one precision together, in the order of their first."""
-    for kind in dict.fromkeys(parameter.dtype for parameter in parameters):
-        yield [parameter for parameter in parameters if parameter.dtype == kind]

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from peerloom.kit.local_rounds import LocalRounds
 from peerloom.worker.buffers_before import BuffersBefore
 from peerloom.worker.sync import Synchroniser
+from peerloom.worker.sync.bucket_layout import Gradients
+from peerloom.worker.sync.common_values import CommonValues
 from peerloom.worker.updating.updater import Updater
 
 NewUpdater = Callable[[], Updater]
@@ -94,6 +96,7 @@ class LocalSteps:
         self._model = model
         self._new_updater = new_updater
         self._start: RoundStart | None = None
+        self._common: CommonValues | None = None
 
     @contextmanager
     def round(self, steps: range) -> Iterator[None]:
@@ -108,7 +111,7 @@ class LocalSteps:
             self._put_back(start)
             raise
         finally:
-            self._start = None
+            self._start = self._common = None
         self.step = steps.stop
 
     def make(self, loss: Tensor, part: float) -> None:
@@ -119,6 +122,14 @@ class LocalSteps:
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.updater.step(part=part)
 
+    def common(self, owed: Gradients) -> CommonValues:
+        """What all ranks know of the parameters, as a round begins; `exchange` sends what it doesn't have.
+
+        `owed` is what this rank's codecs left out before, which the synchroniser adds.
+        """
+        self._common = CommonValues(trained(self._model), owed)
+        return self._common
+
     def exchange(self, sync: Synchroniser, loss: float, counts: Sequence[int], rank: int) -> float:
         """Leaves the ranks' mean change in `.grad`, weighted by `counts`, their samples in the round.
 
@@ -127,6 +138,10 @@ class LocalSteps:
         """
         assert self._start is not None, "a round is under way"
         weight = counts[rank] / sum(counts)
+        if self._common is not None:
+            total = send_changes(self.changed, self._common.changes(weight), sync, loss, counts)
+            self._common.add_moved()
+            return total
         parameters, changes = trained(self._model), []
         with torch.no_grad():
             for parameter, start in zip(parameters, self._start.parameters, strict=True):

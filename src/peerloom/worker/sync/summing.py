@@ -129,14 +129,21 @@ class OwnerSumming:
         parts = pad(values[start:end], (0, -(end - start) % len(owners))).view(len(owners), -1)
         length = parts.shape[1]
         codec = codec_of(bucket.method, length, bucket.gradients.dtype)
-        encoded = codec.encode(parts)
+        encoded, rank = codec.encode(parts), self._exchange.rank
+        own = owners.index(rank) if rank in owners else None
+        own_values = parts[own].cpu() if own is not None else None
         if bucket.left_out is not None:
             left_out = parts - codec.decode(encoded, length)
+            if own is not None:
+                left_out[own] = 0.0
             bucket.left_out[start:end] = left_out.flatten()[: end - start]
         own_part: list[torch.Tensor] = []
 
         def summed(rows: torch.Tensor) -> torch.Tensor:
-            total = codec.decode(rows, length).sum(0, keepdim=True)
+            assert own_values is not None, "only owners sum up"
+            came = codec.decode(rows, length)
+            came[rank] = own_values  # which don't travel, so nothing of them is left out
+            total = came.sum(0, keepdim=True)
             result = codec.encode(total)
             if bucket.left_out is not None:
                 own_part.append((total - codec.decode(result, length))[0])
@@ -145,8 +152,7 @@ class OwnerSumming:
         # The backward pass ends with the first layers, and the next forward pass begins with them.
         urgency = len(self._under_way) if self._method.schedule == CUT else 0
         exchange = self._exchange.begin_by_owners(encoded, owners, summed, urgency)
-        rank = self._exchange.rank
-        own_start = start + owners.index(rank) * length if rank in owners else end
+        own_start = start + own * length if own is not None else end
         return _Piece(start, end, length, codec, exchange, own_start, own_part)
 
     def _put(self, bucket: "_Bucket") -> None:

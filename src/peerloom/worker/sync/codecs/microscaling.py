@@ -14,12 +14,11 @@ import torch
 from peerloom.kit.codec_sizes import block_count, block_values
 from peerloom.kit.sync_method import MXFP4
 from peerloom.worker.sync.codecs.quantising import blocks_of
+from peerloom.worker.sync.codecs.shared_exponents import exponents_of, inverse_powers, powers_of
 
 _NUMBERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # by the three lower bits; the fourth is the sign
 _LARGEST_EXPONENT = 2  # of 4.0 and 6.0
-_NAN = 255  # of an eight-bit exponent
-_LEAST = 2  # so that four units of the smallest scale have an inverse
-_MANTISSA_BITS = 23  # of single precision
+_LEAST = 2  # so that a quarter of the smallest scale has an inverse
 _QUARTERS, _ZERO = 4, 32  # all borders between numbers are whole quarters; values are from -8 to 8
 _MASK = 0x7F7F  # of two bytes below 128
 
@@ -29,20 +28,16 @@ class Microscaling:
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = blocks_of(rows, block_values(MXFP4))
-        exponents = blocks.abs().amax(2).view(torch.int32) >> _MANTISSA_BITS
-        is_finite = exponents != _NAN
-        scales = torch.where(is_finite, (exponents - _LARGEST_EXPONENT).clamp(min=_LEAST), _NAN)
-        quarters = (2 * 127 + 2 - scales).clamp(min=0) << _MANTISSA_BITS  # four of the inverse scale
-        places = (blocks * quarters.view(torch.float32)[:, :, None]).add_(_ZERO).to(torch.uint8)
+        scales = exponents_of(blocks, _LARGEST_EXPONENT, _LEAST)
+        quarters = blocks * inverse_powers(scales, _QUARTERS)[:, :, None]
+        places = quarters.add_(_ZERO).to(torch.uint8)
         pairs = places.flatten(1).view(torch.int16).to(torch.int32) & _MASK
         content = _bytes_of_places(rows.device).index_select(0, pairs.flatten())
         return torch.cat([scales.to(torch.uint8), content.view(len(rows), -1)], 1)
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
         count, size = block_count(MXFP4, length), block_values(MXFP4)
-        exponents = encoded[:, :count].to(torch.int32)
-        powers = (exponents << _MANTISSA_BITS).view(torch.float32)
-        scales = torch.where(exponents == _NAN, torch.nan, powers)
+        scales = powers_of(encoded[:, :count].to(torch.int32))
         content = encoded[:, count:].flatten().to(torch.int32)
         pairs = _numbers_of_bytes(encoded.device).index_select(0, content)
         numbers = pairs.view(torch.float32).view(len(encoded), count, size)
