@@ -33,8 +33,10 @@ def import_all_that_is_slow() -> None:
     # Loaded at the first step else, in which all others would wait for a newcomer.
     import peerloom.worker.sync.all_reduce
     import peerloom.worker.sync.alone
+    import peerloom.worker.sync.codecs.microscaling
     import peerloom.worker.sync.codecs.quantising
     import peerloom.worker.sync.codecs.sparsifying
+    import peerloom.worker.sync.codecs.ternary
     import peerloom.worker.sync.robust.exchange
     import peerloom.worker.sync.scheduled  # noqa: F401  # all of them for their cost, not their names
 
