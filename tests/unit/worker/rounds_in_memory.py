@@ -201,6 +201,29 @@ def check_break_undoes(check: int, sync: str, rounds: int) -> None:
     assert torch.equal(weights(broken), weights(undisturbed))
 
 
+def check_break_undoes_for_both(members: list[Training], meshes: Sequence[Mesh], check: int) -> None:
+    """Rank 1 hears at a `check` of its own that the round breaks, rank 0 as it waits: nothing has changed."""
+    before = [weights(member) for member in members]
+    memory = Memory(2)
+    seats = [
+        Seat(0, mesh=meshes[0], world_size=2),
+        Seat(1, broken_at(check), mesh=meshes[1], world_size=2),
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        made = [
+            pool.submit(make, member, memory, seat, [1, 1])
+            for member, seat in zip(members, seats, strict=True)
+        ]
+        with pytest.raises(GenerationBrokenError):
+            made[1].result(LIMIT_S)
+        meshes[0].break_all("a peer fell silent")
+        with pytest.raises(RuntimeError, match="fell silent"):
+            made[0].result(LIMIT_S)
+    for member, weight in zip(members, before, strict=True):
+        assert torch.equal(weights(member), weight)
+        member.state.updater.clear()
+
+
 def plain_steps(task: Task, batches: int, batch: int = BATCH) -> Training:
     """What one process makes of so many batches."""
     training = begin(task, "", batch)

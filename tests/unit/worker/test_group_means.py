@@ -9,13 +9,12 @@ import pytest
 import torch
 from mesh_ranks import Ranks
 from rounds_in_memory import (
-    LIMIT_S,
     Lines,
     Memory,
     Paced,
     Seat,
     begin,
-    broken_at,
+    check_break_undoes_for_both,
     commit,
     make,
     plain_steps,
@@ -25,7 +24,6 @@ from rounds_in_memory import (
 from torch import Tensor
 
 from peerloom.kit.sync_grammar import parse_sync
-from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.group_means import GroupMeans
@@ -126,25 +124,7 @@ def test_what_breaks_undoes_averages_too(meshes: Meshes) -> None:
     """Rank 1 hears of it after the first of three batches, as rank 0 waits for it after the second."""
     members, found = [begin(Paced(0.9), "period=3,groups=2:1") for _ in range(2)], meshes(2)
     train(members, [1, 1], rounds=1, meshes=found)
-    before = [weights(member) for member in members]
-    memory = Memory(2)
-    seats = [
-        Seat(0, mesh=found[0], world_size=2),
-        Seat(1, broken_at(2), mesh=found[1], world_size=2),
-    ]
-    with ThreadPoolExecutor(2) as pool:
-        made = [
-            pool.submit(make, member, memory, seat, [1, 1])
-            for member, seat in zip(members, seats, strict=True)
-        ]
-        with pytest.raises(GenerationBrokenError):
-            made[1].result(LIMIT_S)
-        found[0].break_all("a peer fell silent")
-        with pytest.raises(RuntimeError, match="fell silent"):
-            made[0].result(LIMIT_S)
-    for member, weight in zip(members, before, strict=True):
-        assert torch.equal(weights(member), weight)
-        member.state.updater.clear()
+    check_break_undoes_for_both(members, found, check=2)
     train(members, [1, 1], rounds=1, meshes=meshes(2))
     undisturbed = [begin(Paced(0.9), "period=3,groups=2:1") for _ in range(2)]
     train(undisturbed, [1, 1], rounds=2, meshes=meshes(2))

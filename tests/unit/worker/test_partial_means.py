@@ -9,13 +9,12 @@ import pytest
 import torch
 from mesh_ranks import connected
 from rounds_in_memory import (
-    LIMIT_S,
     Lines,
     Memory,
     Paced,
     Seat,
     begin,
-    broken_at,
+    check_break_undoes_for_both,
     commit,
     make,
     plain_steps,
@@ -26,7 +25,6 @@ from torch import Tensor
 
 from peerloom.kit.averaged_parts import CHUNK_VALUES
 from peerloom.kit.sync_grammar import parse_sync
-from peerloom.worker.group.waits import GenerationBrokenError
 from peerloom.worker.mesh.mesh import Mesh
 from peerloom.worker.sync import SyncTraffic
 from peerloom.worker.sync.bucket_layout import Gradients
@@ -172,22 +170,7 @@ def test_what_breaks_undoes_averages_too() -> None:
     sync = "period=4,partial=2:1,codec=ternary"
     both, undisturbed = ([begin(Paced(0.9), sync) for _ in range(2)] for _ in range(2))
     with ExitStack() as opened:
-        meshes, memory = connected(opened, 2), Memory(2)
-        before = [weights(member) for member in both]
-        seats = [
-            Seat(0, mesh=meshes[0], world_size=2),
-            Seat(1, broken_at(3), mesh=meshes[1], world_size=2),
-        ]
-        with ThreadPoolExecutor(2) as pool:
-            made = [pool.submit(make, *each, [1, 1]) for each in zip(both, [memory] * 2, seats, strict=True)]
-            with pytest.raises(GenerationBrokenError):
-                made[1].result(LIMIT_S)
-            meshes[0].break_all("a peer fell silent")
-            with pytest.raises(RuntimeError, match="fell silent"):
-                made[0].result(LIMIT_S)
-    for member, weight in zip(both, before, strict=True):
-        assert torch.equal(weights(member), weight)
-        member.state.updater.clear()
+        check_break_undoes_for_both(both, connected(opened, 2), check=3)
     for two in (both, undisturbed):
         with ExitStack() as opened:
             train(two, [1, 1], rounds=1, meshes=connected(opened, 2))
