@@ -168,7 +168,7 @@ def _groups(rounds: LocalRounds) -> str:
         who = f"groups of at most {groups.size} ranks, others each time,"
     times = groups.occasions(rounds.period)
     return (
-        f"; within a round {who} average their parameters after each {groups.every} batches, {times} times "
+        f"; within a round {who} average their parameters after each {_batches(groups.every)}, {times} times "
         "in a whole one, as they are, whatever the codec is"
     )
 
@@ -178,9 +178,13 @@ def _partial(rounds: LocalRounds) -> str:
     if partial is None:
         return ""
     return (
-        f"; within a round all average one of {partial.parts} values after each {partial.every} batches, "
+        f"; within a round all average one of {partial.parts} values after each {_batches(partial.every)}, "
         f"others each time, by the codec, {partial.occasions(rounds.period)} times in a whole one"
     )
+
+
+def _batches(every: int) -> str:
+    return f"{every} batches" if every > 1 else "batch"
 
 
 def _averages(method: SyncMethod) -> int:
