@@ -4,7 +4,7 @@ Each worker adds up a part of all gradients, in the order of ranks, and the othe
 the same bits, whatever their processors, and make the same update of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from peerloom.errors import InvalidArgumentError
 from peerloom.worker.plan.stage_links import StageLinks
 from peerloom.worker.plan.stage_model import StageModel
 from peerloom.worker.plan.tensor_places import check_dense
+from peerloom.worker.sync.common_values import alike_of
 
 _NO_SPARSE = "the workers of a stage add up dense ones. Train with widths of 1 in the plan"
 
@@ -30,7 +31,7 @@ def add_up(model: StageModel, links: StageLinks, ranks: Sequence[int]) -> None:
     has = torch.tensor([float(each.grad is not None) for each in trained])
     has = _summed(has, links, ranks)
     with_gradient = [parameter for parameter, count in zip(trained, has.tolist(), strict=True) if count]
-    for alike in _by_type(with_gradient):
+    for alike in alike_of(with_gradient):
         total = _summed(torch.cat([_values(each) for each in alike]), links, ranks)
         values_of = torch.split(total, [each.numel() for each in alike])
         for parameter, values in zip(alike, values_of, strict=True):
@@ -72,11 +73,6 @@ def _summed(own: Tensor, links: StageLinks, ranks: Sequence[int]) -> Tensor:
         links.send(rank, total)
     sums = {rank: links.receive(rank).tensor for rank in others} | {links.rank: total}
     return torch.cat([sums[rank] for rank in ranks])
-
-
-def _by_type(parameters: Sequence[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
-    for dtype in dict.fromkeys(each.dtype for each in parameters):
-        yield [each for each in parameters if each.dtype == dtype]
 
 
 def _values(parameter: nn.Parameter) -> Tensor:

@@ -1,6 +1,7 @@
 """What all ranks have last known of each value in a round of local steps, and what their codecs left out."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from peerloom.kit.averaged_parts import CHUNK_VALUES
 from peerloom.worker.sync.bucket_layout import Gradients
 from peerloom.worker.sync.codecs.casting import wide
 
+_AnyTensor = TypeVar("_AnyTensor", bound=Tensor)
 # What comes of all ranks' flat values, and what of this rank's is left out of it.
 Summed = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -87,7 +89,7 @@ def _chunks(parameters: Sequence[Tensor]) -> Tensor:
     return pad(flat, (0, -len(flat) % CHUNK_VALUES)).view(-1, CHUNK_VALUES)
 
 
-def alike_of(parameters: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+def alike_of(parameters: Sequence[_AnyTensor]) -> Iterator[list[_AnyTensor]]:
     """Those of one precision together, in the order of their first."""
     for kind in dict.fromkeys(parameter.dtype for parameter in parameters):
         yield [parameter for parameter in parameters if parameter.dtype == kind]

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic
 from peerloom.worker.sync.codecs.casting import wide
 from peerloom.worker.sync.common_values import alike_of
 from peerloom.worker.sync.direct import DirectExchange
+from peerloom.worker.sync.owned_sum import OwnedSum
 
 
 class GroupMeans:
@@ -53,15 +53,9 @@ class GroupMeans:
             weight = self._counts[self._collectives.rank] / sum(self._counts[rank] for rank in members)
         with torch.no_grad():
             for alike in alike_of(parameters):
-                mean = _sum(exchange, wide(torch.cat([each.flatten() for each in alike])) * weight)
+                values = wide(torch.cat([each.flatten() for each in alike])) * weight
+                mean = OwnedSum(exchange, SyncMethod(), values.dtype, values, range(exchange.ranks)).total()
                 parts = torch.split(mean, [each.numel() for each in alike])
                 for parameter, values in zip(alike, parts, strict=True):
                     parameter.copy_(values.view_as(parameter))
         self._traffic.exposed_s += time.perf_counter() - begun_s
-
-
-def _sum(exchange: DirectExchange, values: Tensor) -> Tensor:
-    """Of all members' flat `values`: each adds up a part."""
-    rows = pad(values, (0, -len(values) % exchange.ranks)).view(exchange.ranks, -1)
-    under_way = exchange.begin_by_owners(rows, range(exchange.ranks), lambda came: came.sum(0))
-    return exchange.rows(under_way).flatten()[: len(values)]

@@ -8,13 +8,12 @@ import time
 from collections.abc import Sequence
 
 from torch import Tensor
-from torch.nn.functional import pad
 
 from peerloom.kit.sync_method import SyncMethod
 from peerloom.worker.sync import Collectives, SyncTraffic
-from peerloom.worker.sync.codecs import codec_of
 from peerloom.worker.sync.common_values import CommonValues
 from peerloom.worker.sync.direct import DirectExchange
+from peerloom.worker.sync.owned_sum import OwnedSum
 
 
 class PartialMeans:
@@ -52,23 +51,8 @@ class PartialMeans:
     def _summed(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of all ranks' flat values, each part by its owner, and what this rank left out of it."""
         exchange = DirectExchange(self._collectives, self._traffic)
-        rows = pad(values, (0, -len(values) % exchange.ranks)).view(exchange.ranks, -1)
-        codec = codec_of(self._method, rows.shape[1], rows.dtype)
-        encoded = codec.encode(rows)
-        left_out = rows - codec.decode(encoded, rows.shape[1])
-        own, of_sum = rows[exchange.rank].cpu(), list[Tensor]()
-
-        def summed(came: Tensor) -> Tensor:
-            parts = codec.decode(came, rows.shape[1])
-            parts[exchange.rank] = own  # which doesn't travel, so nothing of it is left out
-            total = parts.sum(0, keepdim=True)
-            result = codec.encode(total)
-            of_sum.append((total - codec.decode(result, rows.shape[1]))[0])
-            return result[0]
-
-        under_way = exchange.begin_by_owners(encoded, range(exchange.ranks), summed)
-        totals = codec.decode(exchange.rows(under_way), rows.shape[1])
-        left_out[exchange.rank] = of_sum[0].to(left_out.device)
+        ranks = range(exchange.ranks)
+        under_way = OwnedSum(exchange, self._method, values.dtype, values, ranks, keeps=True)
+        total = under_way.total()
         # What isn't finite has been told as such, and would come back each time.
-        kept = left_out.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-        return totals.flatten()[: len(values)], kept.flatten()[: len(values)]
+        return total, under_way.left_out().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
