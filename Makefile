@@ -50,6 +50,7 @@ proto: $(READY) $(PROTOC)
 	@mkdir -p $(OUT)
 	@$(dir $(PROTOC))bin/python -m grpc_tools.protoc -I protos --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(BIN)/protoc-gen-mypy_grpc \
 	  --python_out=$(OUT) --mypy_out=quiet:$(OUT) --grpc_python_out=$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+	@# mypy-protobuf marks its aliases for flake8-pyi, which nobody runs here.
 	@sed -i.bak 's/  # noqa: Y015$$//' $(OUT)/peerloom/v1/*.pyi && rm $(OUT)/peerloom/v1/*.pyi.bak
 	@touch $(OUT)/peerloom/v1/__init__.py
 
