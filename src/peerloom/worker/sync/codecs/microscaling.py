@@ -28,7 +28,7 @@ class Microscaling:
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = blocks_of(rows, block_values(MXFP4))
-        scales = exponents_of(blocks, _LARGEST_EXPONENT, _LEAST)
+        scales = exponents_of(blocks.abs(), _LARGEST_EXPONENT, _LEAST)
         quarters = blocks * inverse_powers(scales, _QUARTERS)[:, :, None]
         places = quarters.add_(_ZERO).to(torch.uint8)
         pairs = places.flatten(1).view(torch.int16).to(torch.int32) & _MASK

@@ -9,12 +9,12 @@ NOT_A_NUMBER = 255
 _BIAS, _MANTISSA_BITS = 127, 23  # of single precision
 
 
-def exponents_of(blocks: torch.Tensor, less: int, least: int) -> torch.Tensor:
-    """The exponents [n, b] of the largest values of blocks [n, b, d], `less` so many, and at least `least`.
+def exponents_of(sizes: torch.Tensor, less: int, least: int) -> torch.Tensor:
+    """The exponents [n, b] of the largest of `sizes` [n, b, d], lower by `less`, and at least `least`.
 
-    Of a block with a value that isn't finite it is `NOT_A_NUMBER`. They are as in a float, so above 0.
+    Of a block with a value that isn't finite it is `NOT_A_NUMBER`. No size is below 0.
     """
-    exponents = blocks.abs().amax(2).view(torch.int32) >> _MANTISSA_BITS
+    exponents = sizes.amax(2).view(torch.int32) >> _MANTISSA_BITS
     smaller = (exponents - less).clamp(min=least)
     return torch.where(exponents == NOT_A_NUMBER, NOT_A_NUMBER, smaller)
 

@@ -23,8 +23,8 @@ class Ternary:
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = blocks_of(rows, block_values(TERNARY))
-        largest = exponents_of(blocks, less=0, least=_TRIED)
         sizes = blocks.abs()
+        largest = exponents_of(sizes, less=0, least=_TRIED)
         tried = [largest - halved for halved in range(_TRIED)]
         least_left = torch.stack([_kept(sizes, powers_of(one)) for one in tried]).argmax(0)
         exponents = torch.where(largest == NOT_A_NUMBER, largest, largest - least_left.to(torch.int32))
