@@ -110,7 +110,7 @@ bench-gpu: $(READY)
 
 # What is lost by sending less, beside the bytes: MNIST=DIR names a folder of its files. Nothing is timed. Some 40 minutes.
 bench-quality: $(READY)
-	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" quality
+	@MNIST="$(MNIST)" $(BIN)/python -m benchmarks $(if $(QUICK),--quick) --why "$(WHY)" quality_mnist quality_text
 
 # Time to accuracy over slow links while workers are killed, beside torchrun, torchft and hivemind: MNIST=DIR names a folder
 # of its files (text-50 needs none); needs root and ns-3 (make ns3). An hour and more a cell; CELLS="mnist-10" runs one.

@@ -1,9 +1,9 @@
-"""What is lost by sending less: accuracy and loss on the test set after the same samples, and the bytes sent.
+"""What is lost by sending less: what `quality_mnist` and `quality_text` have in common.
 
-Run by `make bench-quality MNIST=DIR`, with a folder of MNIST's files. Jobs of 4 workers on this machine, each
-method with each seed; what is compared has the same seed, so the same parameters at first and the same
-batches. Nothing here is timed. The exact method is the direct exchange, which sends as much as the ring of an
-all-reduce. "One mean an epoch" hardly synchronises at all: a method has to be nearer to the exact one.
+Jobs of 4 workers on this machine, each method with each seed; what is compared has the same seed, so the same
+parameters at first and the same batches. Nothing here is timed. The exact method is the direct exchange,
+which sends as much as the ring of an all-reduce. "One mean an epoch" hardly synchronises at all: a method has
+to be nearer to the exact one.
 """
 
 import statistics
@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.measure import Goal, Measurement, measurement
-from benchmarks.mnist_files import mnist_arguments
 from peerloom.client.client import Client
 from peerloom.embedded import Embedded
 from peerloom.worker.batches import call_model
@@ -58,6 +57,7 @@ class Trial:
     by_loss: bool
     epochs: int
     arguments: dict[str, str] = field(default_factory=dict)
+    data_roots: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,87 +69,32 @@ class Outcome:
     sent_bytes: int
 
 
+LOCAL = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=mxfp4" for period in (14, 32, 64))
+PARTS = "period=1000,partial=6:1,codec=ternary"  # a round an epoch
 # Whether averages in pairs are worth it: without them, with them, and with averages of all as often.
 GROUPED = (Way("period=32"), Way("period=32,groups=2:8"), Way("period=8"))
 
 
-def run(quick: bool) -> list[Measurement]:
-    """Each trial's methods in turn, seed by seed."""
-    trials = _trials(arguments := mnist_arguments())
+def compared(trial: Trial, quick: bool) -> list[Measurement]:
+    """The trial's methods in turn, seed by seed, each beside the exact one."""
+    ways = [Way(EXACT), Way(ONE_MEAN), *trial.ways]
+    outcomes: dict[Way, list[Outcome]] = {way: [] for way in ways}
+    with _system(trial.data_roots) as client:
+        for seed in range(1, 2 if quick else SEEDS + 1):
+            for way in ways:
+                outcomes[way].append(_outcome(client, trial, way, seed, quick))
+                print(f"  {trial.task}, seed {seed}, {way.title}: {outcomes[way][-1]}", flush=True)
     found: list[Measurement] = []
-    with _system(Path(arguments["data"])) as client:
-        for trial in trials:
-            ways = [Way(EXACT), Way(ONE_MEAN), *trial.ways]
-            outcomes: dict[Way, list[Outcome]] = {way: [] for way in ways}
-            for seed in range(1, 2 if quick else SEEDS + 1):
-                for way in ways:
-                    outcomes[way].append(_outcome(client, trial, way, seed, quick))
-                    print(f"  {trial.task}, seed {seed}, {way.title}: {outcomes[way][-1]}", flush=True)
-            for way in ways[1:]:
-                found += _compared(trial, way, outcomes[way], outcomes[ways[0]])
+    for way in ways[1:]:
+        found += _beside_exact(trial, way, outcomes[way], outcomes[ways[0]])
     return found
 
 
-def profile(quick: bool) -> str:
-    """None: what a method loses shows in no profile."""
-    return ""
-
-
-def _trials(arguments: dict[str, str]) -> list[Trial]:
-    part = ", nine tenths of the 10,000 test images" if "test_fraction" in arguments else ""
-    local = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=mxfp4" for period in (14, 32, 64))
-    plain = "period=14,codec=mxfp4"
-    parts = "period=1000,partial=6:1,codec=ternary"  # a round an epoch
-    mnist = (
-        Way("codec=int4", 0.5),
-        Way("codec=mxfp4", 0.5),
-        Way("codec=1bit"),
-        Way("codec=powersgd:4"),
-        Way("codec=powersgd:1"),
-        Way(local[0], 0.5, 1 / 100),
-        Way(local[1], 0.5, 1 / 100),
-        Way(local[2], 1.0, 1 / 400),
-        Way(f"{local[0]},delay=1", 0.5, 1 / 100),
-        Way(parts, 0.5, 1 / 100),
-        Way("cocod-sgd"),
-        Way("local-sgd"),
-        *GROUPED,
-    )
-    text = (
-        Way("codec=int4", 1.0),
-        Way("codec=mxfp4", 1.0),
-        Way("codec=powersgd:4"),
-        Way(local[0], 1.0, 1 / 100),
-        Way(local[1], 1.0, 1 / 100),
-        Way(local[2]),
-        Way(f"{local[0]},delay=1", 1.0, 1 / 100),
-        Way("cocod-sgd"),
-        Way("local-sgd"),
-        *GROUPED,
-        Way(plain, 1.0, 1 / 100),
-        Way(parts, 1.0, 1 / 100),
-        # Whether it is parts that do it, their codec, or neither.
-        Way("period=6,codec=ternary"),
-        Way("period=1000,partial=6:1"),
-        Way("codec=ternary"),
-        # What the correction for Adam is worth, and what more of the rate would be to all.
-        Way("period=8", rate=0.5),
-        Way("period=8", rate=2),
-        Way(plain, rate=2),
-        Way(parts, rate=2),
-        Way(EXACT, rate=2),
-    )
-    return [
-        Trial("mnist", f"MNIST network{part}, 3 epochs", mnist, False, 3, arguments),
-        Trial("text", "text transformer, 2 epochs of Python's reference", text, True, 2),
-    ]
-
-
 @contextmanager
-def _system(data: Path) -> Iterator[Client]:
+def _system(data_roots: tuple[Path, ...]) -> Iterator[Client]:
     with (
         tempfile.TemporaryDirectory() as state,
-        Embedded(Path(state) / "state", (1,) * WORKERS, log_level="error", data_roots=(data,)) as system,
+        Embedded(Path(state) / "state", (1,) * WORKERS, log_level="error", data_roots=data_roots) as system,
         Client(system.address) as client,
     ):
         yield client
@@ -191,7 +136,7 @@ def _test_loss(task: Task, path: Path) -> float:
     return total / len(test)
 
 
-def _compared(trial: Trial, way: Way, ours: list[Outcome], exact: list[Outcome]) -> list[Measurement]:
+def _beside_exact(trial: Trial, way: Way, ours: list[Outcome], exact: list[Outcome]) -> list[Measurement]:
     if trial.by_loss:
         unit, what = "%", "test loss above the exact method's"
         lost = [100 * (one.loss / other.loss - 1) for one, other in zip(ours, exact, strict=True)]
