@@ -70,7 +70,7 @@ class Outcome:
 
 
 LOCAL = tuple(f"period={period},outer=nesterov:1.0:0.6,codec=mxfp4" for period in (14, 32, 64))
-PARTS = "period=1000,partial=6:1,codec=ternary"  # a round an epoch
+PARTS = "period=1000,partial=7:1,codec=2bit"  # a round an epoch
 # Whether averages in pairs are worth it: without them, with them, and with averages of all as often.
 GROUPED = (Way("period=32"), Way("period=32,groups=2:8"), Way("period=8"))
 

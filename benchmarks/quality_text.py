@@ -18,9 +18,9 @@ WAYS = (
     Way(PLAIN, 1.0, 1 / 100),
     Way(PARTS, 1.0, 1 / 100),
     # Whether it is parts that do it, their codec, or neither.
-    Way("period=6,codec=ternary"),
-    Way("period=1000,partial=6:1"),
-    Way("codec=ternary"),
+    Way("period=7,codec=2bit"),
+    Way("period=1000,partial=7:1"),
+    Way("codec=2bit"),
     # What the correction for Adam is worth, and what more of the rate would be to all.
     Way("period=8", rate=0.5),
     Way("period=8", rate=2),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TERNARY, TOP_K, SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TOP_K, TWO_BIT, SyncMethod
 from peerloom.kit.sync_model.sync_choice import MARGIN, RankedMethod, shown_time
 from peerloom.services.trainer.generations.expected_steps import expected_steps, kind_of
 from peerloom.services.trainer.workers.state import Finished, Lost, WorkerState
@@ -23,7 +23,7 @@ FIRST_INTERVAL_S, CHANGE_INTERVAL_S = 10.0, 30.0  # what hasn't been tried is tr
 RETURN_MARGIN = 0.02  # both were just measured by the same workers, which is surer than a prediction
 DOUBT = 0.1  # of a prediction: so much slower may as well be faster
 TRY_EACH_S = 60.0  # to come for each change so far: a try costs two changes and a few steps, some 3 s
-_LOSES = (NONE, BF16, FP16, INT8, MXFP4, INT4, POWER_SGD, TERNARY, ONE_BIT, TOP_K)  # more and more
+_LOSES = (NONE, BF16, FP16, INT8, MXFP4, INT4, POWER_SGD, TWO_BIT, ONE_BIT, TOP_K)  # more and more
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ PARTIAL = "partial"
 PARTIAL_CHOICES = {
     "F:E": "within a round, after each E batches, all average one value of F, others each time",
 }
-CHUNK_VALUES = 40  # that stay together: a block of ternary, whose neighbours fit its scale best
+CHUNK_VALUES = 128  # that stay together: a block of 2bit, whose neighbours fit its scale best
 LEAST_PARTS, MOST_PARTS = 2, 1000
 
 

@@ -6,9 +6,9 @@ Both sides of an exchange know a message's length by these, so no message carrie
 import math
 
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TERNARY, TOP_K, SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, NONE, ONE_BIT, TOP_K, TWO_BIT, SyncMethod
 
-SCALE_BYTES, VALUE_BYTES, PLACE_BYTES = 4, 4, 4
+SCALE_BYTES, VALUE_BYTES, PLACE_BYTES, HALF_BYTES = 4, 4, 4, 2
 LEAST_SAVED_BYTES = 1400  # of a message: what saves less than a packet's payload saves no packet
 # Values that share a scale, and their bytes with it: smaller blocks fit their values better, and cost more.
 _BLOCKS = {
@@ -16,7 +16,7 @@ _BLOCKS = {
     INT4: (256, 128 + SCALE_BYTES),
     ONE_BIT: (256, 32 + SCALE_BYTES),
     MXFP4: (32, 16 + 1),
-    TERNARY: (40, 8 + 1),
+    TWO_BIT: (128, 32 + HALF_BYTES),
 }
 
 
@@ -43,7 +43,7 @@ def encoded_bytes(method: SyncMethod, values: int, value_bytes: int = VALUE_BYTE
     if method.codec == NONE:
         return values * value_bytes
     if method.codec in (FP16, BF16):
-        return values * 2
+        return values * HALF_BYTES
     if method.codec == POWER_SGD:
         return 2 * square_side(values) * method.low_rank * value_bytes
     if method.codec == TOP_K:

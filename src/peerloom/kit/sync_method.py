@@ -22,7 +22,7 @@ from peerloom.kit.sync_sites import Sites, renamed, renamed_nodes, shown_sites
 BSP, WFBP, MERGED, CUT = "bsp", "wfbp", "merged", "cut"
 RING, DIRECT, SERVERS, DOUBLING, HIERARCHY = "ring", "direct", "ps", "doubling", "hierarchy"
 NONE, FP16, BF16 = "none", "fp16", "bf16"
-INT8, INT4, MXFP4, TERNARY, ONE_BIT, TOP_K = "int8", "int4", "mxfp4", "ternary", "1bit", "topk"
+INT8, INT4, MXFP4, TWO_BIT, ONE_BIT, TOP_K = "int8", "int4", "mxfp4", "2bit", "1bit", "topk"
 SPREAD_BYTES = (
     1 << 18
 )  # from here on all servers own a part of what is sent at once: one alone would hold all up
@@ -94,7 +94,7 @@ class SyncMethod:
     @property
     def is_decoded(self) -> bool:
         """What its codec makes has to be decoded before it is added up, which a ring can't."""
-        return self.codec in (INT8, INT4, MXFP4, TERNARY, ONE_BIT, TOP_K)
+        return self.codec in (INT8, INT4, MXFP4, TWO_BIT, ONE_BIT, TOP_K)
 
     def without_codec(self) -> "SyncMethod":
         """The same, with values as they are."""

@@ -36,7 +36,7 @@ def import_all_that_is_slow() -> None:
     import peerloom.worker.sync.codecs.microscaling
     import peerloom.worker.sync.codecs.quantising
     import peerloom.worker.sync.codecs.sparsifying
-    import peerloom.worker.sync.codecs.ternary
+    import peerloom.worker.sync.codecs.two_bits
     import peerloom.worker.sync.robust.exchange
     import peerloom.worker.sync.scheduled  # noqa: F401  # all of them for their cost, not their names
 

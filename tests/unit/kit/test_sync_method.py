@@ -48,8 +48,8 @@ DIRECT_ROUNDS = ROUNDS.replace("ring", "direct")
         ("groups=02:4,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,groups=2:4"),
         ("partial=08:1,period=16", f"{DIRECT_ROUNDS},period=16,outer=average,partial=8:1"),
         (
-            "period=64,partial=6:1,codec=ternary",
-            "schedule=bsp,topology=direct,codec=ternary,period=64,outer=average,partial=6:1",
+            "period=64,partial=6:1,codec=2bit",
+            "schedule=bsp,topology=direct,codec=2bit,period=64,outer=average,partial=6:1",
         ),
         ("period=9,groups=sites:8,delay=1", f"{DIRECT_ROUNDS},period=9,outer=average,delay=1,groups=sites:8"),
         (
@@ -238,12 +238,12 @@ def test_nccl_takes_the_ring_and_no_direct_exchange() -> None:
 
 
 # 1,000 values are 4 blocks of 256: each has a scale of 4 bytes and 256, 128 or 32 bytes of numbers. Of mxfp4
-# they are 32 blocks of 32, each with a scale of 1 byte and 16 bytes of numbers; of ternary 25 of 40, 1 and 8.
+# they are 32 blocks of 32, with 1 byte and 16; of 2bit 8 blocks of 128, with 2 bytes and 32.
 @pytest.mark.parametrize(
     ("codec", "length"),
     [
         *[("none", 4000), ("fp16", 2000), ("bf16", 2000)],
-        *[("int8", 1040), ("int4", 528), ("mxfp4", 544), ("ternary", 225), ("1bit", 144)],
+        *[("int8", 1040), ("int4", 528), ("mxfp4", 544), ("2bit", 272), ("1bit", 144)],
     ],
 )
 def test_the_length_of_a_message_is_known_before(codec: str, length: int) -> None:

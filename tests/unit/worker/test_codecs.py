@@ -14,7 +14,7 @@ from peerloom.worker.sync.codecs.casting import Casting
 from peerloom.worker.sync.codecs.microscaling import Microscaling
 from peerloom.worker.sync.codecs.quantising import Quantising, Signs
 from peerloom.worker.sync.codecs.sparsifying import Sparsifying
-from peerloom.worker.sync.codecs.ternary import Ternary
+from peerloom.worker.sync.codecs.two_bits import TwoBits
 
 CODECS: dict[str, Codec] = {
     "none": Casting(torch.float32),
@@ -23,7 +23,7 @@ CODECS: dict[str, Codec] = {
     "int8": Quantising("int8"),
     "int4": Quantising("int4"),
     "mxfp4": Microscaling(),
-    "ternary": Ternary(),
+    "2bit": TwoBits(),
     "1bit": Signs(),
     "topk": Sparsifying(0.25),
 }
@@ -88,25 +88,23 @@ def test_mxfp4_holds_for_values_of_any_size(size: float) -> None:
     assert there_and_back("mxfp4", row) == [[size * value for value in (6.0, -3.0, 0.5, 0.0)]]
 
 
-def test_ternary_sends_a_power_of_two_or_nothing() -> None:
-    """Of 4, 2 and 1 the 4 leaves out the least squares: of 5 and -3 1 and 1, and all of 1.9."""
-    assert there_and_back("ternary", [5.0, -3.0, 1.9, 0.0]) == [[4.0, -4.0, 0.0, 0.0]]
+def test_two_bits_tell_signs_and_one_of_two_sizes() -> None:
+    """The root of (36 + 20 + 8 + 0) / 4 is 4, the border 3.9264, and the sizes 1.8112 and 6.04."""
+    row = [6.0, -math.sqrt(20), math.sqrt(8), 0.0]
+    assert there_and_back("2bit", row)[0] == pytest.approx([6.04, -6.04, 1.8112, 1.8112])
 
 
-def test_ternary_takes_a_smaller_power_where_that_leaves_out_less() -> None:
-    """4 by itself would leave out 39 squares; 1 for all leaves out 9."""
-    assert there_and_back("ternary", [4.0, *[-1.0] * 39]) == [[1.0, *[-1.0] * 39]]
+def test_two_bits_put_four_numbers_into_a_byte_behind_the_scales() -> None:
+    """From the last: 01, 01, 10 and 11; 4 is bf16's 0x4080. What fills a block up isn't below 0."""
+    encoded = CODECS["2bit"].encode(torch.tensor([[6.0, -math.sqrt(20), math.sqrt(8), 0.0]]))
+    assert encoded[0].tolist() == [0x80, 0x40, 0b01011011, *[0b01010101] * 31]
 
 
-def test_ternary_puts_five_numbers_into_a_byte_behind_the_exponents() -> None:
-    """4 is 2^2, 127 + 2; 2, 0, 1, 1 and 1 of three are 2 + 0 + 9 + 27 + 81, and five zeros 121."""
-    encoded = CODECS["ternary"].encode(torch.tensor([[4.0, -4.0, 0.0, 0.0, 0.0]]))
-    assert encoded[0].tolist() == [129, 119, *[121] * 7]
-
-
-def test_a_byte_that_no_five_numbers_make_ends_nothing() -> None:
-    encoded = torch.full((1, 9), 255, dtype=torch.uint8)
-    assert CODECS["ternary"].decode(encoded, 40).shape == (1, 40)
+def test_two_bits_take_a_whole_block_by_itself() -> None:
+    """One value of 128 is as much as can lie in few: sqrt(128) in units of the root mean square."""
+    came = there_and_back("2bit", [128.0, *[0.0] * 127])[0]
+    assert came[0] == pytest.approx(1.51 * 128 / math.sqrt(128), rel=2**-8)
+    assert came[1] == pytest.approx(0.4528 * 128 / math.sqrt(128), rel=2**-8)
 
 
 def test_signs_have_the_mean_size_of_their_block() -> None:
@@ -144,7 +142,8 @@ def test_what_is_not_finite_is_not_hidden(name: str, wrong: float) -> None:
     row[300] = wrong
     came = there_and_back(name, row)[0]
     assert not math.isfinite(came[300])
-    assert all(math.isfinite(value) for value in came[:BLOCK] + came[2 * BLOCK :])
+    further_than_a_block = came[: 300 - BLOCK] + came[300 + BLOCK :]
+    assert all(math.isfinite(value) for value in further_than_a_block)
 
 
 def bound(name: str, row: list[float]) -> float:
@@ -170,7 +169,7 @@ def test_no_value_is_further_off_than_its_codec_allows(name: str, row: list[floa
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(values, min_size=1, max_size=2 * BLOCK))
-@pytest.mark.parametrize("name", ["1bit", "ternary"])
+@pytest.mark.parametrize("name", ["1bit", "2bit"])
 def test_little_leaves_no_more_than_there_was(name: str, row: list[float]) -> None:
     """What error feedback needs: an error squared is the length squared, less what is sent of it."""
     scale = max(map(abs, row)) or 1.0

@@ -16,7 +16,7 @@ from peerloom.worker.sync.summing import OwnerSumming
 
 LENGTH = 5003  # no multiple of ranks, blocks or bytes
 LIMIT_S = 60
-LOSSY = ["codec=int8", "codec=int4", "codec=mxfp4", "codec=ternary", "codec=1bit", "codec=topk:0.05"]
+LOSSY = ["codec=int8", "codec=int4", "codec=mxfp4", "codec=2bit", "codec=1bit", "codec=topk:0.05"]
 
 
 class Memory:

@@ -117,7 +117,7 @@ def test_each_precision_is_averaged_as_what_it_is() -> None:
         ] * 2
 
 
-@pytest.mark.parametrize("codec", ["none", "int8", "mxfp4", "ternary", "1bit", "topk:0.1"])
+@pytest.mark.parametrize("codec", ["none", "int8", "mxfp4", "2bit", "1bit", "topk:0.1"])
 def test_what_all_know_and_what_all_left_out_is_what_they_changed(codec: str) -> None:
     """A part travels, and all at the end: what is left out of the first sums travels then, too."""
     generator = torch.Generator().manual_seed(7)
@@ -145,7 +145,7 @@ def test_what_all_know_and_what_all_left_out_is_what_they_changed(codec: str) ->
         assert bool((known != mean[first]).any()) == (codec != "none")
 
 
-@pytest.mark.parametrize("codec", ["none", "ternary"])
+@pytest.mark.parametrize("codec", ["none", "2bit"])
 @pytest.mark.parametrize("shares", [[1, 1, 1], [3, 1, 2], [1, 0, 1]])
 def test_all_have_the_same_bits_after_each_round(shares: list[int], codec: str) -> None:
     with ExitStack() as opened:
@@ -167,7 +167,7 @@ def test_averages_of_parts_bring_local_steps_closer_to_those_of_one_process() ->
 
 def test_what_breaks_undoes_averages_too() -> None:
     """Both have averaged after the first batch; rank 1 hears of it before the third, rank 0 after that."""
-    sync = "period=4,partial=2:1,codec=ternary"
+    sync = "period=4,partial=2:1,codec=2bit"
     both, undisturbed = ([begin(Paced(0.9), sync) for _ in range(2)] for _ in range(2))
     with ExitStack() as opened:
         check_break_undoes_for_both(both, connected(opened, 2), check=3)

@@ -100,7 +100,7 @@ def _list_choices(invocation: Invocation) -> None:
         return
     for line in (*table_lines(presets, _PRESET_COLUMNS), "", *table_lines(choices, _CHOICE_COLUMNS)):
         say(line)
-    say("\nint8, int4, mxfp4, ternary, 1bit, topk, cut, groups and partial get topology=direct where none is")
+    say("\nint8, int4, mxfp4, 2bit, 1bit, topk, cut, groups and partial get topology=direct where none is")
     say("given; a ring takes none.")
     say("'train --sync auto' measures and chooses; auto,quality=near has the codecs to choose from, too.")
     say("powersgd goes around a ring, too. codec_from needs a codec: it is for parameters of that size on.")

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from peerloom.errors import InvalidArgumentError
 from peerloom.kit.codec_choices import POWER_SGD
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, ONE_BIT, TERNARY, TOP_K
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, ONE_BIT, TOP_K, TWO_BIT
 from peerloom.kit.sync_model.access_links import SyncNetwork
 from peerloom.kit.sync_model.layer_times import LayerTimes
 
@@ -28,7 +28,7 @@ USUAL_CODEC_SPEEDS: Mapping[str, CodecSpeed] = MappingProxyType(
         INT8: CodecSpeed(8.4e-9, 0.8e-9),
         INT4: CodecSpeed(6.2e-9, 1.8e-9),
         MXFP4: CodecSpeed(6.2e-9, 1.8e-9),
-        TERNARY: CodecSpeed(20e-9, 1.4e-9),
+        TWO_BIT: CodecSpeed(7.7e-9, 2.6e-9),
         ONE_BIT: CodecSpeed(8.6e-9, 4.7e-9),
         TOP_K: CodecSpeed(11e-9, 0.4e-9),
         POWER_SGD: CodecSpeed(0.7e-9, 0.3e-9),

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from peerloom.kit.codec_sizes import is_worth_encoding
-from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, ONE_BIT, TERNARY, TOP_K, SyncMethod
+from peerloom.kit.sync_method import BF16, FP16, INT4, INT8, MXFP4, ONE_BIT, TOP_K, TWO_BIT, SyncMethod
 
 HALVES = {FP16: torch.float16, BF16: torch.bfloat16}
 
@@ -29,7 +29,7 @@ def codec_of(method: SyncMethod, length: int, dtype: torch.dtype) -> Codec:
     from peerloom.worker.sync.codecs.microscaling import Microscaling
     from peerloom.worker.sync.codecs.quantising import Quantising, Signs
     from peerloom.worker.sync.codecs.sparsifying import Sparsifying
-    from peerloom.worker.sync.codecs.ternary import Ternary
+    from peerloom.worker.sync.codecs.two_bits import TwoBits
 
     if not is_worth_encoding(method, length, dtype.itemsize):
         return Casting(dtype)
@@ -39,7 +39,7 @@ def codec_of(method: SyncMethod, length: int, dtype: torch.dtype) -> Codec:
         return Sparsifying(method.ratio)
     if method.codec == MXFP4:
         return Microscaling()
-    if method.codec == TERNARY:
-        return Ternary()
+    if method.codec == TWO_BIT:
+        return TwoBits()
     assert method.codec in (INT8, INT4, ONE_BIT), "nothing is saved with any other"
     return Signs() if method.codec == ONE_BIT else Quantising(method.codec)

@@ -23,7 +23,7 @@ class Quantising:
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
         blocks = blocks_of(rows, block_values(self._codec))
-        scales = _known(blocks.abs().amax(2) / self._largest)
+        scales = known_scales(blocks.abs().amax(2) / self._largest)
         units = torch.where(scales > 0, scales, 1.0)
         numbers = (blocks / units[:, :, None]).nan_to_num(0.0).round()
         numbers = numbers.clamp(-self._largest, self._largest).to(torch.int8).flatten(1)
@@ -39,25 +39,23 @@ class Quantising:
             numbers = halves.to(torch.int8) - _BITS_OF_BYTE
         else:
             numbers = content.view(torch.int8)
-        return _scaled(scales, numbers, length)
+        return scaled(scales, numbers, length)
 
 
 class Signs:
     """1bit: the sign of each value, times the mean size of those in its block."""
 
     def encode(self, rows: torch.Tensor) -> torch.Tensor:
-        size = block_values(ONE_BIT)
-        blocks = blocks_of(rows, size)
-        starts = size * torch.arange(blocks.shape[1], device=rows.device)
-        counts = (rows.shape[1] - starts).clamp(max=size)  # the last block is filled up with zeros
-        scales = _known((blocks.abs() / counts[:, None]).sum(2))
+        blocks = blocks_of(rows, block_values(ONE_BIT))
+        counts = value_counts(blocks, rows.shape[1])
+        scales = known_scales((blocks.abs() / counts[:, None]).sum(2))
         signs = (blocks >= 0).to(torch.uint8).view(len(rows), -1, _BITS_OF_BYTE)
         return _joined(scales, (signs << _shifts(rows)).sum(2, dtype=torch.uint8))
 
     def decode(self, encoded: torch.Tensor, length: int) -> torch.Tensor:
         scales, content = _split(encoded, block_count(ONE_BIT, length))
         bits = (content[:, :, None] >> _shifts(content)) & 1
-        return _scaled(scales, 2 * bits.flatten(1).to(torch.int8) - 1, length)
+        return scaled(scales, 2 * bits.flatten(1).to(torch.int8) - 1, length)
 
 
 def blocks_of(rows: torch.Tensor, size: int) -> torch.Tensor:
@@ -66,7 +64,14 @@ def blocks_of(rows: torch.Tensor, size: int) -> torch.Tensor:
     return filled.view(len(rows), -1, size)
 
 
-def _known(scales: torch.Tensor) -> torch.Tensor:
+def value_counts(blocks: torch.Tensor, length: int) -> torch.Tensor:
+    """How many values each block [n, b, size] of rows of such a `length` has [b]; the last one has fewer."""
+    _, count, size = blocks.shape
+    return (length - size * torch.arange(count, device=blocks.device)).clamp(max=size)
+
+
+def known_scales(scales: torch.Tensor) -> torch.Tensor:
+    """The same, but NaN for those that aren't finite."""
     return torch.where(scales.isfinite(), scales, torch.nan)
 
 
@@ -80,7 +85,8 @@ def _split(encoded: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tenso
     return scales, encoded[:, scale_bytes:].contiguous()
 
 
-def _scaled(scales: torch.Tensor, numbers: torch.Tensor, length: int) -> torch.Tensor:
+def scaled(scales: torch.Tensor, numbers: torch.Tensor, length: int) -> torch.Tensor:
+    """Rows [n, length] of the blocks' numbers, times the blocks' scales [n, b]."""
     blocks = numbers.view(*scales.shape, -1).float() * scales[:, :, None]
     return blocks.flatten(1)[:, :length]
 
